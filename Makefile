@@ -1,0 +1,48 @@
+# Every target but help, clean and lock first sets up what it needs; see tools/setup.py.
+PYTHON ?= python3
+BIN := .venv/bin
+PARALLEL ?= 2
+BENCHMARKS := $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py))))
+ONLY ?= $(BENCHMARKS)
+
+.PHONY: help run test test-long check bench lock clean
+.DEFAULT_GOAL := help
+
+# make rebuilds a file it includes when that is older than what it depends on, then reads it: this is the whole set-up.
+ifneq ($(filter-out help clean lock,$(MAKECMDGOALS)),)
+include .venv/env.mk
+endif
+.venv/env.mk: requirements.lock requirements-java.lock pyproject.toml tools/setup.py
+	@$(PYTHON) tools/setup.py
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: ## Run the demonstration
+	@$(BIN)/strandline journal demo
+
+test: ## Run the tests (ARGS="-k name" narrows them)
+	$(BIN)/pytest -n $(PARALLEL) -m "not long" $(ARGS)
+
+test-long: ## Run all tests, those that take minutes included
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PARALLEL) $(ARGS)
+
+check: ## Lint, formatting, types, layers, tidiness
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_tidy.py
+	$(BIN)/pip check
+	@$(BIN)/python -m tools.places_to_look
+
+bench: ## Run the benchmarks (ONLY=journal runs one)
+	@mkdir -p .bench
+	@set -e; for name in $(ONLY); do $(BIN)/python -m benchmarks.$$name; done
+
+lock: ## Resolve the dependencies again and write the lock files
+	PYTHON=$(PYTHON) tools/lock.sh
+
+clean: ## Remove the environment, caches and results
+	rm -rf .venv .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

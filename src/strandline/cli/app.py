@@ -1,0 +1,68 @@
+"""The root of the command line: the place where groups are registered, and where errors become messages and exit codes.
+
+Exit codes, the same for every command:
+
+    0    it was done
+    1    it failed; standard error says why, and what to do
+    2    the command line is wrong
+    3    damage was found in stored data
+    130  interrupted
+
+Results go to standard output and everything else to standard error, so that output can always be piped.
+
+A group is a file (`journal.py`) that builds a `typer.Typer` out of commands, each in a file of its own
+(`journal_inspect.py`), and is registered below with one line.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from strandline import __version__
+from strandline.errors import Damaged, StrandlineError
+
+EXIT_FAILED = 1
+EXIT_DAMAGED = 3
+
+app = typer.Typer(
+    name="strandline",
+    help="Durable progress over logs: a cursor never names work that is not durable.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Groups, in the order in which `strandline --help` lists them: app.add_typer(journal.app, name="journal")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"strandline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Take the options that stand before any command."""
+
+
+def report(error: StrandlineError) -> int:
+    """Explain an error on standard error and return the exit code for it."""
+    print(f"error: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    return EXIT_DAMAGED if isinstance(error, Damaged) else EXIT_FAILED
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    try:
+        app()
+    except StrandlineError as error:
+        sys.exit(report(error))

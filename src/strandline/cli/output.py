@@ -1,0 +1,86 @@
+"""How commands print: tables for people, JSON for programs, progress on a terminal only.
+
+With `--json`, each record is one JSON object on a line of its own, so a long listing streams and a short one is still a
+single object. Progress and messages go to standard error and never mix with results.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+Record = Mapping[str, object]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+
+PIPE_WIDTH = 1000  # wide enough that a table in a pipe is never folded
+
+
+def emit(record: Record, *, as_json: bool) -> None:
+    """Print one record: a JSON object, or a table of names and values."""
+    if as_json:
+        print(to_json(record))
+        return
+    table = Table(box=None, show_header=False)
+    for name, value in record.items():
+        table.add_row(Text(name, style="bold"), _cell(value))
+    _console().print(table)
+
+
+def emit_rows(rows: Iterable[Record], *, as_json: bool, title: str | None = None) -> None:
+    """Print many records of one shape: a JSON object per line as they come, or one table."""
+    if as_json:
+        for row in rows:
+            print(to_json(row))
+        return
+    table: Table | None = None
+    for row in rows:
+        if table is None:
+            table = Table(title=title)
+            for name, value in row.items():
+                table.add_column(name, justify="right" if isinstance(value, int | float) else "left")
+        table.add_row(*map(_cell, row.values()))
+    if table is not None:
+        _console().print(table)
+
+
+def to_json(record: Record) -> str:
+    """Format a record on one line; paths become text, enumerations their names, dataclasses objects."""
+    return json.dumps(record, default=_plain, ensure_ascii=False)
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on standard error while the block runs; yields `advance(by)`, which is silent off a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda by: bar.advance(task, by)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def _cell(value: object) -> Text:
+    return Text("" if value is None else str(value))  # Text, so that brackets in data are not read as markup
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,10 @@
+"""What all tests share: how hard hypothesis looks (`HYPOTHESIS_PROFILE=long` looks harder)."""
+
+import os
+
+from hypothesis import settings
+
+# Deadlines measure a busy machine, not the code; the blob printed on failure replays it.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

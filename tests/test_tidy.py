@@ -1,0 +1,81 @@
+"""The repository keeps its own habits: documented, listed, locked, and free of the machine it was written on."""
+
+import importlib
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests import tidy_rules as rules
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "strandline"
+MODULES = sorted(path for folder in ("src", "tests", "benchmarks", "tools") for path in (ROOT / folder).rglob("*.py"))
+LIBRARY = [path for path in MODULES if PACKAGE in path.parents]
+INITS = [path for path in LIBRARY if path.name == "__init__.py"]
+LOCKS = ["requirements.lock", "requirements-java.lock"]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def problems(rule: Callable[[str], list[str]], paths: Iterable[Path]) -> list[str]:
+    return [f"{path.relative_to(ROOT)}: {found}" for path in paths for found in rule(path.read_text(errors="replace"))]
+
+
+def kept_files() -> list[Path]:
+    """Return what git tracks or would track; outside a git checkout, nothing."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, check=True, capture_output=True).stdout.decode()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"git cannot list the files: {error}")
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_every_module_has_a_docstring() -> None:
+    assert not problems(rules.undocumented_module, MODULES)
+
+
+def test_nothing_prints_outside_the_command_line() -> None:
+    assert not problems(rules.prints, [path for path in LIBRARY if PACKAGE / "cli" not in path.parents])
+
+
+def test_every_package_lists_its_public_names_and_holds_no_logic() -> None:
+    assert not problems(rules.init_problems, INITS)
+
+
+@pytest.mark.parametrize("path", INITS, ids=lambda path: path.parent.name)
+def test_every_public_name_exists_and_is_documented(path: Path) -> None:
+    name = ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+    assert not rules.undocumented_names(importlib.import_module(name))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_files_hold_names_versions_and_hashes_only(name: str) -> None:
+    assert read(name)
+    assert not rules.lock_problems(read(name))
+
+
+def test_the_lock_covers_what_the_project_asks_for() -> None:
+    assert not rules.lock_gaps(read("pyproject.toml"), read("requirements.lock"))
+
+
+def test_no_file_names_the_machine_it_was_written_on() -> None:
+    assert not problems(rules.foreign_text, kept_files())
+
+
+def test_every_guarantee_names_a_test_that_exists() -> None:
+    sources = {str(path.relative_to(ROOT / "tests")): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert not rules.guarantee_problems(read("docs/guarantees.md"), sources)
+
+
+def test_the_architecture_page_tells_packages_that_exist_from_planned_ones() -> None:
+    children = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/*.py")}
+    assert not rules.architecture_problems(read("ARCHITECTURE.md"), children - {"__init__"})
+
+
+def test_the_changelog_has_an_unreleased_section() -> None:
+    assert not rules.changelog_problems(read("CHANGELOG.md"))

@@ -1,0 +1,110 @@
+"""Each tidy rule is shown able to fail: what is bad is reported, and its good twin is not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+
+from tests import tidy_rules as rules
+
+DIGEST = "0" * 64
+GOOD_LOCK = f"name==1.0 \\\n    --hash=sha256:{DIGEST} \\\n    --hash=sha256:{DIGEST}\n"
+MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGEST}\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        (rules.undocumented_module, "x = 1", '"""Doc."""\nx = 1'),
+        (rules.prints, "def f():\n    print(1)", "def f():\n    say.print(1)  # print(1)"),
+        (rules.init_problems, '"""Doc."""', '"""Doc."""\n__all__ = []'),
+        (rules.init_problems, "__all__ = []\ndef f(): ...", "from a import f\n__all__ = ['f']"),
+        (rules.init_problems, "__all__ = []\nx = 1", "__all__ = ['__version__']\n__version__ = '1'"),
+        (rules.init_problems, "from a import f, g\n__all__ = ['f']", "from a import f, g\n__all__ = ['f', 'g']"),
+        (rules.lock_problems, "name==1.0\n", GOOD_LOCK),
+        (rules.lock_problems, f"name==1.0 \\\n{GOOD_LOCK}", MARKED_LOCK),
+        (rules.lock_problems, "--extra-index-url somewhere\n" + GOOD_LOCK, GOOD_LOCK),
+        (rules.lock_problems, "--find-links wheels\n" + GOOD_LOCK, GOOD_LOCK),
+        (rules.lock_problems, GOOD_LOCK.replace("==1.0", " @ https://example.org/name.whl"), GOOD_LOCK),
+        (rules.lock_problems, GOOD_LOCK.replace("==1.0", " @ file:///wheels/name.whl"), GOOD_LOCK),
+        (rules.lock_problems, GOOD_LOCK.replace("name==1.0", "./wheels/name.whl"), GOOD_LOCK),
+        (rules.lock_problems, GOOD_LOCK.replace("sha256", "md5"), GOOD_LOCK),
+        (rules.foreign_text, "cd /" + "home/somebody", "cd home/somebody"),
+        (rules.foreign_text, "file:///" + "work/here", "https://example.org/docs"),
+        (rules.foreign_text, "https:" + "//mirror.example.org/simple/numpy", "https://example.org/simply"),
+        (rules.changelog_problems, "# Changelog\n\n## 0.1.0\n", "# Changelog\n\n## Unreleased\n"),
+    ],
+)
+def test_a_rule_reports_the_bad_and_passes_the_good(rule: Callable[[str], list[str]], bad: str, good: str) -> None:
+    assert rule(bad)
+    assert not rule(good)
+
+
+def module_with(**names: object) -> ModuleType:
+    module = ModuleType("example")
+    module.__dict__.update(names, __all__=list(names))
+    return module
+
+
+def test_public_names_must_exist_and_be_documented() -> None:
+    class Good:
+        """Documented."""
+
+        def method(self) -> None:
+            """Documented."""
+
+        def _private(self) -> None: ...
+
+    class Bare: ...
+
+    class BareMethod:
+        """Documented."""
+
+        def method(self) -> None: ...
+
+        @property
+        def value(self) -> int:
+            return 1
+
+    @dataclass
+    class BareData:
+        value: int
+
+    def bare() -> None: ...
+
+    assert not rules.undocumented_names(module_with(Good=Good, LIMIT=1))
+    assert rules.undocumented_names(module_with(Bare=Bare)) == ["Bare has no docstring"]
+    assert rules.undocumented_names(module_with(BareData=BareData)) == ["BareData has no docstring"]
+    assert len(rules.undocumented_names(module_with(BareMethod=BareMethod))) == 2
+    assert rules.undocumented_names(module_with(bare=bare)) == ["bare has no docstring"]
+    absent = module_with()
+    absent.__dict__["__all__"] = ["absent"]
+    assert rules.undocumented_names(absent) == ["absent is listed but does not exist"]
+
+
+@pytest.mark.parametrize("asked", ["other>=1", "name>=2", "name<1"])
+def test_a_dependency_that_is_not_locked_is_reported(asked: str) -> None:
+    project = '[project]\ndependencies = ["{}"]\noptional-dependencies.dev = ["{}"]\n'
+    assert not rules.lock_gaps(project.format("name>=1", "name"), GOOD_LOCK)
+    assert rules.lock_gaps(project.format(asked, "name"), GOOD_LOCK)
+    assert rules.lock_gaps(project.format("name", asked), GOOD_LOCK)
+
+
+def test_a_guarantee_without_an_existing_test_is_reported() -> None:
+    head = "| promise | module | test |\n|---|---|---|\n"
+    tests = {
+        "a/test_a.py": "def test_one(): ...\nclass TestTwo:\n    def test_three(self): ...\nTestFour = M.TestCase\n"
+    }
+    for good in ("test_one", "TestTwo", "TestTwo::test_three", "TestFour"):
+        assert not rules.guarantee_problems(f"{head}| p | m | `tests/a/test_a.py::{good}` |\n", tests)
+    for bad in ("tests/a/test_a.py::test_gone", "tests/gone.py::test_one", "tests/a/test_a.py::TestTwo::gone", "none"):
+        assert rules.guarantee_problems(f"{head}| p | m | `{bad}` |\n", tests)
+
+
+def test_a_package_marked_wrongly_or_missing_is_reported() -> None:
+    page = "| `journal` | promise | here |\n| `queue` | promise | planned |\n"
+    assert not rules.architecture_problems(page, {"journal"})
+    assert rules.architecture_problems(page, {"journal", "queue"}) == ["queue is marked planned"]
+    assert rules.architecture_problems(page, set()) == ["journal is marked here"]
+    assert rules.architecture_problems(page, {"journal", "groups"}) == ["groups is missing"]

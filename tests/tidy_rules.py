@@ -1,0 +1,148 @@
+"""The rules of `test_tidy.py`, as pure functions from text to a list of problems."""
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from types import ModuleType
+
+from packaging.requirements import Requirement
+
+LOCKED = re.compile(r"^([a-z0-9-]+)==([\w.]+)(?: ; ([^\\]+?))? \\$")
+HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
+FOREIGN = {
+    "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:work|root|home)/"),
+    "the address of a package index": re.compile(
+        r"(?:https?|file)://\S*(?:pypi|pythonhosted|artifactory|codeartifact|devpi|nexus|/simple\b)"
+    ),
+}
+TEST_REFERENCE = re.compile(r"tests/([\w/]+\.py)((?:::\w+)+)")
+
+
+def undocumented_module(source: str) -> list[str]:
+    """Every module opens with a docstring."""
+    return [] if ast.get_docstring(ast.parse(source)) else ["the module has no docstring"]
+
+
+def prints(source: str) -> list[str]:
+    """A library does not print."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [f"line {c.lineno} prints" for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+
+
+def init_problems(source: str) -> list[str]:
+    """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`."""
+    listed: set[str] | None = None
+    imported: set[str] = set()
+    problems = []
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case ast.Import() | ast.ImportFrom():
+                imported |= {(alias.asname or alias.name) for alias in node.names}
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                listed = set(ast.literal_eval(value))
+            case ast.Assign(targets=[ast.Name(id="__version__")]):
+                pass
+            case _:
+                problems.append(f"line {node.lineno} is logic; an __init__.py only imports and lists")
+    if listed is None:
+        return [*problems, "there is no __all__"]
+    unlisted = {name for name in imported if not name.startswith("_")} - listed
+    return [*problems, *(f"{name} is imported but not in __all__" for name in sorted(unlisted))]
+
+
+def undocumented_names(module: ModuleType) -> list[str]:
+    """Every name of `__all__` exists; classes, functions and public methods are documented."""
+    problems = []
+    for name in module.__all__:
+        if not hasattr(module, name):
+            problems.append(f"{name} is listed but does not exist")
+            continue
+        value = getattr(module, name)
+        if inspect.isclass(value):
+            problems += [f"{name}{part} has no docstring" for part in _undocumented_parts(value)]
+        elif inspect.isroutine(value) and not inspect.getdoc(value):
+            problems.append(f"{name} has no docstring")
+    return problems
+
+
+def _undocumented_parts(cls: type) -> Iterator[str]:
+    # Dataclasses and named tuples write "Name(field, …)" for themselves, which documents nothing.
+    if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
+        yield ""
+    for name, member in vars(cls).items():
+        is_method = inspect.isroutine(member) or isinstance(member, property)
+        if is_method and not name.startswith("_") and not inspect.getdoc(getattr(cls, name)):
+            yield f".{name}"
+
+
+def lock_problems(text: str) -> list[str]:
+    """A lock file holds names, versions and sha256 only: no address, path or option."""
+    problems = []
+    lines = text.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if LOCKED.match(line):
+            if not HASH.match(following):
+                problems.append(f"no sha256 follows: {line}")
+        elif not HASH.match(line):
+            problems.append(f"neither a pinned name nor a sha256: {line}")
+    return problems
+
+
+def lock_gaps(pyproject: str, lock: str) -> list[str]:
+    """Each dependency that `pyproject.toml` asks for is locked, at a version that it allows."""
+    project = tomllib.loads(pyproject)["project"]
+    locked: dict[str, list[str]] = {}
+    for match in filter(None, map(LOCKED.match, lock.splitlines())):
+        locked.setdefault(match[1], []).append(match[2])
+    problems = []
+    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+        wanted = Requirement(text)
+        versions = locked.get(wanted.name, [])
+        if not versions or not all(wanted.specifier.contains(version) for version in versions):
+            problems.append(f"{text} is locked as {versions or 'nothing'}; run `make lock`")
+    return problems
+
+
+def foreign_text(text: str) -> list[str]:
+    """Nothing in the repository names the machine it was written on."""
+    return [f"{what}: {found[0]}" for what, pattern in FOREIGN.items() for found in pattern.finditer(text)]
+
+
+def guarantee_problems(text: str, tests: Mapping[str, str]) -> list[str]:
+    """Each row of the table of guarantees names a test, and each test named exists; `tests` is source by path."""
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    problems = [f"no test is named: {row}" for row in rows if not TEST_REFERENCE.search(row)]
+    for path, names in TEST_REFERENCE.findall(text):
+        if path not in tests or not _defines(ast.parse(tests[path]), names.split("::")[1:]):
+            problems.append(f"no such test: tests/{path}{names}")
+    return problems
+
+
+def _defines(tree: ast.Module | ast.ClassDef, names: list[str]) -> bool:
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name) if name == names[0]:
+                return len(names) == 1 or _defines(node, names[1:])
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if [name] == names:
+                return True
+            case ast.Assign(targets=[ast.Name(id=name)]) if name == names[0]:
+                return True  # a state machine of hypothesis: TestJournal = JournalMachine.TestCase
+            case _:
+                pass
+    return False
+
+
+def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
+    """The table of packages says "here" of those that exist and "planned" of the others."""
+    states = dict(re.findall(r"^\| `(\w+)` \|.*\| (here|planned) \|$", text, re.MULTILINE))
+    wrong = [f"{name} is marked {state}" for name, state in states.items() if (state == "here") != (name in existing)]
+    return wrong + [f"{name} is missing" for name in sorted(set(existing) - set(states))]
+
+
+def changelog_problems(text: str) -> list[str]:
+    """The changelog has a place for what is not released yet."""
+    return [] if re.search(r"^## Unreleased$", text, re.MULTILINE) else ["there is no '## Unreleased' section"]

@@ -1,0 +1,1 @@
+"""Scripts that keep the repository; no part of the library."""
