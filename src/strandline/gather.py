@@ -1,0 +1,189 @@
+"""Group commit, self-clocked: whoever finds the committer idle commits for everybody who is waiting.
+
+Requests queue in order. While one commit runs, the next batch gathers; there is no timer, so a lone caller pays no
+latency and a crowd shares one fsync. A blocking caller that finds nobody committing runs the commit in its own thread
+(no hand-over, and no thread at all for an idle store); what gathered meanwhile is handed to the executor.
+
+Invariants: commits never overlap; requests are committed in the order in which they were queued; every ticket is
+settled exactly once; the queue is bounded by bytes, and a full queue blocks the caller (a single request larger than
+the bound is let in when the queue is empty).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Generic, ParamSpec, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T", bound="Ticket")  # type: ignore[type-arg]
+P = ParamSpec("P")
+
+
+class Ticket(Generic[R]):
+    """One request on its way through a commit; settled with a result or an error, once."""
+
+    __slots__ = ("_done", "_error", "_future", "_result", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._result: R | None = None
+        self._error: BaseException | None = None
+        self._future: Future[R] | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def future(self) -> "Future[R]":
+        """Return a future that settles with this ticket; ask for it before the ticket is queued."""
+        self._future = Future()
+        self._future.set_running_or_notify_cancel()
+        return self._future
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known."""
+        return not self._done.locked()
+
+    def settle(self, result: R) -> None:
+        """Give the result to whoever waits."""
+        self._result = result
+        self._done.release()
+        if self._future is not None:
+            self._future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the error to whoever waits."""
+        self._error = error
+        self._done.release()
+        if self._future is not None:
+            self._future.set_exception(error)
+
+    def wait(self) -> R:
+        """Return the result, or raise the error, once the ticket is settled."""
+        self._done.acquire()
+        self._done.release()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class Gather(Generic[T]):
+    """The queue in front of a commit function, which must settle every ticket it is given."""
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[T]], None],
+        executor: Executor,
+        *,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+    ) -> None:
+        self._commit = commit
+        self._executor = executor
+        self._queue_bytes_max = queue_bytes_max
+        self._batch_bytes_max = batch_bytes_max
+        self._pending: deque[T] = deque()
+        self._pending_bytes = 0
+        self._committing = False
+        self._changed = threading.Condition(threading.Lock())
+
+    def run(self, ticket: T) -> None:
+        """Queue a ticket, and commit in this thread if nobody else does; `ticket.wait()` has the outcome."""
+        if self._enqueue(ticket):
+            self._commit_once()
+
+    def soon(self, ticket: T) -> None:
+        """Queue a ticket and return; the executor commits it."""
+        if self._enqueue(ticket):
+            self._executor.submit(self._commit_all)
+
+    def try_soon(self, ticket: T) -> bool:
+        """Do as `soon` and return True, or return False at once where that would block."""
+        with self._changed:
+            if not self._fits(ticket.size):
+                return False
+            lead = self._append(ticket)
+        if lead:
+            self._executor.submit(self._commit_all)
+        return True
+
+    def drain(self) -> None:
+        """Return when everything queued so far, and since, has been settled."""
+        with self._changed:
+            while self._committing:
+                self._changed.wait()
+
+    def _fits(self, size: int) -> bool:
+        return not self._pending or self._pending_bytes + size <= self._queue_bytes_max
+
+    def _enqueue(self, ticket: T) -> bool:
+        """Queue it; return whether the caller must see to the commit."""
+        with self._changed:
+            while not self._fits(ticket.size):
+                self._changed.wait()
+            return self._append(ticket)
+
+    def _append(self, ticket: T) -> bool:
+        self._pending.append(ticket)
+        self._pending_bytes += ticket.size
+        lead = not self._committing
+        self._committing = True
+        return lead
+
+    def _take(self) -> list[T]:
+        with self._changed:
+            batch = [self._pending.popleft()]
+            size = batch[0].size
+            while self._pending and size + self._pending[0].size <= self._batch_bytes_max:
+                size += self._pending[0].size
+                batch.append(self._pending.popleft())
+            self._pending_bytes -= size
+            self._changed.notify_all()
+            return batch
+
+    def _step(self) -> bool:
+        """Commit one batch; return whether more gathered meanwhile."""
+        batch = self._take()
+        try:
+            self._commit(batch)
+        except BaseException as error:
+            for ticket in batch:
+                if not ticket.settled:
+                    ticket.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._changed:
+                more = bool(self._pending)
+                self._committing = more
+                if not more:
+                    self._changed.notify_all()
+        return more
+
+    def _commit_once(self) -> None:
+        more = True
+        try:
+            more = self._step()
+        finally:
+            if more:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._changed:
+            if not self._committing:
+                return
+        self._executor.submit(self._commit_all)
+
+    def _commit_all(self) -> None:
+        while self._step():
+            pass
+
+
+class InlineExecutor(Executor):
+    """Runs what it is given at once, in the caller's thread: simulations need no threads."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
+        """Call it now; the future is already settled, and what it raises is raised here."""
+        future: Future[R] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
