@@ -68,7 +68,10 @@ class Ticket(Generic[R]):
 
 
 class Gather(Generic[T]):
-    """The queue in front of a commit function, which must settle every ticket it is given."""
+    """The queue in front of a commit function, which must settle every ticket it is given.
+
+    `idle` is called, by the committing thread, whenever a commit ends and nothing else is queued. It must not raise.
+    """
 
     def __init__(
         self,
@@ -77,15 +80,19 @@ class Gather(Generic[T]):
         *,
         queue_bytes_max: int,
         batch_bytes_max: int,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._commit = commit
+        self._idle = idle
         self._executor = executor
         self._queue_bytes_max = queue_bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._pending: deque[T] = deque()
         self._pending_bytes = 0
         self._committing = False
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
 
     def run(self, ticket: T) -> None:
         """Queue a ticket, and commit in this thread if nobody else does; `ticket.wait()` has the outcome."""
@@ -99,7 +106,7 @@ class Gather(Generic[T]):
 
     def try_soon(self, ticket: T) -> bool:
         """Do as `soon` and return True, or return False at once where that would block."""
-        with self._changed:
+        with self._lock:
             if not self._fits(ticket.size):
                 return False
             lead = self._append(ticket)
@@ -109,18 +116,29 @@ class Gather(Generic[T]):
 
     def drain(self) -> None:
         """Return when everything queued so far, and since, has been settled."""
-        with self._changed:
+        with self._lock:
             while self._committing:
-                self._changed.wait()
+                self._wait()
+
+    def _wait(self) -> None:
+        self._waiting += 1
+        try:
+            self._changed.wait()
+        finally:
+            self._waiting -= 1
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._changed.notify_all()
 
     def _fits(self, size: int) -> bool:
         return not self._pending or self._pending_bytes + size <= self._queue_bytes_max
 
     def _enqueue(self, ticket: T) -> bool:
         """Queue it; return whether the caller must see to the commit."""
-        with self._changed:
+        with self._lock:
             while not self._fits(ticket.size):
-                self._changed.wait()
+                self._wait()
             return self._append(ticket)
 
     def _append(self, ticket: T) -> bool:
@@ -131,14 +149,14 @@ class Gather(Generic[T]):
         return lead
 
     def _take(self) -> list[T]:
-        with self._changed:
+        with self._lock:
             batch = [self._pending.popleft()]
             size = batch[0].size
             while self._pending and size + self._pending[0].size <= self._batch_bytes_max:
                 size += self._pending[0].size
                 batch.append(self._pending.popleft())
             self._pending_bytes -= size
-            self._changed.notify_all()
+            self._wake()
             return batch
 
     def _step(self) -> bool:
@@ -153,11 +171,13 @@ class Gather(Generic[T]):
             if not isinstance(error, Exception):
                 raise
         finally:
-            with self._changed:
+            if not self._pending:
+                self._idle()
+            with self._lock:
                 more = bool(self._pending)
                 self._committing = more
                 if not more:
-                    self._changed.notify_all()
+                    self._wake()
         return more
 
     def _commit_once(self) -> None:
@@ -169,7 +189,7 @@ class Gather(Generic[T]):
                 self._hand_over()
 
     def _hand_over(self) -> None:
-        with self._changed:
+        with self._lock:
             if not self._committing:
                 return
         self._executor.submit(self._commit_all)

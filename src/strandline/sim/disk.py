@@ -28,6 +28,7 @@ WHOLE, TORN = 0.4, 0.8
 class _Write:
     position: int
     data: bytes
+    certain: bool = False
 
 
 @dataclass(slots=True)
@@ -206,7 +207,7 @@ def _crash_content(inode: _Inode, random: Random) -> None:
         if isinstance(change, _Resize):
             if fate < SURVIVES:
                 _resize(inode.stable, change.size)
-        elif fate < WHOLE:
+        elif change.certain or fate < WHOLE:
             _write(inode.stable, change.position, change.data)
         elif fate < TORN:
             _write_torn(inode.stable, change, random)
@@ -260,7 +261,7 @@ class _SimFile:
         self._disk.step("pread")
         return bytes(self._use(write=False).seen[position : position + count])
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+    def pwritev(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> int:
         inode = self._use(write=True)
         data = b"".join(buffers)
         try:
@@ -269,7 +270,11 @@ class _SimFile:
             # A failed write may have written a part.
             self._record(inode, _Write(position, data[: len(data) // 2]))
             raise
-        self._record(inode, _Write(position, data))
+        write = _Write(position, data)
+        self._record(inode, write)
+        if sync:
+            self._disk.step("sync")
+            write.certain = True
         return len(data)
 
     def _record(self, inode: _Inode, change: _Write) -> None:

@@ -1,0 +1,108 @@
+"""What every benchmark shares: interleaved rounds, medians, a table with the peer beside us, and a JSON file.
+
+`ratio` is oriented so that larger is better: 2.0 means twice as good as the peer, whether the unit is a rate or a time.
+"""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(".bench")
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure, and the peer's from the same run."""
+
+    id: str
+    ours: float
+    peer: str | None
+    peer_value: float | None
+    unit: str
+    ratio: float | None
+    goal: float | None
+    met: bool | None
+
+
+def compare(  # noqa: PLR0913 - a row's columns
+    id: str,  # noqa: A002 - the name of the column
+    ours: float,
+    peer: str,
+    peer_value: float,
+    unit: str,
+    *,
+    better: Better = "higher",
+    goal: float | None = None,
+) -> Row:
+    """Return the row for a figure measured beside a peer's; `goal` is the least ratio wanted."""
+    ratio = ours / peer_value if better == "higher" else peer_value / ours
+    return Row(id, ours, peer, peer_value, unit, ratio, goal, None if goal is None else ratio >= goal)
+
+
+def alone(
+    id: str,  # noqa: A002 - the name of the column
+    ours: float,
+    unit: str,
+    *,
+    better: Better = "higher",
+    goal: float | None = None,
+) -> Row:
+    """Return the row for a figure without a peer; `goal` is the least (or, where lower is better, most) wanted."""
+    if goal is None:
+        return Row(id, ours, None, None, unit, None, None, None)
+    return Row(id, ours, None, None, unit, None, goal, ours >= goal if better == "higher" else ours <= goal)
+
+
+def medians(rounds: int, sides: Sequence[Callable[[], float]]) -> list[float]:
+    """Run every side once per round, in turn, and return the median of each side's figures."""
+    figures: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for side, results in zip(sides, figures, strict=True):
+            results.append(side())
+    return [statistics.median(results) for results in figures]
+
+
+def machine() -> str:
+    """Return a line that says where the figures come from."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    python = platform.python_version()
+    return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, Python {python}"
+
+
+def report(component: str, rows: Sequence[Row]) -> None:
+    """Print the table and write `.bench/<component>.json`."""
+    table = Table(title=f"{component} on {machine()}", title_justify="left")
+    table.add_column("benchmark")
+    for name in ("ours", "peer", "unit", "ratio", "goal"):
+        table.add_column(name, justify="right")
+    table.add_column("peer is")
+    for row in rows:
+        style = "red" if row.met is False else "green" if row.met else None
+        table.add_row(
+            row.id,
+            _figure(row.ours),
+            _figure(row.peer_value),
+            row.unit,
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            "" if row.goal is None else f"{row.goal:g}{'' if row.met else ' missed'}",
+            row.peer or "",
+            style=style,
+        )
+    Console(width=140).print(table)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{component}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,58 @@
+"""How a journal behaves: sizes, limits and durability, all with defaults that suit a server's disk."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from strandline.errors import InvalidInput
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+
+
+class Durability(Enum):
+    """When an append returns, or how far a reader looks."""
+
+    WRITTEN = "written"
+    """In the operating system's cache: survives the process, not the machine."""
+    SYNCED = "synced"
+    """On stable storage: survives the machine."""
+
+
+SYNCED = Durability.SYNCED
+WRITTEN = Durability.WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """The settings of one journal; they may change from one opening to the next."""
+
+    segment_bytes_max: int = 128 * MiB
+    """A new segment begins before this size is passed (a larger single append gets a segment of its own)."""
+    segment_age_max_s: float | None = None
+    """A new segment begins when the first record of the current one is older."""
+    reserve_bytes_max: int = 4 * MiB
+    """Space is reserved ahead of the end, as much as is used already but at most this: an fsync then seldom has to
+    record a new size, which makes small durable appends about half again as fast. 0 reserves nothing."""
+    record_bytes_max: int = 64 * MiB
+    """The largest value, key or headers of one record."""
+    append_bytes_max: int = 256 * MiB
+    """The largest single append; it is one atomic batch."""
+    queue_bytes_max: int = 64 * MiB
+    """How much may wait for the writer before callers block."""
+    retain_bytes: int | None = None
+    """Whole old segments are removed when the rest is at least this large."""
+    retain_age_s: float | None = None
+    """Whole old segments are removed when their last record is older."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name in ("segment_bytes_max", "record_bytes_max", "append_bytes_max", "queue_bytes_max"):
+            if getattr(self, name) < KiB:
+                raise InvalidInput(f"{name} must be at least {KiB}, not {getattr(self, name)}")
+        if self.append_bytes_max > GiB:
+            raise InvalidInput(f"append_bytes_max must be at most {GiB}: a column is addressed with 32 bits")
+        for name in ("reserve_bytes_max", "segment_age_max_s", "retain_bytes", "retain_age_s"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InvalidInput(f"{name} must not be negative")

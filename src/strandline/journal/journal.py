@@ -1,0 +1,285 @@
+"""The journal's face: open, append, read, retain, close.
+
+Invariants: at most one `Journal` has a folder open, in all processes; what `append` returned is as durable as it was
+asked to be; opening either yields a journal with contiguous offsets or raises and changes nothing.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from strandline.clock import Clock, SystemClock
+from strandline.errors import CommitFailed, InvalidInput
+from strandline.events import Events
+from strandline.files import Disk, OsDisk, storage_errors, storage_hint
+from strandline.gather import Gather
+from strandline.journal.batch import Batch, Record
+from strandline.journal.columns import Timestamps, Values, columns_of
+from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB
+from strandline.journal.opening import lock_folder, recover
+from strandline.journal.reader import Reader
+from strandline.journal.writer import Append, Appended, Writer
+
+GATHER_BYTES_MAX = 8 * MiB
+
+
+class Journal:
+    """A segmented append log in one folder: what was acknowledged survives a crash. Safe to use from many threads."""
+
+    def __init__(self, folder: Path, config: JournalConfig, writer: Writer, reader: Reader, executor: Executor) -> None:
+        """Use `Journal.open`."""
+        self._folder = folder
+        self._config = config
+        self._writer = writer
+        self._reader = reader
+        self._gather: Gather[Append] = Gather(
+            writer.commit,
+            executor,
+            queue_bytes_max=config.queue_bytes_max,
+            batch_bytes_max=min(GATHER_BYTES_MAX, config.segment_bytes_max),
+            idle=writer.publish_when_idle,
+        )
+        self._held = ExitStack()
+        self._closing = threading.Lock()
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        config: JournalConfig | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        executor: Executor | None = None,
+        events: Events | None = None,
+    ) -> Self:
+        """Open a journal for writing and reading, creating it where there is none, recovering it where it crashed.
+
+        Raises `Locked` where another writer has it, `Damaged` where durable bytes are gone (nothing is changed then),
+        `FormatError` where the folder is something else, and `StorageRefused` where the file system says no.
+        """
+        folder = Path(path)
+        disk = disk or OsDisk()
+        with ExitStack() as held:
+            with storage_errors(folder):
+                held.callback(lock_folder(disk, folder).release)
+            if executor is None:
+                executor = held.enter_context(ThreadPoolExecutor(1, "strandline-journal"))
+            journal = cls.open_unlocked(folder, config, disk, clock or SystemClock(), executor, events or Events())
+            journal._held = held.pop_all()  # noqa: SLF001 - its own class
+            return journal
+
+    @classmethod
+    def open_unlocked(
+        cls,
+        folder: Path,
+        config: JournalConfig | None,
+        disk: Disk,
+        clock: Clock,
+        executor: Executor,
+        events: Events,
+    ) -> Self:
+        """Open a journal in a folder whose lock the caller holds, as `JournalSet` does."""
+        config = config or JournalConfig()
+        with storage_errors(folder):
+            found = recover(disk, folder, events)
+            writer = Writer(
+                disk,
+                folder,
+                config,
+                clock,
+                executor,
+                events,
+                identity=found.identity or os.urandom(16),
+                segments=found.segments,
+                next_offset=found.next_offset,
+            )
+        return cls(folder, config, writer, Reader(disk, folder, writer), executor)
+
+    # Appending.
+
+    def append(
+        self,
+        values: Values,
+        *,
+        keys: Values | None = None,
+        headers: Values | None = None,
+        timestamps: Timestamps | None = None,
+        durability: Durability = SYNCED,
+    ) -> Appended:
+        """Append records, all or none of them, and return when they are as durable as asked.
+
+        Columns are sequences of bytes, or Arrow binary arrays, of equal length; timestamps are nanoseconds.
+        """
+        append = self._prepare(values, keys, headers, timestamps, durability)
+        if append is None:
+            return self._nothing()
+        self._gather.run(append)
+        return append.wait()
+
+    def append_soon(
+        self,
+        values: Values,
+        *,
+        keys: Values | None = None,
+        headers: Values | None = None,
+        timestamps: Timestamps | None = None,
+        durability: Durability = SYNCED,
+    ) -> "Future[Appended]":
+        """Queue records and return a future; blocks only while the queue is full."""
+        append = self._prepare(values, keys, headers, timestamps, durability)
+        if append is None:
+            nothing: Future[Appended] = Future()
+            nothing.set_result(self._nothing())
+            return nothing
+        future = append.future()
+        self._gather.soon(append)
+        return future
+
+    async def append_async(
+        self,
+        values: Values,
+        *,
+        keys: Values | None = None,
+        headers: Values | None = None,
+        timestamps: Timestamps | None = None,
+        durability: Durability = SYNCED,
+    ) -> Appended:
+        """Append as `append` does, without blocking the event loop."""
+        append = self._prepare(values, keys, headers, timestamps, durability)
+        if append is None:
+            return self._nothing()
+        future = append.future()
+        if not self._gather.try_soon(append):
+            await asyncio.get_running_loop().run_in_executor(None, self._gather.soon, append)
+        return await asyncio.wrap_future(future)
+
+    def sync(self) -> int:
+        """Make everything that was appended durable, and return the durable offset (exclusive)."""
+        self._refuse_if_unusable()
+        try:
+            self._writer.sync()
+        except OSError as error:
+            self._writer.fail(error)
+            raise CommitFailed(str(self._folder), str(error), hint=storage_hint(error)) from error
+        return self.durable_offset
+
+    def _prepare(
+        self,
+        values: Values,
+        keys: Values | None,
+        headers: Values | None,
+        timestamps: Timestamps | None,
+        durability: Durability,
+    ) -> Append | None:
+        self._refuse_if_unusable()
+        columns = columns_of(values, keys, headers, timestamps, self._config)
+        return Append(columns, durability) if columns.count else None
+
+    def _nothing(self) -> Appended:
+        return Appended(self.next_offset, 0)
+
+    def _refuse_if_unusable(self) -> None:
+        refusal = self._writer.refusal()
+        if refusal is not None:
+            raise refusal
+
+    # Reading.
+
+    def fetch(self, offset: int, *, visibility: Durability = SYNCED) -> Record:
+        """Return one record; raises `OffsetBelowRetained`, `OffsetBeyondEnd` or `OffsetsLost` where there is none."""
+        return self._reader.fetch(offset, visibility)
+
+    def scan(
+        self,
+        start: int,
+        *,
+        stop: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        visibility: Durability = SYNCED,
+    ) -> Iterator[Batch]:
+        """Return an iterator of batches from `start` to `stop` (exclusive), or to what is readable now.
+
+        At most `max_records` records, and at most `max_bytes` bytes of payload though at least one record.
+        """
+        return self._reader.scan(start, stop=stop, max_records=max_records, max_bytes=max_bytes, visibility=visibility)
+
+    def follow(self, start: int, *, timeout_s: float | None = None, visibility: Durability = SYNCED) -> Iterator[Batch]:
+        """Return an iterator of batches from `start` that waits for more.
+
+        It ends when nothing came for `timeout_s` seconds, or when the journal is closed.
+        """
+        return self._reader.follow(start, timeout_s=timeout_s, visibility=visibility)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder
+
+    @property
+    def identity(self) -> bytes:
+        """Sixteen bytes that no other journal has; offsets mean something only together with them."""
+        return self._writer.identity
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset that can be read."""
+        return self._writer.view().first_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next record will have."""
+        return self._writer.view().written_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below this is on stable storage."""
+        return self._writer.view().durable_offset
+
+    # Retention and the end.
+
+    def remove_below(self, offset: int) -> int:
+        """Remove whole sealed segments whose records are all below `offset`, atomically; return how many went."""
+        self._refuse_if_unusable()
+        if offset < 0:
+            raise InvalidInput(f"offsets begin at 0; {offset} is not one")
+        with storage_errors(self._folder):
+            return self._writer.remove_below(offset)
+
+    def remove_old(self) -> int:
+        """Apply the configured retention by bytes and age now; it also runs whenever a segment is sealed."""
+        self._refuse_if_unusable()
+        with storage_errors(self._folder):
+            return self._writer.remove_old()
+
+    def close(self) -> None:
+        """Finish what is queued, make it durable, and release the folder. Closing twice is harmless."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self._gather.drain()
+                with storage_errors(self._folder):
+                    self._writer.close()
+            finally:
+                self._reader.close()
+                self._held.close()
+
+    def __enter__(self) -> Self:
+        """Return itself; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

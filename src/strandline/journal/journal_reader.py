@@ -1,0 +1,168 @@
+"""A reader beside a writer, in any process: it takes no lock, changes nothing, and learns from the frontier file.
+
+Invariants: `SYNCED` visibility shows only what the writer said was durable; where the writer's word is missing (a
+copied folder, an old backup), only what the manifest and the batches themselves prove. `WRITTEN` shows whole batches
+only.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from strandline.errors import FormatError
+from strandline.files import Disk, OsDisk, read_file, storage_errors
+from strandline.journal.batch import Batch, Record
+from strandline.journal.config import SYNCED, Durability
+from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
+from strandline.journal.reader import Reader
+from strandline.journal.recovery import examine
+from strandline.journal.segment import parse_segment_name
+from strandline.journal.state import Segment, View
+
+POLL_MIN_S, POLL_MAX_S = 0.001, 0.05
+
+
+class JournalReader:
+    """Reads a journal that another process, or nobody, is writing."""
+
+    def __init__(self, disk: Disk, folder: Path, visibility: Durability) -> None:
+        """Use `JournalReader.open`."""
+        self._folder = folder
+        self._visibility = visibility
+        self._source = _FilesSource(disk, folder)
+        self._reader = Reader(disk, folder, self._source)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, visibility: Durability = SYNCED, disk: Disk | None = None) -> Self:
+        """Open a journal's folder for reading; `FormatError` where there is no journal."""
+        folder = Path(path)
+        with storage_errors(folder):
+            return cls(disk or OsDisk(), folder, visibility)
+
+    def fetch(self, offset: int) -> Record:
+        """Return one record; raises `OffsetBelowRetained`, `OffsetBeyondEnd` or `OffsetsLost` where there is none."""
+        return self._reader.fetch(offset, self._visibility)
+
+    def scan(
+        self, start: int, *, stop: int | None = None, max_records: int | None = None, max_bytes: int | None = None
+    ) -> Iterator[Batch]:
+        """Return an iterator of batches from `start` to `stop` (exclusive), or to what is readable now."""
+        return self._reader.scan(
+            start, stop=stop, max_records=max_records, max_bytes=max_bytes, visibility=self._visibility
+        )
+
+    def follow(self, start: int, *, timeout_s: float | None = None) -> Iterator[Batch]:
+        """Return an iterator of batches from `start` that waits for more; ends after `timeout_s` without any."""
+        return self._reader.follow(start, timeout_s=timeout_s, visibility=self._visibility)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder
+
+    @property
+    def identity(self) -> bytes:
+        """Sixteen bytes that no other journal has."""
+        return self._source.identity
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset that can be read."""
+        return self._source.view().first_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last that this reader may see."""
+        return self._source.view().limit(self._visibility)
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below this is known to be on stable storage."""
+        return self._source.view().durable_offset
+
+    def close(self) -> None:
+        """Let the file handles go."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Return itself; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+class _FilesSource:
+    """Views made from the frontier file, or, where it is missing, from an examination."""
+
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._segments: tuple[Segment, ...] = ()
+        self._listed_for: tuple[int, int] | None = None
+        self.identity = b""
+        self.view()
+
+    def view(self) -> View:
+        """Return what can be read now."""
+        frontier = self._frontier()
+        if frontier is None:
+            return self._examined()
+        if self.identity not in (b"", frontier.identity):
+            problem = "the journal was replaced by another while it was read"
+            raise FormatError(str(self._folder), problem, hint="open it anew; its offsets mean something else now")
+        self.identity = frontier.identity
+        if self._listed_for != (frontier.first_offset, frontier.active_base):
+            self._list(frontier.first_offset, frontier.active_base)
+        return View(self._segments, frontier.first_offset, frontier.written_offset, frontier.durable_offset)
+
+    def wait(self, offset: int, visibility: Durability, timeout_s: float | None) -> bool:
+        """Return True once `offset` is readable; False on time-out."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = POLL_MIN_S
+        while self.view().limit(visibility) <= offset:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, POLL_MAX_S)
+        return True
+
+    def _frontier(self) -> Frontier | None:
+        for _ in range(3):  # a torn read meets a write in progress; the next one is whole
+            data = read_file(self._disk, self._folder / FRONTIER_NAME)
+            frontier = None if data is None else parse_frontier(data)
+            if frontier is not None:
+                return frontier
+        return None
+
+    def _list(self, first_offset: int, active_base: int) -> None:
+        known = {segment.base_offset: segment for segment in self._segments}
+        bases = [base for name in self._disk.names(self._folder) if (base := parse_segment_name(name)) is not None]
+        bases = [base for base in bases if first_offset <= base <= active_base]
+        if not bases:
+            raise FormatError(str(self._folder), "there is no journal here", hint="check the path")
+        ends = [*bases[1:], active_base]
+        segments = [known.get(base) or Segment(base, end, 0, 0, 0, None) for base, end in zip(bases, ends, strict=True)]
+        for segment, end in zip(segments, ends, strict=True):
+            segment.end_offset = end
+        self._segments = tuple(segments)
+        self._listed_for = (first_offset, active_base)
+
+    def _examined(self) -> View:
+        """Return what the files alone can tell."""
+        found = examine(self._disk, self._folder)
+        if found.identity is None or not found.segments:
+            raise FormatError(str(self._folder), "there is no journal here", hint="check the path")
+        self.identity = found.identity
+        limit = found.damage[0].first_offset if found.damage else found.next_offset
+        self._segments = tuple(
+            Segment(scan.base_offset, scan.end_offset, scan.end_position, 0, 0, scan.index) for scan in found.segments
+        )
+        self._listed_for = None
+        return View(self._segments, found.first_offset, limit, min(found.proof, limit))

@@ -1,0 +1,386 @@
+"""Recovery: what a folder holds, what of it is torn, and what is damaged; looking only, changing nothing.
+
+The question after a crash is whether bad bytes were ever promised. Everything below the *proof* was: the highest
+durable offset named by the manifest, by the frontier, or by any valid batch. Bad bytes at or above the proof are a torn
+suffix, which nobody was told about, and are cut off. Bad or missing bytes below it are damage: they are reported, never
+skipped and never cut.
+
+Invariants: examining writes nothing; offsets that are reported readable are contiguous from `first_offset` to
+`next_offset`; with a manifest only what follows its checkpoint is read, which after a clean shutdown is nothing. `deep`
+reads everything.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strandline.errors import Damaged, FormatError
+from strandline.files import TEMP_SUFFIX, Disk, File, read_file
+from strandline.journal.batch import BadBatch, Batch
+from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
+from strandline.journal.index import Index, format_index_name, parse_index, parse_index_name
+from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
+from strandline.journal.segment import (
+    SEGMENT_HEADER_BYTES,
+    BadBatchAt,
+    SegmentHeader,
+    find_batch,
+    format_segment_name,
+    parse_segment_header,
+    parse_segment_name,
+    walk,
+)
+
+LOCK_NAME = "lock"
+QUARANTINE_NAME = "quarantine"
+Progress = Callable[[int, int], None]
+"""Called with (bytes read, bytes to read)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Offsets that were durable and cannot be read; `length` 0 means that the bytes are not there at all."""
+
+    segment: int
+    position: int
+    length: int
+    first_offset: int
+    end_offset: int
+    problem: str
+
+    def describe(self) -> str:
+        """Return a sentence for people."""
+        where = f"{format_segment_name(self.segment)} at byte {self.position:,}"
+        return f"{where}: {self.problem}; offsets [{self.first_offset}, {self.end_offset}) cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """Bytes at the end that nobody was promised: `bytes` from `position` on, and the later segments `dropped`."""
+
+    segment: int
+    position: int
+    bytes: int
+    problem: str
+    dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive bytes of a segment: good ones hold [first_offset, end_offset), bad ones have a problem."""
+
+    position: int
+    end: int
+    first_offset: int = 0
+    end_offset: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """One segment as it was found."""
+
+    base_offset: int
+    size: int
+    end_offset: int
+    end_position: int
+    stretches: list[Stretch] = field(default_factory=list)
+    created_ns: int = 0
+    last_append_ns: int = 0
+    index: Index | None = None
+    """None where the segment was trusted, not read, and its index must be loaded or rebuilt."""
+    batches: int = 0
+    lost: int = 0
+    """Offsets that a repair marked as lost."""
+
+
+@dataclass(slots=True)
+class Examination:
+    """What a folder holds."""
+
+    identity: bytes | None
+    first_offset: int
+    next_offset: int
+    proof: int
+    segments: list[SegmentScan]
+    damage: list[Damage]
+    torn: Torn | None
+    leftovers: list[str]
+    foreign: list[str]
+    manifest: Manifest | None
+    frontier: Frontier | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no journal here yet."""
+        return not self.segments and not self.damage
+
+    def refuse_damage(self, folder: Path) -> None:
+        """Raise `Damaged` if there is any."""
+        if not self.damage:
+            return
+        first = self.damage[0]
+        more = f" (and {len(self.damage) - 1} more places)" if len(self.damage) > 1 else ""
+        safe = (
+            f"offsets [{self.first_offset}, {first.first_offset}) are whole and can be read with a reader; "
+            f"copy the folder, then look at `strandline journal repair --dry-run {folder}`"
+        )
+        raise Damaged(str(folder), first.describe() + more, safe=safe)
+
+
+def examine(disk: Disk, folder: Path, *, deep: bool = False, progress: Progress | None = None) -> Examination:
+    """Look at a journal's folder. A folder that is missing or empty is an empty examination."""
+    try:
+        names = disk.names(folder)
+    except FileNotFoundError:
+        names = []
+    manifest = load_manifest(disk, folder)
+    frontier = _load_frontier(disk, folder)
+    bases, leftovers, foreign = _sort_names(names, manifest)
+    examination = Examination(None, 0, 0, 0, [], [], None, leftovers, foreign, manifest, frontier)
+    if manifest is not None:
+        examination.identity = manifest.identity
+        examination.first_offset = examination.next_offset = manifest.first_offset
+        examination.proof = manifest.durable_offset
+    elif bases:
+        examination.first_offset = examination.next_offset = bases[0]
+    _Examiner(disk, folder, examination, deep=deep, progress=progress).run(bases)
+    return examination
+
+
+def _load_frontier(disk: Disk, folder: Path) -> Frontier | None:
+    data = read_file(disk, folder / FRONTIER_NAME)
+    return None if data is None else parse_frontier(data)
+
+
+def _sort_names(names: list[str], manifest: Manifest | None) -> tuple[list[int], list[str], list[str]]:
+    """Return (segments, leftovers of an interrupted step, files that are not ours)."""
+    first = manifest.first_offset if manifest is not None else 0
+    bases: list[int] = []
+    leftovers: list[str] = []
+    foreign: list[str] = []
+    for name in names:
+        base = parse_segment_name(name)
+        index_base = parse_index_name(name)
+        if base is not None and base >= first:
+            bases.append(base)
+        elif base is not None or (index_base is not None and index_base < first) or name.endswith(TEMP_SUFFIX):
+            leftovers.append(name)
+        elif index_base is None and name not in (MANIFEST_NAME, FRONTIER_NAME, LOCK_NAME, QUARANTINE_NAME):
+            foreign.append(name)
+    return bases, leftovers, foreign
+
+
+class _Examiner:
+    """Reads the segments in order, then decides what the bad places mean."""
+
+    def __init__(
+        self, disk: Disk, folder: Path, examination: Examination, *, deep: bool, progress: Progress | None
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._found = examination
+        self._deep = deep
+        self._progress = progress
+        self._read = 0
+        self._total = 0
+
+    def run(self, bases: list[int]) -> None:
+        """Fill the examination."""
+        found = self._found
+        manifest = found.manifest
+        trusted = {} if manifest is None or self._deep else {s.base_offset: s for s in manifest.sealed}
+        self._total = sum(self._size(base) for base in bases if base not in trusted) if self._progress else 0
+        for base in bases:
+            sealed = trusted.get(base)
+            if sealed is not None and self._size(base) == sealed.bytes:
+                scan = SegmentScan(base, sealed.bytes, sealed.end_offset, sealed.bytes)
+                scan.last_append_ns = sealed.last_append_ns
+                scan.stretches.append(Stretch(0, sealed.bytes, base, sealed.end_offset))
+                found.segments.append(scan)
+            else:
+                found.segments.append(self._scan(base))
+        frontier = found.frontier
+        if frontier is not None and found.identity in (None, frontier.identity):
+            found.proof = max(found.proof, frontier.durable_offset)
+        _judge(found)
+
+    def _size(self, base: int) -> int:
+        with closing(self._open(base)) as file:
+            return file.size()
+
+    def _open(self, base: int) -> File:
+        return self._disk.open(self._folder / format_segment_name(base), "read")
+
+    def _scan(self, base: int) -> SegmentScan:
+        with closing(self._open(base)) as file:
+            scan = SegmentScan(base, file.size(), base, SEGMENT_HEADER_BYTES, index=Index(base))
+            path = str(self._folder / format_segment_name(base))
+            try:
+                header = parse_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), path)
+            except BadBatch as bad:
+                scan.stretches.append(Stretch(0, scan.size, base, base, bad.problem))
+                scan.end_position = 0
+                return scan
+            self._check_header(header, base, path)
+            scan.created_ns = header.created_ns
+            self._walk(file, scan)
+            return scan
+
+    def _check_header(self, header: SegmentHeader, base: int, path: str) -> None:
+        if header.base_offset != base:
+            raise FormatError(path, f"the header says offset {header.base_offset}", hint="was the file renamed?")
+        if self._found.identity is None:
+            self._found.identity = header.identity
+        elif self._found.identity != header.identity:
+            raise FormatError(path, "the segment belongs to another journal", hint="move it to where it came from")
+
+    def _walk(self, file: File, scan: SegmentScan) -> None:
+        """Read the batches from the first, or from the checkpoint, over every bad stretch."""
+        position, expected = SEGMENT_HEADER_BYTES, scan.base_offset
+        manifest = self._found.manifest
+        if manifest is not None and not self._deep and _is_checkpointed(manifest, scan):
+            position, expected = manifest.active_bytes, manifest.durable_offset
+            scan.end_position, scan.end_offset = position, expected
+            scan.index = self._load_index(scan.base_offset, expected) if expected > scan.base_offset else scan.index
+            scan.last_append_ns = manifest.active_last_append_ns
+            scan.stretches.append(Stretch(0, position, scan.base_offset, expected))
+        while True:
+            begin = position
+            problem = self._walk_good(file, scan, position, expected)
+            if scan.end_position > begin or not scan.stretches:
+                scan.stretches.append(Stretch(begin, scan.end_position, expected, scan.end_offset))
+            bad_at = max(scan.end_position, begin)
+            if problem is None:
+                problem = _after_end(file, bad_at, scan.size)
+            if problem is None:
+                return
+            found = find_batch(file, bad_at + 8, scan.end_offset + 1)
+            end = scan.size if found is None else found[0]
+            scan.stretches.append(Stretch(bad_at, end, problem=problem))
+            if found is None:
+                return
+            position, expected = found[0], found[1].base_offset
+            scan.end_position, scan.end_offset = position, expected
+
+    def _load_index(self, base: int, end_offset: int) -> Index | None:
+        data = read_file(self._disk, self._folder / format_index_name(base))
+        index = None if data is None else parse_index(data, base)
+        if index is not None:
+            index.cut(end_offset)
+        return index
+
+    def _walk_good(self, file: File, scan: SegmentScan, position: int, expected: int) -> str | None:
+        """Take valid batches one after another; return what was wrong with the bytes after them, if anything."""
+        try:
+            for at, batch in walk(file, position, expected):
+                if self._deep:
+                    batch.check_columns()
+                self._take(scan, at, batch)
+        except (BadBatch, BadBatchAt) as bad:
+            return bad.problem
+        return None
+
+    def _take(self, scan: SegmentScan, position: int, batch: Batch) -> None:
+        if scan.index is not None:
+            scan.index.note(batch.base_offset, position)
+        scan.end_offset = batch.next_offset
+        scan.end_position = position + batch.stored_bytes
+        scan.batches += 1
+        scan.last_append_ns = max(scan.last_append_ns, batch.append_ns)
+        if batch.is_lost:
+            scan.lost += len(batch)
+        self._found.proof = max(self._found.proof, batch.durable_offset)
+        self._read += batch.stored_bytes
+        if self._progress is not None:
+            self._progress(self._read, self._total)
+
+
+def _is_checkpointed(manifest: Manifest, scan: SegmentScan) -> bool:
+    """Whether the checkpoint lies in this segment, which is still at least as long."""
+    return manifest.active_base == scan.base_offset and scan.size >= manifest.active_bytes
+
+
+def _after_end(file: File, position: int, size: int) -> str | None:
+    """What follows the last batch must be nothing, or reserved space; say so if it is anything else."""
+    while position < size:
+        chunk = file.pread(1 << 20, position)
+        if not chunk:
+            break
+        if any(chunk.strip(b"\0")):
+            return "bytes follow the last batch"
+        position += len(chunk)
+    return None
+
+
+@dataclass(slots=True)
+class _Hole:
+    """A place where the offsets do not go on: bad bytes, or a segment that is missing."""
+
+    segment: int
+    """Which of the examined segments, by number."""
+    position: int
+    length: int
+    first_offset: int
+    end_offset: int | None
+    problem: str
+
+
+def _holes(segments: list[SegmentScan], expected: int) -> list[_Hole]:
+    """Return the places where offsets do not go on, in order."""
+    holes: list[_Hole] = []
+    open_hole: _Hole | None = None
+    for i, scan in enumerate(segments):
+        goods = [Stretch(0, 0, scan.base_offset, scan.base_offset), *scan.stretches]
+        for stretch in goods:
+            if stretch.problem is not None:
+                open_hole = _Hole(i, stretch.position, stretch.end - stretch.position, expected, None, stretch.problem)
+                holes.append(open_hole)
+                continue
+            if open_hole is not None:
+                open_hole.end_offset = stretch.first_offset
+            elif stretch.first_offset != expected:
+                problem = "a segment is missing" if stretch.first_offset > expected else "segments overlap"
+                holes.append(_Hole(i, 0, 0, expected, stretch.first_offset, problem))
+            open_hole = None
+            expected = stretch.end_offset
+    return holes
+
+
+def _judge(found: Examination) -> None:
+    """Decide where the journal ends, what is torn and what is damaged."""
+    segments = found.segments
+    for hole in _holes(segments, found.first_offset):
+        if hole.first_offset >= found.proof:
+            _tear(found, hole)
+            break
+        end = found.proof if hole.end_offset is None else hole.end_offset
+        base = segments[hole.segment].base_offset
+        found.damage.append(Damage(base, hole.position, hole.length, hole.first_offset, end, hole.problem))
+    found.next_offset = segments[-1].end_offset if segments else found.first_offset
+    reported = max((damage.end_offset for damage in found.damage), default=found.first_offset)
+    first_missing = max(found.next_offset, reported)
+    if first_missing < found.proof:
+        base, position = (segments[-1].base_offset, segments[-1].end_position) if segments else (first_missing, 0)
+        problem = "offsets that were durable are missing"
+        found.damage.append(Damage(base, position, 0, first_missing, found.proof, problem))
+
+
+def _tear(found: Examination, hole: _Hole) -> None:
+    """Take the torn suffix out of the examination and say what must be cut."""
+    whole_segment = hole.position == 0
+    keep = hole.segment if whole_segment else hole.segment + 1
+    dropped = found.segments[keep:]
+    del found.segments[keep:]
+    lost_bytes = sum(scan.size for scan in dropped)
+    base, position = (dropped[0].base_offset, 0) if whole_segment else (0, hole.position)
+    if not whole_segment:
+        scan = found.segments[-1]
+        base = scan.base_offset
+        lost_bytes += scan.size - hole.position
+        scan.end_position, scan.end_offset = hole.position, hole.first_offset
+        if scan.index is not None:
+            scan.index.cut(hole.first_offset)
+    names = tuple(scan.base_offset for scan in dropped)
+    found.torn = Torn(base, position, lost_bytes, hole.problem, names)

@@ -1,0 +1,55 @@
+"""The journal as its readers see it: the segments, and how far they are written and durable.
+
+Invariants: a `View` is immutable; `first_offset <= durable_offset <= written_offset`; segments are contiguous and the
+last one is the active one. Whoever holds a view may read what it names until retention removes it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from strandline.journal.config import SYNCED, Durability
+from strandline.journal.index import Index
+from strandline.journal.manifest import Sealed
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment file. Only the active one changes; sealing fixes its end."""
+
+    base_offset: int
+    end_offset: int
+    bytes: int
+    created_ns: int
+    last_append_ns: int
+    index: Index | None
+    """None until somebody needs it; then loaded, or rebuilt."""
+
+    def sealed(self) -> Sealed:
+        """Return what the manifest says of it."""
+        return Sealed(self.base_offset, self.end_offset, self.bytes, self.last_append_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What can be read at one moment."""
+
+    segments: tuple[Segment, ...]
+    first_offset: int
+    written_offset: int
+    durable_offset: int
+
+    def limit(self, visibility: Durability) -> int:
+        """Return the offset after the last that may be shown."""
+        return self.durable_offset if visibility is SYNCED else self.written_offset
+
+
+class Source(Protocol):
+    """Where a reader's views come from: the writer in this process, or the files of another."""
+
+    def view(self) -> View:
+        """Return what can be read now."""
+        ...
+
+    def wait(self, offset: int, visibility: Durability, timeout_s: float | None) -> bool:
+        """Return True once `offset` is readable; False on time-out, or when nothing more will come."""
+        ...
