@@ -60,6 +60,7 @@ class RecordTooLarge(InvalidInput):
         )
         self.size = size
         self.limit = limit
+        self.what = what
 
 
 class OffsetError(StrandlineError, LookupError):
@@ -156,6 +157,7 @@ class Poisoned(Unavailable):
             hint="close it, mend the cause, and open it again; recovery keeps everything acknowledged",
         )
         self.path = path
+        self.cause = cause
 
 
 class Closed(Unavailable):
@@ -165,6 +167,7 @@ class Closed(Unavailable):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed", hint="open it again")
+        self.what = what
 
 
 class Conflict(StrandlineError):

@@ -138,6 +138,8 @@ class OsFile:
 
     def sync(self) -> None:
         """Return when what was written, and the size, are on stable storage."""
+        if self._fd < 0:  # which `os.fdatasync` calls a ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:

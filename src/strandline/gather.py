@@ -6,7 +6,7 @@ latency and a crowd shares one fsync. A blocking caller that finds nobody commit
 
 Invariants: commits never overlap; requests are committed in the order in which they were queued; every ticket is
 settled exactly once; the queue is bounded by bytes, and a full queue blocks the caller (a single request larger than
-the bound is let in when the queue is empty).
+the bound is let in when the queue is empty); a busy store does not keep others from the executor that they share.
 """
 
 import threading
@@ -18,6 +18,9 @@ from typing import Generic, ParamSpec, TypeVar
 R = TypeVar("R")
 T = TypeVar("T", bound="Ticket")  # type: ignore[type-arg]
 P = ParamSpec("P")
+
+STEPS_MAX = 16
+"""How many commits one store makes before others that share the executor have their turn."""
 
 
 class Ticket(Generic[R]):
@@ -102,7 +105,7 @@ class Gather(Generic[T]):
     def soon(self, ticket: T) -> None:
         """Queue a ticket and return; the executor commits it."""
         if self._enqueue(ticket):
-            self._executor.submit(self._commit_all)
+            self._hand_over()
 
     def try_soon(self, ticket: T) -> bool:
         """Do as `soon` and return True, or return False at once where that would block."""
@@ -111,7 +114,7 @@ class Gather(Generic[T]):
                 return False
             lead = self._append(ticket)
         if lead:
-            self._executor.submit(self._commit_all)
+            self._hand_over()
         return True
 
     def drain(self) -> None:
@@ -160,43 +163,52 @@ class Gather(Generic[T]):
             return batch
 
     def _step(self) -> bool:
-        """Commit one batch; return whether more gathered meanwhile."""
+        """Commit one batch; return whether more gathered meanwhile, which the caller must then see to."""
         batch = self._take()
         try:
             self._commit(batch)
+            if not self._pending:
+                self._idle()
         except BaseException as error:
             for ticket in batch:
                 if not ticket.settled:
                     ticket.fail(error)
             if not isinstance(error, Exception):
+                if self._release():
+                    self._hand_over()
                 raise
-        finally:
-            if not self._pending:
-                self._idle()
-            with self._lock:
-                more = bool(self._pending)
-                self._committing = more
-                if not more:
-                    self._wake()
-        return more
+        return self._release()
+
+    def _release(self) -> bool:
+        """Let others commit, unless more gathered; return whether it did."""
+        with self._lock:
+            more = self._committing = bool(self._pending)
+            if not more:
+                self._wake()
+            return more
 
     def _commit_once(self) -> None:
-        more = True
-        try:
-            more = self._step()
-        finally:
-            if more:
-                self._hand_over()
+        if self._step():
+            self._hand_over()
 
     def _hand_over(self) -> None:
-        with self._lock:
-            if not self._committing:
-                return
-        self._executor.submit(self._commit_all)
+        """Let the executor commit what is queued; where it takes no more work, commit here."""
+        turn = threading.Lock()  # taken once: an executor may fail to start a thread and yet run what it was given
+        try:
+            self._executor.submit(self._commit_some, turn)
+        except RuntimeError:
+            if turn.acquire(blocking=False):
+                while self._step():
+                    pass
 
-    def _commit_all(self) -> None:
-        while self._step():
-            pass
+    def _commit_some(self, turn: threading.Lock) -> None:
+        """Commit for a while, then queue up again behind whatever else waits for the executor's threads."""
+        if not turn.acquire(blocking=False):
+            return
+        for _ in range(STEPS_MAX):
+            if not self._step():
+                return
+        self._hand_over()
 
 
 class InlineExecutor(Executor):

@@ -232,7 +232,7 @@ class Batch:
 
     def clip(self, start: int, stop: int | None = None) -> "Batch":
         """Return the part with offsets in [start, stop)."""
-        first = max(start, self.base_offset)
+        first = min(max(start, self.base_offset), self.next_offset)
         last = self.next_offset if stop is None else min(stop, self.next_offset)
         begin = first - self._header.base_offset
         return Batch(self._data, self._position, self._header, self._spans, begin, max(0, last - first))
@@ -287,8 +287,8 @@ class Batch:
     def clip_bytes(self, bytes_max: int) -> "Batch":
         """Return as many of the first records as have at most `bytes_max` payload bytes, but at least one."""
         ends = sum((self._offsets(span)[1:].astype(np.int64) - int(self._offsets(span)[0])) for span in self._spans)
-        count = int(np.searchsorted(ends, bytes_max, side="right"))
-        return Batch(self._data, self._position, self._header, self._spans, self._first, max(1, count))
+        count = min(len(self), max(1, int(np.searchsorted(ends, bytes_max, side="right"))))
+        return Batch(self._data, self._position, self._header, self._spans, self._first, count)
 
     def check(self) -> None:
         """Raise `BadBatch` unless the checksum matches."""

@@ -24,6 +24,7 @@ Timestamps: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 HAS_VALUE, HAS_KEY, HAS_HEADERS, HAS_TIMESTAMPS = 1, 2, 4, 8
 _FEW = 16
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Column:
 
 @dataclass(slots=True)
 class Columns:
-    """The columns of one append, ready to be written."""
+    """The columns of one append, ready to be written; `size` is what they take in a batch."""
 
     count: int
     present: int
@@ -76,12 +77,17 @@ def _column_of_arrow(name: str, array: "pa.Array[Any]", config: JournalConfig) -
         raise InvalidInput(f"{name} must be an Arrow binary or string array, not {array.type}")
     if array.null_count:
         raise InvalidInput(f"{name} must not have nulls; there are {array.null_count}")
-    _, offsets_buffer, data_buffer = array.buffers()
     count = len(array)
-    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + count + 1]
+    if not count:
+        return Column(_offsets([]), [], 0)
+    _, offsets_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, count + 1, 4 * array.offset)
     first, last = int(offsets[0]), int(offsets[-1])
-    _check_lengths(int(np.diff(offsets).max()) if count else 0, last - first, config)
-    data = memoryview(data_buffer)[first:last] if data_buffer is not None else memoryview(b"")
+    lengths = np.diff(offsets)
+    if first < 0 or lengths.min() < 0 or last > (0 if data_buffer is None else data_buffer.size):
+        raise InvalidInput(f"{name} is not a valid Arrow array: its offsets do not rise, or leave its data")
+    _check_lengths(int(lengths.max()), last - first, config)
+    data = memoryview(b"" if data_buffer is None else data_buffer)[first:last]
     return Column(offsets - np.int32(first), [data], last - first)
 
 
@@ -100,14 +106,23 @@ def _column(name: str, values: Values, config: JournalConfig) -> Column:
     return _column_of_list(name, values, config)
 
 
+def _length(name: str, values: Values) -> int:
+    try:
+        return len(values)
+    except TypeError as error:
+        raise InvalidInput(f"{name} must be a sequence: {error}", hint="put them in a list") from error
+
+
 def _timestamps(values: Timestamps, count: int) -> Times:
     try:
-        times = np.ascontiguousarray(values, dtype="<i8")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"timestamps must be whole nanoseconds that fit 64 bits: {error}") from error
+        times = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInput(f"timestamps must be whole nanoseconds: {error}") from error
     if times.shape != (count,):
         raise InvalidInput(f"there are {count} values but timestamps of shape {times.shape}")
-    return times
+    if count and (times.dtype.kind not in "iu" or int(times.max()) > _INT64_MAX):
+        raise InvalidInput(f"timestamps must be whole nanoseconds that fit 64 bits, and are {times.dtype}")
+    return np.array(times, dtype="<i8")  # a copy: the caller may go on using the array
 
 
 def columns_of(
@@ -118,12 +133,12 @@ def columns_of(
     config: JournalConfig,
 ) -> Columns:
     """Lay out one append; raise `InvalidInput` where it cannot be."""
-    count = len(values)
+    count = _length("values", values)
     variable = [_column("values", values, config)]
     present = HAS_VALUE
     for name, bit, column in (("keys", HAS_KEY, keys), ("headers", HAS_HEADERS, headers)):
         if column is not None:
-            if len(column) != count:
+            if _length(name, column) != count:
                 raise InvalidInput(f"there are {count} values but {len(column)} {name}")
             variable.append(_column(name, column, config))
             present |= bit
@@ -134,7 +149,9 @@ def columns_of(
         present |= HAS_TIMESTAMPS
         size += 8 * count
     _check_lengths(0, size, config)
-    return Columns(count, present, variable, times, size + 4 * len(variable) * (count + 1))
+    # What it takes when laid out alone; merged with others it takes no more.
+    padded = sum(column.size + -column.size % 8 for column in variable) + (8 * count if times is not None else 0)
+    return Columns(count, present, variable, times, padded + 4 * len(variable) * (count + 1 + (count + 1) % 2))
 
 
 def merge(parts: list[Columns]) -> Columns:

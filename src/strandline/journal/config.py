@@ -23,6 +23,12 @@ SYNCED = Durability.SYNCED
 WRITTEN = Durability.WRITTEN
 
 
+def check_durability(name: str, value: object) -> None:
+    """Raise `InvalidInput` for anything else, which would be taken for neither, or for the wrong one."""
+    if not isinstance(value, Durability):
+        raise InvalidInput(f"{name} must be SYNCED or WRITTEN, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
     """The settings of one journal; they may change from one opening to the next."""
@@ -30,7 +36,7 @@ class JournalConfig:
     segment_bytes_max: int = 128 * MiB
     """A new segment begins before this size is passed (a larger single append gets a segment of its own)."""
     segment_age_max_s: float | None = None
-    """A new segment begins when the first record of the current one is older."""
+    """A new segment begins when the current one was begun longer ago."""
     reserve_bytes_max: int = 4 * MiB
     """Space is reserved ahead of the end, as much as is used already but at most this: an fsync then seldom has to
     record a new size, which makes small durable appends about half again as fast. 0 reserves nothing."""

@@ -5,6 +5,8 @@ is synced before it is closed, because an error of a later write-back would othe
 fails, every later use of the handle fails, and so its owner is poisoned.
 """
 
+import errno
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -53,6 +55,13 @@ class HandleDisk:
     def lock(self, path: Path) -> Lock:
         """Take the exclusive lock that the file at `path` stands for, or raise `Locked` at once."""
         return self._disk.lock(path)
+
+    def close_idle(self) -> None:
+        """Put every handle away that nobody is using."""
+        with self._lock:
+            victims = list(self._idle.values())
+        for victim in victims:
+            victim.put_away()
 
     def reopen(self, path: Path, mode: OpenMode) -> File:
         """Open a real handle again."""
@@ -104,7 +113,7 @@ class _SharedFile:
             if self._failure is not None:
                 raise self._failure
             if self._closed:
-                raise ValueError(f"{self._path} is closed")
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
             if self._file is None:
                 self.adopt(self._disk.reopen(self._path, self._mode))
             else:

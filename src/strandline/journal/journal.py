@@ -9,21 +9,22 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from strandline.clock import Clock, SystemClock
-from strandline.errors import CommitFailed, InvalidInput
+from strandline.errors import Closed, CommitFailed, InvalidInput
 from strandline.events import Events
 from strandline.files import Disk, OsDisk, storage_errors, storage_hint
 from strandline.gather import Gather
 from strandline.journal.batch import Batch, Record
 from strandline.journal.columns import Timestamps, Values, columns_of
-from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB
+from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
 from strandline.journal.opening import lock_folder, recover
 from strandline.journal.reader import Reader
+from strandline.journal.segment import SEGMENT_HEADER_BYTES
 from strandline.journal.writer import Append, Appended, Writer
 
 GATHER_BYTES_MAX = 8 * MiB
@@ -42,12 +43,13 @@ class Journal:
             writer.commit,
             executor,
             queue_bytes_max=config.queue_bytes_max,
-            batch_bytes_max=min(GATHER_BYTES_MAX, config.segment_bytes_max),
+            batch_bytes_max=min(GATHER_BYTES_MAX, config.segment_bytes_max - SEGMENT_HEADER_BYTES),
             idle=writer.publish_when_idle,
         )
         self._held = ExitStack()
         self._closing = threading.Lock()
         self._is_closed = False
+        self._has_let_go = False
 
     @classmethod
     def open(
@@ -164,11 +166,8 @@ class Journal:
     def sync(self) -> int:
         """Make everything that was appended durable, and return the durable offset (exclusive)."""
         self._refuse_if_unusable()
-        try:
+        with self._commit_errors():
             self._writer.sync()
-        except OSError as error:
-            self._writer.fail(error)
-            raise CommitFailed(str(self._folder), str(error), hint=storage_hint(error)) from error
         return self.durable_offset
 
     def _prepare(
@@ -180,6 +179,7 @@ class Journal:
         durability: Durability,
     ) -> Append | None:
         self._refuse_if_unusable()
+        check_durability("durability", durability)
         columns = columns_of(values, keys, headers, timestamps, self._config)
         return Append(columns, durability) if columns.count else None
 
@@ -187,14 +187,29 @@ class Journal:
         return Appended(self.next_offset, 0)
 
     def _refuse_if_unusable(self) -> None:
+        self._refuse_if_closed()
         refusal = self._writer.refusal()
         if refusal is not None:
             raise refusal
+
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        """Turn an `OSError` of the body into poison and `CommitFailed`: some of it may have happened."""
+        try:
+            yield
+        except OSError as error:
+            self._writer.fail(error)
+            raise CommitFailed(str(self._folder), str(error), hint=storage_hint(error)) from error
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise Closed(str(self._folder))
 
     # Reading.
 
     def fetch(self, offset: int, *, visibility: Durability = SYNCED) -> Record:
         """Return one record; raises `OffsetBelowRetained`, `OffsetBeyondEnd` or `OffsetsLost` where there is none."""
+        self._refuse_if_closed()
         return self._reader.fetch(offset, visibility)
 
     def scan(
@@ -210,6 +225,7 @@ class Journal:
 
         At most `max_records` records, and at most `max_bytes` bytes of payload though at least one record.
         """
+        self._refuse_if_closed()
         return self._reader.scan(start, stop=stop, max_records=max_records, max_bytes=max_bytes, visibility=visibility)
 
     def follow(self, start: int, *, timeout_s: float | None = None, visibility: Durability = SYNCED) -> Iterator[Batch]:
@@ -217,12 +233,18 @@ class Journal:
 
         It ends when nothing came for `timeout_s` seconds, or when the journal is closed.
         """
+        self._refuse_if_closed()
         return self._reader.follow(start, timeout_s=timeout_s, visibility=visibility)
 
     @property
     def path(self) -> Path:
         """The folder."""
         return self._folder
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed and has let go of its files, so that it can be opened again."""
+        return self._has_let_go
 
     @property
     def identity(self) -> bytes:
@@ -246,18 +268,24 @@ class Journal:
 
     # Retention and the end.
 
+    @property
+    def oldest_segment_end(self) -> int | None:
+        """The offset after the oldest segment, which `remove_below` could remove; None while there is only one."""
+        segments = self._writer.view().segments
+        return segments[1].base_offset if len(segments) > 1 else None
+
     def remove_below(self, offset: int) -> int:
         """Remove whole sealed segments whose records are all below `offset`, atomically; return how many went."""
         self._refuse_if_unusable()
         if offset < 0:
             raise InvalidInput(f"offsets begin at 0; {offset} is not one")
-        with storage_errors(self._folder):
+        with self._commit_errors():
             return self._writer.remove_below(offset)
 
     def remove_old(self) -> int:
         """Apply the configured retention by bytes and age now; it also runs whenever a segment is sealed."""
         self._refuse_if_unusable()
-        with storage_errors(self._folder):
+        with self._commit_errors():
             return self._writer.remove_old()
 
     def close(self) -> None:
@@ -268,11 +296,12 @@ class Journal:
             self._is_closed = True
             try:
                 self._gather.drain()
-                with storage_errors(self._folder):
+                with self._commit_errors():
                     self._writer.close()
             finally:
                 self._reader.close()
                 self._held.close()
+                self._has_let_go = True
 
     def __enter__(self) -> Self:
         """Return itself; leaving the block closes it."""

@@ -6,23 +6,27 @@ only.
 """
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from strandline.errors import FormatError
+from strandline.errors import Closed, FormatError
 from strandline.files import Disk, OsDisk, read_file, storage_errors
 from strandline.journal.batch import Batch, Record
-from strandline.journal.config import SYNCED, Durability
+from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
+from strandline.journal.manifest import load_manifest
 from strandline.journal.reader import Reader
 from strandline.journal.recovery import examine
 from strandline.journal.segment import parse_segment_name
 from strandline.journal.state import Segment, View
 
 POLL_MIN_S, POLL_MAX_S = 0.001, 0.05
+_TRIES = 3
+"""A torn frontier meets a write in progress, a missing segment a removal; the next look is at another moment."""
 
 
 class JournalReader:
@@ -33,29 +37,34 @@ class JournalReader:
         self._folder = folder
         self._visibility = visibility
         self._source = _FilesSource(disk, folder)
-        self._reader = Reader(disk, folder, self._source)
+        self._reader = Reader(disk, folder, self._source, learns=True)
+        self._is_closed = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, visibility: Durability = SYNCED, disk: Disk | None = None) -> Self:
         """Open a journal's folder for reading; `FormatError` where there is no journal."""
+        check_durability("visibility", visibility)
         folder = Path(path)
         with storage_errors(folder):
             return cls(disk or OsDisk(), folder, visibility)
 
     def fetch(self, offset: int) -> Record:
         """Return one record; raises `OffsetBelowRetained`, `OffsetBeyondEnd` or `OffsetsLost` where there is none."""
+        self._refuse_if_closed()
         return self._reader.fetch(offset, self._visibility)
 
     def scan(
         self, start: int, *, stop: int | None = None, max_records: int | None = None, max_bytes: int | None = None
     ) -> Iterator[Batch]:
         """Return an iterator of batches from `start` to `stop` (exclusive), or to what is readable now."""
+        self._refuse_if_closed()
         return self._reader.scan(
             start, stop=stop, max_records=max_records, max_bytes=max_bytes, visibility=self._visibility
         )
 
     def follow(self, start: int, *, timeout_s: float | None = None) -> Iterator[Batch]:
         """Return an iterator of batches from `start` that waits for more; ends after `timeout_s` without any."""
+        self._refuse_if_closed()
         return self._reader.follow(start, timeout_s=timeout_s, visibility=self._visibility)
 
     @property
@@ -84,8 +93,13 @@ class JournalReader:
         return self._source.view().durable_offset
 
     def close(self) -> None:
-        """Let the file handles go."""
+        """Let the file handles go. Closing twice is harmless."""
+        self._is_closed = True
         self._reader.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise Closed(str(self._folder))
 
     def __enter__(self) -> Self:
         """Return itself; leaving the block closes it."""
@@ -106,21 +120,30 @@ class _FilesSource:
         self._folder = folder
         self._segments: tuple[Segment, ...] = ()
         self._listed_for: tuple[int, int] | None = None
+        self._lock = threading.Lock()
         self.identity = b""
         self.view()
 
     def view(self) -> View:
         """Return what can be read now."""
-        frontier = self._frontier()
-        if frontier is None:
+        with self._lock, storage_errors(self._folder):
+            for _ in range(_TRIES):
+                frontier = self._frontier()
+                if frontier is not None and self._matches(frontier):
+                    first = self._segments[0].base_offset
+                    return View(self._segments, first, frontier.written_offset, frontier.durable_offset)
             return self._examined()
-        if self.identity not in (b"", frontier.identity):
+
+    def _matches(self, frontier: Frontier) -> bool:
+        """Whether the files are those that the frontier speaks of; list them where that is not known yet."""
+        self._recognise(frontier.identity)
+        return self._listed_for == (frontier.first_offset, frontier.active_base) or self._list(frontier)
+
+    def _recognise(self, identity: bytes) -> None:
+        if self.identity not in (b"", identity):
             problem = "the journal was replaced by another while it was read"
             raise FormatError(str(self._folder), problem, hint="open it anew; its offsets mean something else now")
-        self.identity = frontier.identity
-        if self._listed_for != (frontier.first_offset, frontier.active_base):
-            self._list(frontier.first_offset, frontier.active_base)
-        return View(self._segments, frontier.first_offset, frontier.written_offset, frontier.durable_offset)
+        self.identity = identity
 
     def wait(self, offset: int, visibility: Durability, timeout_s: float | None) -> bool:
         """Return True once `offset` is readable; False on time-out."""
@@ -134,35 +157,38 @@ class _FilesSource:
         return True
 
     def _frontier(self) -> Frontier | None:
-        for _ in range(3):  # a torn read meets a write in progress; the next one is whole
-            data = read_file(self._disk, self._folder / FRONTIER_NAME)
-            frontier = None if data is None else parse_frontier(data)
-            if frontier is not None:
-                return frontier
-        return None
+        data = read_file(self._disk, self._folder / FRONTIER_NAME)
+        return None if data is None else parse_frontier(data)
 
-    def _list(self, first_offset: int, active_base: int) -> None:
-        known = {segment.base_offset: segment for segment in self._segments}
+    def _list(self, frontier: Frontier) -> bool:
+        """List the segments; False where retention was at work meanwhile, or the frontier is older than the files."""
+        manifest = load_manifest(self._disk, self._folder)
+        first, active = frontier.first_offset, frontier.active_base
+        if manifest is not None:  # it knows first of what retention removed, and is sure to survive a crash
+            first = max(first, manifest.first_offset)
         bases = [base for name in self._disk.names(self._folder) if (base := parse_segment_name(name)) is not None]
-        bases = [base for base in bases if first_offset <= base <= active_base]
-        if not bases:
-            raise FormatError(str(self._folder), "there is no journal here", hint="check the path")
-        ends = [*bases[1:], active_base]
+        bases = [base for base in bases if first <= base <= active]
+        if not bases or (bases[0], bases[-1]) != (first, active) or first > frontier.durable_offset:
+            return False
+        known = {segment.base_offset: segment for segment in self._segments}
+        ends = [*bases[1:], active]
         segments = [known.get(base) or Segment(base, end, 0, 0, 0, None) for base, end in zip(bases, ends, strict=True)]
         for segment, end in zip(segments, ends, strict=True):
             segment.end_offset = end
         self._segments = tuple(segments)
-        self._listed_for = (first_offset, active_base)
+        self._listed_for = (frontier.first_offset, active)
+        return True
 
     def _examined(self) -> View:
         """Return what the files alone can tell."""
         found = examine(self._disk, self._folder)
         if found.identity is None or not found.segments:
             raise FormatError(str(self._folder), "there is no journal here", hint="check the path")
-        self.identity = found.identity
+        self._recognise(found.identity)
         limit = found.damage[0].first_offset if found.damage else found.next_offset
         self._segments = tuple(
             Segment(scan.base_offset, scan.end_offset, scan.end_position, 0, 0, scan.index) for scan in found.segments
         )
         self._listed_for = None
-        return View(self._segments, found.first_offset, limit, min(found.proof, limit))
+        durable = max(found.first_offset, min(found.proof, limit))
+        return View(self._segments, found.first_offset, limit, durable)

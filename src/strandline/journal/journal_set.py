@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import Self
 
 from strandline.clock import Clock, SystemClock
-from strandline.errors import Closed, InvalidInput
+from strandline.errors import Closed, FormatError, InvalidInput
 from strandline.events import Events
-from strandline.files import Disk, OsDisk, storage_errors
+from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, replace_file, storage_errors
 from strandline.journal.config import JournalConfig
 from strandline.journal.handles import HandleDisk
 from strandline.journal.journal import Journal
-from strandline.journal.opening import SET_MARKER
-from strandline.journal.recovery import LOCK_NAME
+from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
+from strandline.journal.recovery import LOCK_NAME, is_ours
 from strandline.journal.segment import parse_segment_name
 
 _PART = re.compile(r"[A-Za-z0-9_=,+@-][A-Za-z0-9_=,+@.-]*")
@@ -57,14 +57,18 @@ class JournalSet:
         events: Events | None = None,
     ) -> Self:
         """Open the root of a set, creating it where there is none; `Locked` where another process has it."""
+        if writer_threads < 1 or open_files_max < 1:
+            raise InvalidInput("a set needs at least one writer thread and one open file")
         root = Path(path)
         shared = HandleDisk(disk or OsDisk(), open_files_max)
         with ExitStack() as held, storage_errors(root):
             shared.make_folder(root)
-            held.callback(shared.lock(root / LOCK_NAME).release)
-            if SET_MARKER not in shared.names(root):
-                shared.open(root / SET_MARKER, "create").close()
-                shared.sync_folder(root)
+            if any(parse_segment_name(name) is not None for name in shared.names(root)):
+                raise FormatError(str(root), "this folder is a journal, not a set", hint="give the folder above it")
+            held.callback(shared.lock(lock_home(shared, root) / LOCK_NAME).release)
+            held.callback(shared.close_idle)
+            if read_file(shared, root / SET_MARKER) != SET_MARKER_CONTENT:
+                replace_file(shared, root / SET_MARKER, SET_MARKER_CONTENT)
             journals = cls(root, config or JournalConfig(), shared, clock or SystemClock(), events or Events())
             journals._executor = held.enter_context(ThreadPoolExecutor(writer_threads, "strandline-journals"))
             journals._held = held.pop_all()
@@ -79,7 +83,7 @@ class JournalSet:
             if self._is_closed:
                 raise Closed(str(self._root))
             journal = self._journals.get(name)
-            if journal is None:
+            if journal is None or journal.is_closed:  # closed by its user, who had to mend something
                 journal = self._journals[name] = self._open(self._root.joinpath(*name.split("/")))
             return journal
 
@@ -111,24 +115,34 @@ class JournalSet:
     def _open(self, folder: Path) -> Journal:
         with storage_errors(folder):
             self._disk.make_folder(folder)
+            self._refuse_other_writers(folder)
         return Journal.open_unlocked(folder, self._config, self._disk, self._clock, self._executor, self._events)
+
+    def _refuse_other_writers(self, folder: Path) -> None:
+        """Raise `Locked` if somebody has held a journal, or a set, in here since before this was a set."""
+        for inner in (folder, *folder.parents[: len(folder.relative_to(self._root).parts) - 1]):
+            if LOCK_NAME in self._disk.names(inner):
+                self._disk.lock(inner / LOCK_NAME).release()
 
     def _walk(self, folder: Path, prefix: str) -> list[str]:
         names = self._disk.names(folder)
         found = [prefix] if prefix and any(parse_segment_name(name) is not None for name in names) else []
         for name in names:
-            if _PART.fullmatch(name) and (folder / name).is_dir():
+            if _is_part(name) and (folder / name).is_dir():
                 found += self._walk(folder / name, f"{prefix}/{name}" if prefix else name)
         return found
 
 
 def check_name(name: str) -> None:
     """Raise `InvalidInput` unless `name` is parts of letters, digits and `_ = , + @ - .`, joined by `/`."""
-    parts = name.split("/")
-    if len(name.encode()) > _NAME_BYTES_MAX or not all(_PART.fullmatch(part) for part in parts):
+    if len(name.encode()) > _NAME_BYTES_MAX or not all(map(_is_part, name.split("/"))):
         raise InvalidInput(
             f"{name!r} is not a journal's name",
-            hint="use letters, digits and _ = , + @ - . in parts joined by /, such as orders/0",
+            hint="use letters, digits and _ = , + @ - . in parts joined by /, such as orders/0; "
+            "the names of a journal's own files, such as quarantine or manifest, are taken",
         )
-    if "quarantine" in parts:
-        raise InvalidInput("a journal's name must not have a part called 'quarantine'")
+
+
+def _is_part(name: str) -> bool:
+    own = name.removesuffix(TEMP_SUFFIX)
+    return _PART.fullmatch(name) is not None and not is_ours(own) and own != SET_MARKER

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from strandline.errors import FormatError
 from strandline.files import Disk, read_file, replace_file
+from strandline.journal.segment import IDENTITY_BYTES, SEGMENT_HEADER_BYTES
 
 MANIFEST_NAME = "manifest"
 MANIFEST_VERSION = 1
@@ -74,9 +75,10 @@ def parse_manifest(data: bytes, path: str) -> Manifest | None:
     if version != str(MANIFEST_VERSION):
         raise FormatError(path, f"manifest version {version} is not known here", hint="use a later Strandline")
     try:
-        return _from_json(json.loads(body))
-    except (KeyError, TypeError, ValueError):
+        manifest = _from_json(json.loads(body))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
+    return manifest if _is_possible(manifest) else None
 
 
 def _from_json(fields: dict[str, Any]) -> Manifest:
@@ -89,6 +91,22 @@ def _from_json(fields: dict[str, Any]) -> Manifest:
         active_base,
         active_bytes,
         active_last_append_ns,
+    )
+
+
+def _is_possible(manifest: Manifest) -> bool:
+    """Whether it does not contradict itself; one that did would have recovery look in the wrong place."""
+    ends = [manifest.first_offset, *(sealed.end_offset for sealed in manifest.sealed)]
+    bases = [*(sealed.base_offset for sealed in manifest.sealed), manifest.active_base]
+    is_begun = manifest.durable_offset > manifest.active_base
+    return (
+        len(manifest.identity) == IDENTITY_BYTES
+        and ends == bases
+        and ends == sorted(ends)
+        and min(ends) >= 0
+        and manifest.durable_offset >= manifest.active_base
+        and manifest.active_bytes >= SEGMENT_HEADER_BYTES
+        and is_begun == (manifest.active_bytes > SEGMENT_HEADER_BYTES)
     )
 
 

@@ -78,8 +78,8 @@ class _MendedFile:
     def close(self) -> None:
         self._file.close()
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        _refuse(buffers, position)
+    def pwritev(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> int:
+        _refuse(buffers, position, sync)
 
     def sync(self) -> None:
         _refuse()

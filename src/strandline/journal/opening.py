@@ -10,14 +10,15 @@ from pathlib import Path
 
 from strandline.errors import FormatError
 from strandline.events import Event, Events
-from strandline.files import Disk, Lock, remove_if_there
+from strandline.files import TEMP_SUFFIX, Disk, Lock, read_file, remove_if_there
 from strandline.journal.index import format_index_name
 from strandline.journal.reader import rebuild_index
-from strandline.journal.recovery import LOCK_NAME, Examination, SegmentScan, examine
-from strandline.journal.segment import format_segment_name, parse_segment_name
+from strandline.journal.recovery import LOCK_NAME, Examination, SegmentScan, examine, is_ours
+from strandline.journal.segment import READ_BYTES, format_segment_name, parse_segment_name
 from strandline.journal.state import Segment
 
-SET_MARKER = "journals"
+SET_MARKER = "strandline-journals"
+SET_MARKER_CONTENT = b"strandline-journals 1\n"
 """A file of this name marks the root of a `JournalSet`, whose one lock covers every journal below it."""
 
 
@@ -51,26 +52,26 @@ def lock_folder(disk: Disk, folder: Path) -> Lock:
             f"this folder is not a journal; it holds {', '.join(found[:3])}",
             hint="give an empty or new folder, or one that a journal made",
         )
-    return disk.lock(_lock_home(disk, folder) / LOCK_NAME)
+    return disk.lock(lock_home(disk, folder) / LOCK_NAME)
 
 
 def examine_names(names: list[str]) -> list[str]:
     """Return the names that are not a journal's, unless segments among them show that it is one."""
     if any(parse_segment_name(name) is not None for name in names):
         return []
-    ours = {LOCK_NAME, "manifest", "frontier", "quarantine"}
-    return [name for name in names if name not in ours and not name.endswith((".tmp", ".index"))]
+    return [name for name in names if not is_ours(name.removesuffix(TEMP_SUFFIX))]
 
 
-def _lock_home(disk: Disk, folder: Path) -> Path:
-    """Return the folder whose lock covers `folder`: the root of the set that it is in, or itself."""
-    for parent in folder.absolute().parents:
+def lock_home(disk: Disk, folder: Path) -> Path:
+    """Return the folder whose lock covers `folder`: the root of the outermost set that it is in, or itself."""
+    home = folder
+    for parent in folder.resolve().parents:
         try:
-            if SET_MARKER in disk.names(parent):
-                return parent
-        except (FileNotFoundError, PermissionError):
-            break
-    return folder
+            if read_file(disk, parent / SET_MARKER) == SET_MARKER_CONTENT:
+                home = parent
+        except OSError:
+            continue  # what cannot be read is not a root that this process could hold
+    return home
 
 
 def recover(disk: Disk, folder: Path, events: Events) -> Recovered:
@@ -81,9 +82,8 @@ def recover(disk: Disk, folder: Path, events: Events) -> Recovered:
     if found.torn is not None:
         events.emit(TornTailCut(folder, found.torn.bytes, found.next_offset, found.torn.problem))
     for scan in found.segments:
-        if not _is_certain(found, scan):
-            with closing(disk.open(folder / format_segment_name(scan.base_offset), "write")) as file:
-                file.sync()  # what was only written survived the process, and must now survive the machine
+        if scan.end_offset > found.proof or scan.base_offset >= found.proof:
+            _make_certain(disk, folder, scan, found.proof)
     segments = tuple(_segment(scan) for scan in found.segments)
     if segments and segments[-1].index is None:
         active = segments[-1]
@@ -108,10 +108,26 @@ def _cut(disk: Disk, folder: Path, found: Examination) -> None:
         disk.sync_folder(folder)
 
 
-def _is_certain(found: Examination, scan: SegmentScan) -> bool:
-    """Whether the manifest already vouches for all of the segment."""
-    manifest = found.manifest
-    return manifest is not None and scan.end_offset <= manifest.durable_offset
+def _make_certain(disk: Disk, folder: Path, scan: SegmentScan, proof: int) -> None:
+    """Bring what only survived the process onto stable storage.
+
+    It is written once more, not only synced: after a failed fsync the pages count as clean, and another fsync would
+    vouch for bytes that the disk never got.
+    """
+    with closing(disk.open(folder / format_segment_name(scan.base_offset), "write")) as file:
+        position = _proved_bytes(scan, proof)
+        while data := file.pread(min(READ_BYTES, scan.end_position - position), position):
+            file.pwritev([data], position)
+            position += len(data)
+        file.sync()
+
+
+def _proved_bytes(scan: SegmentScan, proof: int) -> int:
+    """Return a position in a segment below which everything was on stable storage once."""
+    if scan.base_offset >= proof:
+        return 0
+    position = max((s.end for s in scan.stretches if s.problem is None and s.end_offset <= proof), default=0)
+    return position if scan.index is None else max(position, scan.index.find(proof)[1])
 
 
 def _segment(scan: SegmentScan) -> Segment:

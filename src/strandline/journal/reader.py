@@ -12,7 +12,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from strandline.errors import Damaged, InvalidInput, OffsetBelowRetained, OffsetBeyondEnd, OffsetsLost
+from strandline.errors import (
+    Damaged,
+    InvalidInput,
+    OffsetBelowRetained,
+    OffsetBeyondEnd,
+    OffsetsLost,
+    StorageRefused,
+)
 from strandline.files import Disk, File, read_file, storage_errors
 from strandline.journal.batch import BadBatch, Batch, Record
 from strandline.journal.config import SYNCED, Durability
@@ -34,10 +41,12 @@ _SEEK_READ_BYTES = 2 * INDEX_STRIDE_BYTES
 class Reader:
     """Reads a journal's segments through a source of views. Safe to use from several threads."""
 
-    def __init__(self, disk: Disk, folder: Path, source: Source) -> None:
+    def __init__(self, disk: Disk, folder: Path, source: Source, *, learns: bool = False) -> None:
         self._disk = disk
         self._folder = folder
         self._source = source
+        self._learns = learns
+        """Whether the source's segments have no index that grows with them."""
         self._files: OrderedDict[int, File] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -49,18 +58,10 @@ class Reader:
             raise OffsetBeyondEnd(offset, view.first_offset, limit)
         self._check_start(offset, view, limit)
         segment = _segment_of(view, offset)
-        start, position = self._index(segment).find(offset)
-        file = self._file(segment, offset)
-        with storage_errors(self._path(segment)):
-            try:
-                for _, batch in walk(file, position, start, stop=limit, check=False, read_bytes=_SEEK_READ_BYTES):
-                    if batch.next_offset > offset:
-                        batch.check()
-                        self._refuse_lost(batch, offset, view, limit)
-                        return next(batch.clip(offset, offset + 1).records())
-            except (BadBatch, BadBatchAt) as bad:
-                raise self._damaged(segment, bad) from bad
-        raise self._damaged(segment, BadBatch("the segment ends too early"))
+        for batch in self._walk(segment, offset, limit, view, seek=True):
+            self._refuse_lost(batch, offset, view, limit)
+            return next(batch.clip(offset, offset + 1).records())
+        raise self._ends_early(segment, offset, view)
 
     def scan(
         self,
@@ -109,22 +110,66 @@ class Reader:
     def _batches(self, start: int, stop: int, view: View, limit: int) -> Iterator[Batch]:
         while start < stop:
             segment = _segment_of(view, start)
-            base, position = self._index(segment).find(start)
-            file = self._file(segment, start)
-            with storage_errors(self._path(segment)), _reading_ahead(file, position) as ahead:
-                try:
-                    for _, batch in walk(file, position, base, stop=stop, read_bytes=SCAN_READ_BYTES, ahead=ahead):
-                        if batch.next_offset <= start:
-                            continue
-                        self._refuse_lost(batch, start, view, limit)
-                        if batch.base_offset < start or batch.next_offset > stop:
-                            batch = batch.clip(start, stop)  # noqa: PLW2901
-                        start = batch.next_offset
+            for batch in self._walk(segment, start, stop, view):
+                self._refuse_lost(batch, start, view, limit)
+                if batch.base_offset < start or batch.next_offset > stop:
+                    batch = batch.clip(start, stop)  # noqa: PLW2901
+                start = batch.next_offset
+                yield batch
+            if start < stop and _segment_of(view, start) is segment:
+                raise self._ends_early(segment, start, view)
+
+    def _walk(
+        self,
+        segment: Segment,
+        start: int,
+        stop: int,
+        view: View,
+        *,
+        seek: bool = False,
+    ) -> Iterator[Batch]:
+        """Yield the checked batches of one segment that hold offsets in [start, stop); every failure is typed."""
+        if segment.base_offset > start:
+            raise self._damaged(segment, BadBatch(f"the segment with offset {start} is missing"))
+        offset = start
+        try:
+            with storage_errors(self._path(segment)):
+                file = self._file(segment)
+                for position, batch in self._walk_from_index(file, segment, start, stop, seek=seek):
+                    if self._learns:
+                        self._note(segment, batch.base_offset, position)
+                    if batch.next_offset > start:
+                        if seek:
+                            batch.check()
                         yield batch
-                except BadBatchAt as bad:
-                    raise self._damaged(segment, bad) from bad
-            if start < stop and start < segment.end_offset:
-                raise self._damaged(segment, BadBatch(f"the segment ends before offset {start}"))
+                        offset = batch.next_offset
+        except StorageRefused as error:
+            now = self._source.view()
+            if offset < now.first_offset:  # retention was quicker
+                raise OffsetBelowRetained(offset, now.first_offset, now.durable_offset) from error
+            raise
+        except (BadBatch, BadBatchAt) as bad:
+            if offset >= view.durable_offset:  # a torn write that nobody was promised
+                raise OffsetBeyondEnd(offset, view.first_offset, offset) from bad
+            raise self._damaged(segment, bad) from bad
+
+    def _walk_from_index(
+        self, file: File, segment: Segment, start: int, stop: int, *, seek: bool
+    ) -> Iterator[tuple[int, Batch]]:
+        base, position = self._index(file, segment).find(start)
+        try:
+            yield from _walk(file, position, base, stop, seek=seek)
+        except BadBatchAt as bad:
+            if bad.position != position or position == SEGMENT_HEADER_BYTES:
+                raise
+            segment.index = rebuild_index(file, segment)  # an index is only a hint, and this one may be wrong
+            base, position = segment.index.find(start)
+            yield from _walk(file, position, base, stop, seek=seek)
+
+    def _ends_early(self, segment: Segment, offset: int, view: View) -> Damaged | OffsetBeyondEnd:
+        if offset >= view.durable_offset:  # written once, and never promised to survive the machine
+            return OffsetBeyondEnd(offset, view.first_offset, offset)
+        return self._damaged(segment, BadBatch(f"the segment ends before offset {offset}"))
 
     def _check_start(self, start: int, view: View, limit: int) -> None:
         if start < 0:
@@ -147,7 +192,7 @@ class Reader:
         safe = f"look at `strandline journal verify {self._folder}`; everything before and after can still be read"
         return Damaged(str(self._path(segment)), bad.problem + where, safe=safe)
 
-    def _file(self, segment: Segment, offset: int) -> File:
+    def _file(self, segment: Segment) -> File:
         """Return an open handle; the one that was used longest ago goes when there are too many."""
         base = segment.base_offset
         with self._lock:
@@ -155,31 +200,25 @@ class Reader:
             if file is not None:
                 self._files.move_to_end(base)
                 return file
-        try:
-            with storage_errors(self._path(segment)):
-                file = self._disk.open(self._path(segment), "read")
-        except Exception as error:
-            view = self._source.view()
-            if offset < view.first_offset:  # retention was quicker
-                raise OffsetBelowRetained(offset, view.first_offset, view.durable_offset) from error
-            raise
+        file = self._disk.open(self._path(segment), "read")
         with self._lock:
             self._files[base] = file
             if len(self._files) > OPEN_FILES_MAX:
                 self._files.popitem(last=False)
         return file
 
-    def _index(self, segment: Segment) -> Index:
+    def _index(self, file: File, segment: Segment) -> Index:
         if segment.index is None:
-            segment.index = self._load_index(segment)
+            data = read_file(self._disk, self._folder / format_index_name(segment.base_offset))
+            index = None if data is None else parse_index(data, segment.base_offset)
+            segment.index = rebuild_index(file, segment) if index is None else index
         return segment.index
 
-    def _load_index(self, segment: Segment) -> Index:
-        data = read_file(self._disk, self._folder / format_index_name(segment.base_offset))
-        index = None if data is None else parse_index(data, segment.base_offset)
-        if index is not None:
-            return index
-        return rebuild_index(self._file(segment, segment.base_offset), segment)
+    def _note(self, segment: Segment, offset: int, position: int) -> None:
+        """Learn where a segment's batches are that another process is still writing."""
+        with self._lock:
+            if segment.index is not None:
+                segment.index.note(offset, position)
 
 
 def rebuild_index(file: File, segment: Segment) -> Index:
@@ -192,6 +231,15 @@ def rebuild_index(file: File, segment: Segment) -> Index:
     except BadBatchAt:
         return index  # whoever reads up to there gets the error, with its place
     return index
+
+
+def _walk(file: File, position: int, base: int, stop: int, *, seek: bool) -> Iterator[tuple[int, Batch]]:
+    """Yield the batches from one on: unchecked and in small bites to find one of them, or ahead of the caller."""
+    if seek:
+        yield from walk(file, position, base, stop=stop, check=False, read_bytes=_SEEK_READ_BYTES)
+        return
+    with _reading_ahead(file, position) as ahead:
+        yield from walk(file, position, base, stop=stop, read_bytes=SCAN_READ_BYTES, ahead=ahead)
 
 
 @contextmanager
@@ -217,14 +265,13 @@ def _segment_of(view: View, offset: int) -> Segment:
 
 
 def _take_bytes(batches: Iterator[Batch], bytes_max: int) -> Iterator[Batch]:
-    taken = 0
+    left = bytes_max
+    is_first = True
     for batch in batches:
-        size = batch.payload_bytes
-        if taken + size <= bytes_max:
-            yield batch
-            taken += size
-            continue
-        part = batch.clip_bytes(bytes_max - taken)
-        if not taken or part.payload_bytes <= bytes_max - taken:
+        part = batch if batch.payload_bytes <= left else batch.clip_bytes(left)
+        if is_first or part.payload_bytes <= left:
             yield part
-        return
+        if part is not batch:
+            return
+        left -= batch.payload_bytes
+        is_first = False

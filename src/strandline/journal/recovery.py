@@ -154,6 +154,13 @@ def _load_frontier(disk: Disk, folder: Path) -> Frontier | None:
     return None if data is None else parse_frontier(data)
 
 
+def is_ours(name: str) -> bool:
+    """Whether a journal makes files or folders of this name, apart from temporary ones."""
+    if name in (MANIFEST_NAME, FRONTIER_NAME, LOCK_NAME, QUARANTINE_NAME):
+        return True
+    return parse_segment_name(name) is not None or parse_index_name(name) is not None
+
+
 def _sort_names(names: list[str], manifest: Manifest | None) -> tuple[list[int], list[str], list[str]]:
     """Return (segments, leftovers of an interrupted step, files that are not ours)."""
     first = manifest.first_offset if manifest is not None else 0
@@ -165,9 +172,11 @@ def _sort_names(names: list[str], manifest: Manifest | None) -> tuple[list[int],
         index_base = parse_index_name(name)
         if base is not None and base >= first:
             bases.append(base)
-        elif base is not None or (index_base is not None and index_base < first) or name.endswith(TEMP_SUFFIX):
+        elif base is not None or (index_base is not None and index_base < first):
             leftovers.append(name)
-        elif index_base is None and name not in (MANIFEST_NAME, FRONTIER_NAME, LOCK_NAME, QUARANTINE_NAME):
+        elif name.endswith(TEMP_SUFFIX) and is_ours(name.removesuffix(TEMP_SUFFIX)):
+            leftovers.append(name)
+        elif not is_ours(name):
             foreign.append(name)
     return bases, leftovers, foreign
 

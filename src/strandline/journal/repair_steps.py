@@ -68,6 +68,8 @@ class Gap:
     length: int
     first_offset: int
     end_offset: int
+    at_end: bool
+    """Whether the segment ends with it, so that there is room."""
 
     @property
     def end(self) -> int:
@@ -113,19 +115,30 @@ def _parts(whole: int, part: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldProof:
-    """Writes down durably what was promised, so that a repair that is interrupted still knows it."""
+class BeginRepair:
+    """Notes durably what was promised, and takes back what the manifest and the indexes say of what will change.
+
+    Without it, a repair that is interrupted could forget that something was lost, or be undone by an opening that
+    believes an old manifest.
+    """
 
     frontier: Frontier
+    changed: tuple[int, ...]
 
     def describe(self) -> str:
         """Return what it does, for people."""
-        return f"note that everything below offset {self.frontier.durable_offset:,} was durable"
+        return f"note that everything below offset {self.frontier.durable_offset} was durable; disown the old manifest"
 
     def run(self, disk: Disk, folder: Path) -> list[Path]:
-        """Replace the frontier."""
+        """Replace the frontier, then the manifest by one that vouches for nothing, then drop the indexes."""
+        kept = _keep_bad_manifest(disk, folder)
+        identity, first = self.frontier.identity, self.frontier.first_offset
         replace_file(disk, folder / FRONTIER_NAME, format_frontier(self.frontier))
-        return []
+        store_manifest(disk, folder, Manifest(identity, first, first, (), first, SEGMENT_HEADER_BYTES, 0))
+        for base in self.changed:
+            remove_if_there(disk, folder / format_index_name(base))
+        disk.sync_folder(folder)
+        return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +269,8 @@ class CutTail:
     def run(self, disk: Disk, folder: Path) -> list[Path]:
         """Keep the bytes and cut them off."""
         path = folder / format_segment_name(self.segment)
-        kept = keep_stretch(disk, path, self.position, None, format_stretch_name(self.segment, self.position))
+        name = format_stretch_name(self.segment, self.position)
+        kept = keep_stretch(disk, path, self.position, self.position + self.length, name)
         if kept is None:
             return []
         with closing(disk.open(path, "write")) as file:
@@ -322,13 +336,18 @@ class WriteCheckpoint:
             raise Damaged(str(folder), found.torn.problem, safe="run the repair again: the folder changed meanwhile")
         for scan in found.segments:
             _settle(disk, folder, scan)
-        kept = None
-        if load_manifest(disk, folder) is None:
-            kept = keep_file(disk, folder / MANIFEST_NAME, f"{MANIFEST_NAME}.bytes")
+        kept = _keep_bad_manifest(disk, folder)
         manifest, frontier = _checkpoint(found)
         store_manifest(disk, folder, manifest)
         replace_file(disk, folder / FRONTIER_NAME, format_frontier(frontier))
-        return [] if kept is None else [kept]
+        return kept
+
+
+def _keep_bad_manifest(disk: Disk, folder: Path) -> list[Path]:
+    if load_manifest(disk, folder) is not None:
+        return []
+    kept = keep_file(disk, folder / MANIFEST_NAME, f"{MANIFEST_NAME}.bytes")
+    return [] if kept is None else [kept]
 
 
 def _settle(disk: Disk, folder: Path, scan: SegmentScan) -> None:

@@ -30,7 +30,9 @@ SEGMENT_MAGIC = b"STRANDLJ"
 SEGMENT_VERSION = 1
 SEGMENT_HEADER = struct.Struct("<8sHHI16sQq12x")
 SEGMENT_HEADER_BYTES = 64
+IDENTITY_BYTES = 16
 READ_BYTES = 1024 * 1024
+FIRST_READ_BYTES = 128 * 1024
 _CRC = struct.Struct("<I")
 _MAGIC_BYTES = _CRC.pack(MAGIC)
 _NAME = re.compile(r"(\d{20})\.journal")
@@ -122,23 +124,32 @@ def walk(
 
 
 class _Chunks:
-    """Reads a file chunk by chunk; a chunk begins with a batch, and holds one whole batch at least."""
+    """Reads a file chunk by chunk; a chunk begins with a batch, and holds one whole batch at least.
+
+    Chunks begin small and grow, so that a glance at the end of a file does not read all the space reserved there.
+    """
 
     def __init__(self, file: File, read_bytes: int, ahead: Executor | None) -> None:
         self._file = file
-        self._read_bytes = read_bytes
+        self._read_bytes = min(read_bytes, FIRST_READ_BYTES)
+        self._read_bytes_max = read_bytes
         self._ahead = ahead
-        self._next: tuple[int, Future[bytes]] | None = None
+        self._next: tuple[int, int, Future[bytes]] | None = None
 
     def read(self, position: int, needed: int = 0) -> bytes:
         """Return what begins at `position`: a chunk, or `needed` bytes where that is more."""
-        if self._next is not None and self._next[0] == position and needed <= self._read_bytes:
-            data = self._next[1].result()
+        size = max(self._read_bytes, needed)
+        if self._next is not None and self._next[0] == position and needed <= self._next[1]:
+            data = self._next[2].result()
         else:
-            data = self._file.pread(max(self._read_bytes, needed), position)
-        if self._ahead is not None and len(data) >= self._read_bytes:
+            if needed and position + needed > self._file.size():  # before room is made for what cannot be there
+                raise BadBatch("the file ends inside a batch", short=True)
+            data = self._file.pread(size, position)
+        self._read_bytes = min(2 * self._read_bytes, self._read_bytes_max)
+        if self._ahead is not None and len(data) >= size:
             following = position + _whole_batches(data)
-            self._next = (following, self._ahead.submit(self._file.pread, self._read_bytes, following))
+            reading = self._ahead.submit(self._file.pread, self._read_bytes, following)
+            self._next = (following, self._read_bytes, reading)
         return data
 
 

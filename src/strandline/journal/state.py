@@ -7,7 +7,7 @@ last one is the active one. Whoever holds a view may read what it names until re
 from dataclasses import dataclass
 from typing import Protocol
 
-from strandline.journal.config import SYNCED, Durability
+from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.index import Index
 from strandline.journal.manifest import Sealed
 
@@ -40,6 +40,7 @@ class View:
 
     def limit(self, visibility: Durability) -> int:
         """Return the offset after the last that may be shown."""
+        check_durability("visibility", visibility)
         return self.durable_offset if visibility is SYNCED else self.written_offset
 
 

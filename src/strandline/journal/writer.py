@@ -23,7 +23,7 @@ from strandline.errors import Closed, CommitFailed, Poisoned
 from strandline.events import Event, Events
 from strandline.files import Buffer, Disk, File, remove_if_there, storage_hint
 from strandline.gather import Ticket
-from strandline.journal.batch import format_batch
+from strandline.journal.batch import HEADER_BYTES, format_batch
 from strandline.journal.columns import Columns, merge
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig, KiB
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
@@ -57,7 +57,7 @@ class Append(Ticket[Appended]):
     __slots__ = ("columns", "durability")
 
     def __init__(self, columns: Columns, durability: Durability) -> None:
-        super().__init__(columns.size)
+        super().__init__(HEADER_BYTES + columns.size)
         self.columns = columns
         self.durability = durability
 
@@ -113,8 +113,11 @@ class Writer:
         self._state = threading.Lock()
         self._moved = threading.Condition(self._state)
         self._waiting = 0
+        # Taken in this order: a commit may wait for a checkpoint, a checkpoint for an fsync, all of them for the state.
+        self._commit_lock = threading.Lock()
+        self._manifest_lock = threading.RLock()
         self._sync_lock = threading.Lock()
-        self._manifest_lock = threading.Lock()
+        self._publish_lock = threading.Lock()
         self._segments = segments
         self._written = self._durable = next_offset
         self._checkpointed = 0
@@ -123,6 +126,7 @@ class Writer:
         self._folder_dirty = False
         self._reserved = 0
         self._poison: str | None = None
+        self._poison_told = False
         self._closed = False
         self._published = (-1, -1)
         self._published_s = 0.0
@@ -169,6 +173,10 @@ class Writer:
 
     def commit(self, appends: Sequence[Append]) -> None:
         """Write every append, and sync if one of them asked for it; settle each as soon as its own wish is met."""
+        with self._commit_lock:
+            self._commit(appends)
+
+    def _commit(self, appends: Sequence[Append]) -> None:
         refusal = self.refusal()
         if refusal is not None:
             for append in appends:
@@ -197,29 +205,45 @@ class Writer:
         self._publish()
 
     def _sync(self) -> None:
-        if self._durable == self._written:  # the write was a synced one
-            return
         with self._sync_lock:
             with self._state:
+                self._refuse_if_unusable()
+                if self._durable == self._written and not self._folder_dirty:  # the write was a synced one
+                    return
                 target = self._written
                 files = [*(file for _, file in self._sealing), self._file]
                 folder_dirty, self._folder_dirty = self._folder_dirty, False
-            for file in files:
-                file.sync()
-            if folder_dirty:
-                self._disk.sync_folder(self._folder)
+            try:
+                for file in files:
+                    file.sync()
+                if folder_dirty:
+                    self._disk.sync_folder(self._folder)
+            except BaseException as error:
+                self._stop(error)  # under the lock: the next fsync would succeed, and vouch for what this one lost
+                raise
             with self._state:
                 self._durable = max(self._durable, target)
                 self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Accept nothing more: what the files hold is not known any longer."""
+        cause = self._stop(error)
         with self._state:
-            if self._poison is not None:
-                return
-            self._poison = f"{type(error).__name__}: {error}"
-            self._wake()
-        self._events.emit(JournalPoisoned(self._folder, self._poison))
+            told, self._poison_told = self._poison_told, True
+        if not told:
+            self._events.emit(JournalPoisoned(self._folder, cause))
+
+    def _stop(self, error: BaseException) -> str:
+        with self._state:
+            if self._poison is None:
+                self._poison = f"{type(error).__name__}: {error}"
+                self._wake()
+            return self._poison
+
+    def _refuse_if_unusable(self) -> None:
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
 
     def _write(self, appends: Sequence[Append], *, sync: bool) -> list[Appended]:
         """Write one commit; with `sync`, durably, if that makes everything durable."""
@@ -244,6 +268,7 @@ class Writer:
         sync = sync and self._durable == self._written and not self._sealing and not self._folder_dirty
         self._file.pwritev(buffers, active.bytes, sync=sync)
         with self._state:
+            self._refuse_if_unusable()  # a checkpoint may have failed meanwhile
             for batch_offset, batch_position in batches:
                 _index_of(active).note(batch_offset, batch_position)
             active.bytes = position
@@ -327,13 +352,14 @@ class Writer:
             raise
 
     def _checkpoint_or_fail(self) -> None:
-        if self._poison is not None or self._closed:
-            return
-        try:
-            self._checkpoint()
-            self.remove_old()
-        except Exception as error:  # noqa: BLE001 - a background failure reaches callers as poison
-            self.fail(error)
+        with self._manifest_lock:
+            if self.refusal() is not None:
+                return
+            try:
+                self._checkpoint()
+                self.remove_old()
+            except Exception as error:  # noqa: BLE001 - a background failure reaches callers as poison
+                self.fail(error)
 
     def _checkpoint(self, *, at_end: bool = False) -> None:
         with self._manifest_lock:
@@ -392,6 +418,7 @@ class Writer:
         """Remove whole sealed segments whose offsets are all below `keep_from`; return how many went."""
         with self._manifest_lock:
             with self._state:
+                self._refuse_if_unusable()
                 gone = [s for s in self._segments[:-1] if s.end_offset <= min(keep_from, self._checkpointed)]
                 self._segments = self._segments[len(gone) :]
                 first = self._segments[0].base_offset
@@ -435,28 +462,31 @@ class Writer:
             self._publish()
 
     def _publish(self) -> None:
-        self._published_s = time.monotonic()
-        with self._state:
-            self._published = (self._written, self._durable)
-            first = self._segments[0].base_offset
-            active = self._segments[-1].base_offset
-            frontier = Frontier(self.identity, first, self._written, self._durable, active)
-        self._frontier.pwritev([format_frontier(frontier)], 0)
+        with self._publish_lock:  # an older word must not be written over a newer one
+            self._published_s = time.monotonic()
+            with self._state:
+                if self._closed:
+                    return
+                self._published = (self._written, self._durable)
+                first = self._segments[0].base_offset
+                active = self._segments[-1].base_offset
+                frontier = Frontier(self.identity, first, self._written, self._durable, active)
+            self._frontier.pwritev([format_frontier(frontier)], 0)
 
     def close(self) -> None:
         """Make everything durable, record it, and let the files go; after a failure, only let the files go."""
-        try:
-            if self._poison is None:
-                self._release_reserve()
-                self.checkpoint()
-        finally:
-            with self._state:
-                self._closed = True
-                self._wake()
-            for _, file in self._sealing:
-                file.close()
-            self._file.close()
-            self._frontier.close()
+        with self._commit_lock, self._manifest_lock:  # no commit, checkpoint or removal is under way
+            try:
+                if self._poison is None:
+                    self._release_reserve()
+                    self.checkpoint()
+            finally:
+                with self._state:
+                    self._closed = True
+                    self._wake()
+                with self._sync_lock, self._publish_lock:
+                    for file in (*(file for _, file in self._sealing), self._file, self._frontier):
+                        file.close()
 
 
 def _alike(appends: Sequence[Append]) -> list[list[Columns]]:

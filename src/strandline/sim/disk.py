@@ -102,14 +102,14 @@ class SimDisk:
         self._folders.setdefault(folder, _Folder())
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically; durable after `sync_folder`. Within one folder only."""
+        """Put `source` in the place of `target`, atomically within one folder; durable after `sync_folder`."""
         self.step("rename")
         folder = self._folder(source.parent)
+        if source.name not in folder.seen:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
         if source.parent != target.parent:
             self._move_across(source, target)
             return
-        if source.name not in folder.seen:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
         self._change(source.parent, _NameChange(target.name, folder.seen[source.name], source.name))
 
     def remove(self, path: Path) -> None:
@@ -143,6 +143,12 @@ class SimDisk:
             _crash_content(inode, random)
         for folder in self._folders.values():
             _crash_names(folder, random)
+
+    def kill(self) -> None:
+        """End the process, not the machine: handles and locks are dead, and everything written is still seen."""
+        self._life += 1
+        self._locks.clear()
+        self.fault = None
 
     def step(self, operation: str) -> None:
         """Count an operation that changes the disk, and fail it if a fault says so."""
@@ -272,8 +278,12 @@ class _SimFile:
             raise
         write = _Write(position, data)
         self._record(inode, write)
-        if sync:
-            self._disk.step("sync")
+        if sync and data:
+            try:
+                self._disk.step("sync")
+            except OSError:
+                inode.unsynced.pop()  # seen, and never brought to the disk
+                raise
             write.certain = True
         return len(data)
 
@@ -288,7 +298,7 @@ class _SimFile:
             self._disk.step("sync")
         except OSError:
             # As on Linux: the pages count as clean now, so no later sync brings them to the disk.
-            inode.unsynced.clear()
+            inode.unsynced = [change for change in inode.unsynced if isinstance(change, _Write) and change.certain]
             raise
         for change in inode.unsynced:
             if isinstance(change, _Write):
@@ -319,7 +329,9 @@ class _SimLock:
         self._disk = disk
         self._path = path
         self._life = life
+        self._held = True
 
     def release(self) -> None:
-        if self._disk.alive(self._life):
+        if self._held and self._disk.alive(self._life):
             self._disk.unlock(self._path)
+        self._held = False

@@ -1,0 +1,198 @@
+"""The power goes, or an operation fails, at every single change of the disk that a workload makes."""
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from strandline.journal import SYNCED, WRITTEN, JournalConfig
+from strandline.journal.config import KiB
+from tests.journal.model import CHANGES, World, fault_at
+
+TINY = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=0)
+RESERVING = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=700)
+FORGETTING = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=0, retain_bytes=2000)
+CONFIGS = pytest.mark.parametrize("config", [TINY, RESERVING, FORGETTING], ids=["tiny", "reserving", "forgetting"])
+
+Step = Callable[[World], object]
+
+WORKLOAD: list[Step] = [
+    lambda world: world.append([10]),
+    lambda world: world.append([300, 200], durability=WRITTEN),
+    lambda world: world.append([10, 20, 30], shape=7, durability=WRITTEN),
+    lambda world: world.append([100], shape=1),
+    lambda world: world.append([400, 10], durability=WRITTEN),
+    lambda world: world.sync(),
+    lambda world: world.append([900], durability=WRITTEN),
+    lambda world: world.append([900]),
+    lambda world: world.remove_below(len(world.expected.records) - 1),
+    lambda world: world.append([1200]),
+    lambda world: world.append([0], durability=WRITTEN),
+    lambda world: world.close() and world.open(),
+    lambda world: world.append([500, 300]),
+    lambda world: world.append([200], shape=3, durability=WRITTEN),
+]
+"""Appends of both kinds, one and several, large and small; rolls, checkpoints, retention, a clean shutdown."""
+
+
+def run(world: World, workload: list[Step]) -> None:
+    """Do one step after another, until one fails so that nothing more can be done."""
+    for step in workload:
+        if world.journal is None:
+            return
+        step(world)
+
+
+def changes_of(config: JournalConfig) -> int:
+    """Return how many changes of the disk the workload makes."""
+    world = World(config)
+    assert world.open()
+    run(world, WORKLOAD)
+    assert len(world.expected.records) > 10
+    return world.cut.seen
+
+
+@CONFIGS
+@pytest.mark.parametrize("round_", range(3))
+def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig, round_: int) -> None:
+    for changes in range(changes_of(config) + 1):
+        for seed in range(8):
+            print(f"{changes=} {round_=} {seed=}")
+            random = Random(f"{changes}/{round_}/{seed}")
+            world = World(config)
+            world.cut.left = changes
+            if world.open():
+                run(world, WORKLOAD)
+            world.crash(random)
+            world.reopen()
+            world.check_certain(random)
+
+
+@CONFIGS
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("again", ["kill", "crash"])
+def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, again: str) -> None:
+    for countdown in range(1, changes_of(config) + 1):
+        for seed in range(4):
+            print(f"{countdown=} {seed=}")
+            random = Random(f"{countdown}/{seed}")
+            world = World(config)
+            world.disk.fault = fault_at(countdown, CHANGES, code)
+            if world.open():
+                run(world, WORKLOAD)
+            if again == "crash":
+                world.crash(random)
+            else:
+                world.kill()
+            world.reopen()
+            assert world.append([10])
+            assert world.append([10], durability=WRITTEN)
+            assert world.append([700, 300])
+            world.crash(random)
+            world.reopen()
+
+
+def walk(seed: int, steps: int = 30) -> None:
+    """Do random things to a random journal."""
+    random = Random(seed)
+    config = JournalConfig(
+        segment_bytes_max=KiB,
+        reserve_bytes_max=random.choice([0, 0, 700, 65536]),
+        retain_bytes=random.choice([None, None, 0, 2500]),
+        segment_age_max_s=random.choice([None, 10.0]),
+    )
+    world = World(config, later=random.random() < 0.5)
+    world.reopen()
+    for _ in range(steps):
+        random.choice(MOVES)(world, random)
+
+
+def _sizes(random: Random) -> list[int]:
+    return [random.choice([0, 1, 30, 200, 400, 1100]) for _ in range(random.randint(1, 4))]
+
+
+def _append(world: World, random: Random) -> None:
+    world.append(_sizes(random), random.choice([0, 0, 1, 3, 4, 7]), random.choice([SYNCED, SYNCED, WRITTEN]))
+
+
+def _append_later(world: World, random: Random) -> None:
+    if world.later is None:
+        return
+    for _ in range(random.randint(1, 5)):
+        world.append_later(_sizes(random), random.choice([0, 0, 1, 7]), random.choice([SYNCED, WRITTEN]))
+
+
+def _run_some(world: World, random: Random) -> None:
+    world.run_later(random.choice([None, 1, 2]))
+
+
+def _sync(world: World, _: Random) -> None:
+    world.sync()
+
+
+def _remove(world: World, random: Random) -> None:
+    world.remove_below(max(0, len(world.expected.records) - random.randint(0, 12)))
+
+
+def _fault(world: World, random: Random) -> None:
+    names = random.choice([CHANGES, frozenset({random.choice(sorted(CHANGES))})])
+    world.disk.fault = fault_at(random.randint(1, 25), names, random.choice([errno.EIO, errno.ENOSPC]))
+
+
+def _cut(world: World, random: Random) -> None:
+    world.cut.left = random.randint(0, 25)
+
+
+def _time(world: World, _: Random) -> None:
+    world.clock.advance(20)
+
+
+def _close(world: World, _: Random) -> None:
+    world.close()
+    world.kill()
+    world.reopen()
+
+
+def _kill(world: World, _: Random) -> None:
+    world.kill()
+    world.reopen()
+
+
+def _crash(world: World, random: Random) -> None:
+    world.crash(random)
+    world.reopen()
+
+
+def _crash_while_opening(world: World, random: Random) -> None:
+    world.crash(random)
+    world.cut.left = random.randint(0, 25)
+    world.open()
+    world.crash(random)
+    world.reopen()
+
+
+def _crash_twice(world: World, random: Random) -> None:
+    world.crash(random)
+    world.reopen()
+    world.check_certain(random)
+
+
+MOVES = [_append] * 6 + [_append_later] * 4 + [_run_some, _run_some, _sync, _remove, _fault, _cut, _time]
+MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_twice]
+
+
+@pytest.mark.parametrize("hundred", range(6))
+def test_a_random_walk_with_crashes_loses_nothing(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * (hundred + 1)):
+        print(f"{seed=}")
+        walk(seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("thousand", range(1, 9))
+def test_many_random_walks_with_crashes_lose_nothing(thousand: int) -> None:
+    for seed in range(1000 * thousand, 1000 * (thousand + 1)):
+        print(f"{seed=}")
+        walk(seed, 60)
