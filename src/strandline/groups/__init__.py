@@ -1,0 +1,80 @@
+"""Groups: who was given what, and what they answered. One group is one set of consumers over one log of offsets.
+
+**The promise.** An acknowledgement that a caller was told of survives a crash; the floor, `acked_until`, moves only
+after the acknowledgement is recorded; no two callers are given one offset at the same time; whatever was given and
+not answered in time is given again, and its delivery count goes up each time until it is acknowledged.
+
+**The state** (`GroupState`) is pure: no clock, no file, no lock. Acknowledged offsets are an exclusive frontier and,
+above it, pages of 512 bits, so they may come in any order and from as far ahead as one likes. What is in flight, and
+what waits to be given again, is one integer each, shared by a dict (by offset) and a heap with lazy deletion (by
+time).
+
+**On disk** a group is two files, `<name>.snapshot` and `<name>.delta` (`docs/formats/groups.md`). A commit appends
+one frame of fixed-width operations to the delta. Frames are numbered for the life of the group, and a snapshot says
+which number comes next; so any delta that reaches that number completes it, an old one as well as a new one, and a
+crash between any two steps of a compaction neither repeats an operation nor loses one. A frame also says how many
+frames were durable when it was written: a bad frame before a later one that proves it durable is damage, reported and
+left alone; a bad frame at the end is a torn write, and nobody was told of it.
+
+**Trade-offs.**
+
+- Marks, takes, nacks and extensions take effect in memory before their frame is written, so that nobody else is given
+  the same offset meanwhile; the caller is told after. Acknowledgements take effect after. If the write fails the
+  group is poisoned, so what was reserved is never seen to be undone.
+- Expiry is not recorded: it follows from the deadlines. It makes no difference when `pop_expired` is called.
+- The number of a delivery is its epoch. Answers other than an acknowledgement need the delivery to be in flight
+  still; an acknowledgement is taken whenever it comes.
+- What waits is given in the order of the time at which it became ready, not of offsets: a message that fails at once,
+  over and over, does not keep the others waiting.
+- After anything but a proper close, opening writes both files anew, as what it read may never have reached the disk.
+- A delta is read as a whole and compaction keeps it about as small as the snapshot; so memory while opening is a
+  small multiple of the state.
+- Whoever opens a group holds the lock of its folder; there is none here.
+"""
+
+from strandline.groups.acks import Acks
+from strandline.groups.changes import Ack, AckBelow, Change, Extend, Mark, Nack, Result, Take
+from strandline.groups.config import GroupConfig
+from strandline.groups.events import GroupCompacted, GroupOpened, GroupPoisoned
+from strandline.groups.group import Group
+from strandline.groups.names import format_group_file, parse_group_file
+from strandline.groups.repair import GroupRepaired, repair_group
+from strandline.groups.report import GroupContent, GroupReport, inspect_group
+from strandline.groups.schedule import Entry
+from strandline.groups.state import OFFSET_LIMIT, Captured, Delivery, GroupState
+from strandline.groups.store import group_names, remove_group
+from strandline.journal.config import SYNCED, WRITTEN, Durability
+
+__all__ = [
+    "OFFSET_LIMIT",
+    "SYNCED",
+    "WRITTEN",
+    "Ack",
+    "AckBelow",
+    "Acks",
+    "Captured",
+    "Change",
+    "Delivery",
+    "Durability",
+    "Entry",
+    "Extend",
+    "Group",
+    "GroupCompacted",
+    "GroupConfig",
+    "GroupContent",
+    "GroupOpened",
+    "GroupPoisoned",
+    "GroupRepaired",
+    "GroupReport",
+    "GroupState",
+    "Mark",
+    "Nack",
+    "Result",
+    "Take",
+    "format_group_file",
+    "group_names",
+    "inspect_group",
+    "parse_group_file",
+    "remove_group",
+    "repair_group",
+]

@@ -1,0 +1,108 @@
+"""Repair: what can still be read of a damaged group, put where a group is; the damaged files are kept beside it.
+
+Every operation states a fact by itself, so a frame is worth keeping whatever became of those before it. What is lost
+are answers: their offsets are delivered again.
+
+Invariants: the damaged bytes are on stable storage under another name before anything is replaced; a repair that was
+interrupted is begun anew by the next.
+"""
+
+import os
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from strandline.errors import Damaged
+from strandline.files import Disk, read_file, replace_file
+from strandline.groups.delta import DeltaHeader, Frame, format_delta_header, frames_after, parse_delta_header
+from strandline.groups.recovery import apply_frames, recover
+from strandline.groups.snapshot import Snapshot, format_snapshot, parse_snapshot
+from strandline.groups.state import GroupState
+from strandline.groups.store import GroupFiles, group_files
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRepaired:
+    """What a repair kept, and where it put the files it replaced."""
+
+    name: str
+    problem: str
+    snapshot_kept: bool
+    frames_kept: int
+    set_aside: tuple[str, ...]
+
+
+def repair_group(disk: Disk, folder: Path, name: str, now_ns: int) -> GroupRepaired | None:
+    """Replace a damaged group, which must not be open, by what can be read of it; None where nothing is damaged.
+
+    A file that is foreign or of a later version is `FormatError`, and left alone.
+    """
+    files = group_files(folder, name)
+    snapshot_data = read_file(disk, files.snapshot)
+    delta_data = read_file(disk, files.delta)
+    problem = _problem(name, files, snapshot_data, delta_data)
+    if problem is None:
+        return None
+    snapshot = _readable_snapshot(snapshot_data, files)
+    if snapshot is not None and snapshot.removed:
+        return None
+    header = _readable_header(delta_data, files)
+    identity = snapshot.identity if snapshot else header.identity if header else os.urandom(16)
+    frames = list(frames_after(delta_data or b"", -1, DeltaHeader(identity, 0, 0)))
+    sequence = snapshot.sequence if snapshot else 0
+    state = GroupState(*snapshot.captured) if snapshot else GroupState()
+    apply_frames(state, frames, sequence, str(files.delta))
+    aside = tuple(_set_aside(disk, path) for path in (files.snapshot, files.delta))
+    # Above every sequence that was ever used, so that whatever is left of the old delta is passed over.
+    following = max([sequence, *(frame.sequence + 1 for frame in frames)])
+    content = format_snapshot(Snapshot(name, identity, following, now_ns, state.capture()))
+    replace_file(disk, files.snapshot, content)
+    replace_file(disk, files.delta, format_delta_header(DeltaHeader(identity, following, now_ns)))
+    kept = _count_since(frames, sequence)
+    return GroupRepaired(name, problem, snapshot is not None, kept, tuple(filter(None, aside)))
+
+
+def _problem(name: str, files: GroupFiles, snapshot: bytes | None, delta: bytes | None) -> str | None:
+    """Return what is wrong, or None where the group is whole or not there."""
+    if snapshot is None and delta is None:
+        return None
+    if snapshot is None or delta is None:
+        return f"{files.delta if delta is None else files.snapshot}: the file is missing"
+    try:
+        recover(name, snapshot, delta, (str(files.snapshot), str(files.delta)))
+    except Damaged as damaged:
+        return str(damaged)
+    return None
+
+
+def _readable_snapshot(data: bytes | None, files: GroupFiles) -> Snapshot | None:
+    try:
+        return None if data is None else parse_snapshot(data, str(files.snapshot))
+    except Damaged:
+        return None
+
+
+def _readable_header(data: bytes | None, files: GroupFiles) -> DeltaHeader | None:
+    try:
+        return None if data is None else parse_delta_header(data, str(files.delta))
+    except Damaged:
+        return None
+
+
+def _count_since(frames: list[Frame], sequence: int) -> int:
+    return sum(frame.sequence >= sequence and len(frame.operations) > 0 for frame in frames)
+
+
+def _set_aside(disk: Disk, path: Path) -> str | None:
+    """Keep a copy of a file under a name of its own; return that name, or None where there is no such file."""
+    data = read_file(disk, path)
+    if data is None:
+        return None
+    for number in count(1):
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+        known = read_file(disk, aside)
+        if known is None:
+            replace_file(disk, aside, data)
+        if known in (None, data):
+            break
+    return str(aside)
