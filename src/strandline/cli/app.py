@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from strandline import __version__
+from strandline.cli import journal
 from strandline.errors import Damaged, StrandlineError
 
 EXIT_FAILED = 1
@@ -33,7 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Groups, in the order in which `strandline --help` lists them: app.add_typer(journal.app, name="journal")
+# Groups, in the order in which `strandline --help` lists them.
+app.add_typer(journal.app, name="journal")
 
 
 def _show_version(wanted: bool) -> None:
