@@ -33,7 +33,7 @@ class Row:
     met: bool | None
 
 
-def compare(  # noqa: PLR0913 - a row's columns
+def compare(
     id: str,  # noqa: A002 - the name of the column
     ours: float,
     peer: str,

@@ -147,7 +147,7 @@ def _append_case(
     size: int, batch: list[bytes], joined: list[bytes], durability: Durability, producers: int, calls: int
 ) -> Iterator[Row]:
     count = len(batch)
-    case = f"append {durability.value} {size} B × {count}, {producers} producer{'s' if producers > 1 else ''}"
+    case = f"append {durability.value} {size} B x {count}, {producers} producer{'s' if producers > 1 else ''}"
     written_goal = durability is WRITTEN and count == 1000 and size == 128 and producers == 1
     ours, rocksdb, plain, pieces = medians(
         ROUNDS,
@@ -195,8 +195,8 @@ def scan_rows(folder: Path, records: int, size: int) -> Iterator[Row]:
 
         read()
         ours, plain = medians(ROUNDS, [scan, read])
-        yield compare(f"scan to Arrow, {size} B × 1000", ours, "plain read, 1 MiB", plain, "GB/s", goal=0.5)
-        yield alone(f"scan to Arrow, {size} B × 1000", ours * 1e9 / (bytes_total / records), "records/s")
+        yield compare(f"scan to Arrow, {size} B x 1000", ours, "plain read, 1 MiB", plain, "GB/s", goal=0.5)
+        yield alone(f"scan to Arrow, {size} B x 1000", ours * 1e9 / (bytes_total / records), "records/s")
         yield from fetch_rows(journal)
 
 
@@ -264,12 +264,9 @@ def reopen_rows(folder: Path) -> Iterator[Row]:
 
     def open_journal(name: str) -> float:
         copy = folder / "copy"
-        subprocess.run(["cp", "-al", str(folder / name), str(copy)], check=True)
-        for path in copy.iterdir():  # a hard link to a segment is enough; what opening rewrites in place is copied
-            if path.suffix != ".journal":
-                data = path.read_bytes()
-                path.unlink()
-                path.write_bytes(data)
+        copy.mkdir()
+        for path in (folder / name).iterdir():  # segments are linked: opening changes nothing in them
+            (os.link if path.suffix == ".journal" else shutil.copy)(path, copy / path.name)
         begin = time.perf_counter()
         opened = Journal.open(copy)
         seconds = time.perf_counter() - begin
