@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from benchmarks._harness import Row, compare, medians, report
 from strandline.clock import ManualClock
-from strandline.queue import JournalStorage, Queue
+from strandline.queue import Job, JournalStorage, Queue
 
 ROUNDS = 5
 SIZE = 128
@@ -66,7 +68,7 @@ class OurWorker:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._jobs = {}  # type: ignore[var-annotated]
+        self._jobs: dict[int, Job] = {}
 
     def put(self, values: Sequence[bytes]) -> None:
         """Put jobs, durably."""
@@ -75,7 +77,7 @@ class OurWorker:
     def take(self, count: int) -> list[tuple[int, bytes]]:
         """Claim up to so many jobs, durably."""
         taker = self._queue.take("workers", visibility_s=VISIBLE_S, prefetch=count)
-        self._jobs = {job.offset: job for job, _ in zip(taker, range(count), strict=False)}
+        self._jobs = {job.offset: job for job in islice(taker, count)}
         return [(number, job.value) for number, job in self._jobs.items()]
 
     def ack(self, numbers: Sequence[int]) -> None:
@@ -98,7 +100,9 @@ def open_ours(folder: Path) -> Iterator[Connect]:
 
 
 SCHEMA = """
-CREATE TABLE jobs (id INTEGER PRIMARY KEY, value BLOB NOT NULL, visible_ns INTEGER NOT NULL, deliveries INTEGER NOT NULL);
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY, value BLOB NOT NULL, visible_ns INTEGER NOT NULL, deliveries INTEGER NOT NULL
+);
 CREATE INDEX jobs_visible ON jobs (visible_ns, id);
 """
 CLAIM = """
@@ -176,6 +180,7 @@ def jobs_per_second(open_queue: OpenQueue, threads: int, jobs: int, batch: int) 
     """Return how many jobs a second go through put, take and acknowledge; all of them are checked."""
     values = [values_of(thread, jobs // threads) for thread in range(threads)]
     done: list[bytes] = []
+    left: list[bytes] = []
     barrier = threading.Barrier(threads + 1)
     with scratch() as folder, open_queue(folder) as connect:
 
@@ -186,7 +191,7 @@ def jobs_per_second(open_queue: OpenQueue, threads: int, jobs: int, batch: int) 
                 barrier.wait()
                 while rest := worker.take(batch):  # what others put, and left when they ended
                     worker.ack([number for number, _ in rest])
-                    done.extend(value for _, value in rest)
+                    left.extend(value for _, value in rest)
 
         workers = [threading.Thread(target=run, args=(thread,)) for thread in range(threads)]
         for one in workers:
@@ -195,11 +200,10 @@ def jobs_per_second(open_queue: OpenQueue, threads: int, jobs: int, batch: int) 
         begin = time.perf_counter()
         barrier.wait()
         seconds = time.perf_counter() - begin
-        counted = len(done)
         for one in workers:
             one.join()
-    assert sorted(done) == sorted(value for mine in values for value in mine)
-    return counted / seconds
+    assert sorted(done + left) == sorted(value for mine in values for value in mine)
+    return len(done) / seconds
 
 
 def job_rows() -> Iterator[Row]:
@@ -211,13 +215,8 @@ def job_rows() -> Iterator[Row]:
         ("100 at a time, 8 takers", 8, 40_000, 100),
     ]
     for name, threads, jobs, batch in cases:
-        ours, sqlite = medians(
-            ROUNDS,
-            [
-                lambda threads=threads, jobs=jobs, batch=batch: jobs_per_second(open_ours, threads, jobs, batch),
-                lambda threads=threads, jobs=jobs, batch=batch: jobs_per_second(open_sqlite, threads, jobs, batch),
-            ],
-        )
+        sides = [partial(jobs_per_second, opens, threads, jobs, batch) for opens in (open_ours, open_sqlite)]
+        ours, sqlite = medians(ROUNDS, sides)
         yield compare(f"put, take, ack: {name}", ours, "SQLite, WAL, FULL", sqlite, "jobs/s")
 
 

@@ -16,6 +16,7 @@ from strandline.files import (
     IOV_MAX,
     TEMP_SUFFIX,
     Disk,
+    OpenMode,
     OsDisk,
     OsFile,
     read_file,
@@ -26,6 +27,7 @@ from strandline.files import (
     storage_hint,
 )
 from strandline.sim import Fault, SimDisk
+from tests.journal.helpers import Tally, WatchedDisk, open_descriptors
 
 HOME = Path("/sim/home")
 
@@ -114,20 +116,21 @@ class TestOsFile:
                 call()
 
     def test_the_last_reference_closes(self, tmp_path: Path) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         opened = OsDisk().open(tmp_path / "other", "create")
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert open_descriptors() == before + 1
         del opened
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
 
 class TestOsDisk:
     def test_modes(self, tmp_path: Path) -> None:
         disk: Disk = OsDisk()
         path = tmp_path / "file"
-        for mode in ("read", "write"):
+        modes: list[OpenMode] = ["read", "write"]
+        for mode in modes:
             with pytest.raises(FileNotFoundError):
-                disk.open(path, mode)  # type: ignore[arg-type]
+                disk.open(path, mode)
         disk.open(path, "create").close()
         with pytest.raises(FileExistsError):
             disk.open(path, "create")
@@ -152,7 +155,12 @@ class TestOsDisk:
         disk = OsDisk()
         synced: list[Path] = []
         real = disk.sync_folder
-        monkeypatch.setattr(disk, "sync_folder", lambda folder: (synced.append(folder), real(folder)))
+
+        def watched(folder: Path) -> None:
+            synced.append(folder)
+            real(folder)
+
+        monkeypatch.setattr(disk, "sync_folder", watched)
         disk.make_folder(tmp_path / "a" / "b" / "c")
         assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
         synced.clear()
@@ -196,11 +204,11 @@ class TestLock:
     def test_a_refused_lock_leaves_no_descriptor(self, tmp_path: Path) -> None:
         disk = OsDisk()
         lock = disk.lock(tmp_path / "lock")
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         for _ in range(5):
             with pytest.raises(Locked):
                 disk.lock(tmp_path / "lock")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
         lock.release()
 
     def test_it_goes_with_its_process(self, tmp_path: Path) -> None:
@@ -253,11 +261,9 @@ class TestReplaceFile:
         for content in (b"first", b"", b"x" * 100_000):
             replace_file(OsDisk(), tmp_path / "file", content)
             assert read_file(OsDisk(), tmp_path / "file") == content
-        assert os.listdir(tmp_path) == ["file"]
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
     def test_the_order_is_temp_sync_rename_sync(self) -> None:
-        from tests.journal.helpers import Tally, WatchedDisk
-
         tally = Tally()
         disk = SimDisk()
         disk.make_folder(HOME)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.gather import Gather, InlineExecutor, Ticket
 from tests.journal.helpers import WAIT_S, LaterExecutor, in_threads
@@ -370,3 +371,22 @@ def test_the_inline_executor_runs_at_once_and_raises_where_it_is_called() -> Non
     assert future.result(0) == 3
     with pytest.raises(ZeroDivisionError):
         InlineExecutor().submit(lambda: 1 // 0)
+
+
+def test_a_ticket_stays_settled_while_somebody_reads_its_outcome() -> None:
+    ticket: Ticket[int] = Ticket(1)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            ticket.wait()
+
+    ticket.settle(1)
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    seen = [ticket.settled for _ in range(20_000)]
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert all(seen)

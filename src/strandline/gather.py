@@ -26,10 +26,12 @@ STEPS_MAX = 16
 class Ticket(Generic[R]):
     """One request on its way through a commit; settled with a result or an error, once."""
 
-    __slots__ = ("_done", "_error", "_future", "_result", "size")
+    __slots__ = ("_done", "_error", "_future", "_result", "settled", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.settled = False
+        """Whether the outcome is known; a flag of its own, as whoever waits holds the lock for a moment."""
         self._result: R | None = None
         self._error: BaseException | None = None
         self._future: Future[R] | None = None
@@ -42,14 +44,10 @@ class Ticket(Generic[R]):
         self._future.set_running_or_notify_cancel()
         return self._future
 
-    @property
-    def settled(self) -> bool:
-        """Whether the outcome is known."""
-        return not self._done.locked()
-
     def settle(self, result: R) -> None:
         """Give the result to whoever waits."""
         self._result = result
+        self.settled = True
         self._done.release()
         if self._future is not None:
             self._future.set_result(result)
@@ -57,6 +55,7 @@ class Ticket(Generic[R]):
     def fail(self, error: BaseException) -> None:
         """Give the error to whoever waits."""
         self._error = error
+        self.settled = True
         self._done.release()
         if self._future is not None:
             self._future.set_exception(error)

@@ -487,7 +487,7 @@ def test_a_removal_that_was_interrupted_is_finished_by_whoever_comes_next() -> N
         with open_group(disk) as group:
             group.ack(0)
         disk.fault = Fault(frozenset({"create", "pwritev", "sync", "rename", "sync_folder", "remove"}), step)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(StorageRefused, match="EIO"):
             remove_group(disk, FOLDER, NAME)
         disk.fault = None
         listed = group_names(disk, FOLDER)
@@ -585,7 +585,8 @@ def test_a_failed_compaction_in_the_background_poisons(disk: SimDisk) -> None:
 def test_changes_during_a_compaction_are_kept(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are committed after the cut: while the snapshot is written, and while the delta is copied."""
     monkeypatch.setattr("strandline.groups.store.COPY_BYTES", 100)
-    group = open_group(disk)
+    clock = ManualClock(0)
+    group = open_group(disk, config=GroupConfig(compact_age_s=60), clock=clock)
     group.ack_many([2, 4])
     write_snapshot, copy_delta = Store.write_snapshot, Store.copy_delta
 
@@ -610,9 +611,37 @@ def test_changes_during_a_compaction_are_kept(disk: SimDisk, monkeypatch: pytest
         twin = copy.deepcopy(disk)
         twin.crash(Random(seed))
         assert on_disk(twin) == facts(state_of(group))
+    assert len(delta_frames(disk)) > 64
+    clock.advance(60)
+    group.compact_if_due()
+    assert len(delta_frames(disk)) == 64
     group.ack(1)
     assert group.acked_until == 3
     assert reopened(disk) == facts(state_of(group))
+
+
+def test_a_group_poisoned_during_a_compaction_is_not_touched_by_the_rest_of_it(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = open_group(disk)
+    group.ack(0)
+    copy_delta = Store.copy_delta
+
+    def failing_copy(store: Store, cut: Cut, now_ns: int) -> DeltaCopy:
+        delta_copy = copy_delta(store, cut, now_ns)
+        disk.fault = Fault(frozenset({"sync"}), 1)
+        with pytest.raises(CommitFailed):
+            group.ack(1)
+        return delta_copy
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "copy_delta", failing_copy)
+        before = content(disk, DELTA)[:128]
+        group.compact()
+    assert content(disk, DELTA)[:128] == before
+    group.close()
+    again = open_group(disk)
+    assert again.acked_until in (1, 2)
 
 
 def test_an_engine_without_work_to_compact_begins_nothing(disk: SimDisk) -> None:

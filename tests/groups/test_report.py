@@ -75,7 +75,7 @@ def test_looking_changes_nothing(disk: SimDisk) -> None:
 def test_there_is_no_report_of_what_is_not_there(disk: SimDisk) -> None:
     assert inspect_group(disk, FOLDER, "nobody") is None
     disk.fault = Fault(frozenset({"remove"}), 2, sticky=True)
-    with pytest.raises(OSError, match="error"):
+    with pytest.raises(StorageRefused):
         remove_group(disk, FOLDER, NAME)
     disk.fault = None
     assert inspect_group(disk, FOLDER, NAME) is None
@@ -172,7 +172,7 @@ def test_a_repair_that_is_interrupted_is_begun_anew() -> None:
         disk.fault = Fault(CHANGING, step, sticky=True)
         try:
             repair_group(disk, FOLDER, NAME, 5)
-        except OSError:
+        except StorageRefused:
             disk.crash(random.Random(step))
             repair_group(disk, FOLDER, NAME, 5)
         disk.fault = None

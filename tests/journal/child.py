@@ -4,19 +4,26 @@
     sync                                      answers the durable offset
     remove <offset>                           answers the first offset
     hammer <records> <batch> <size>           append many batches of both kinds; answers after each, and "done"
-    reopen                                    close and open again
-    close
+    close                                     answers "closed"
+    open                                      answers "open <first offset> <next offset>"; done once at the beginning
 
 An error is answered by its type. The value of a record can be told from its offset, so whoever reads can check it.
 """
 
+import ctypes
+import itertools
 import json
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Executor
+from multiprocessing.connection import Connection
 
-from strandline.errors import StrandlineError
+from strandline.errors import Closed, StrandlineError
+from strandline.gather import InlineExecutor
 from strandline.journal import SYNCED, WRITTEN, Journal, JournalConfig
+
+PR_SET_PTRACER = 0x59616D61
 
 
 def value_of(offset: int, size: int) -> bytes:
@@ -51,37 +58,66 @@ def hammer(journal: Journal, records: int, batch: int, size: int) -> Iterator[st
     yield "done"
 
 
-def main() -> None:
-    """Open the journal named by the first argument, configured by the second, and do as told."""
-    folder, settings = sys.argv[1], json.loads(sys.argv[2])
-    config = JournalConfig(**settings)
-    journal = Journal.open(folder, config)
-    answer("open", journal.first_offset, journal.next_offset)
-    for line in sys.stdin:
-        words = line.split()
+class Writer:
+    """Does as it is told."""
+
+    def __init__(self, folder: str, settings: dict[str, int], executor: Executor | None = None) -> None:
+        self._folder = folder
+        self._config = JournalConfig(**settings)
+        self._executor = executor
+        self._journal: Journal | None = None
+
+    def obey(self, line: str) -> Iterator[str]:
+        """Yield the answers to one line."""
         try:
-            match words:
-                case ["append", count, size, durability]:
-                    answer(append(journal, int(count), int(size), durability))
-                case ["sync"]:
-                    answer(journal.sync())
-                case ["remove", offset]:
-                    journal.remove_below(int(offset))
-                    answer(journal.first_offset)
-                case ["hammer", records, batch, size]:
-                    for told in hammer(journal, int(records), int(batch), int(size)):
-                        answer(told)
-                case ["reopen"]:
-                    journal.close()
-                    journal = Journal.open(folder, config)
-                    answer("open", journal.first_offset, journal.next_offset)
-                case ["close"]:
-                    journal.close()
-                    answer("closed")
-                case _:
-                    raise AssertionError(line)
+            yield from self._obey(line.split())
         except StrandlineError as error:
-            answer("error", type(error).__name__, getattr(error, "code", ""), str(error))
+            yield f"error {type(error).__name__} {error}"
+
+    def _obey(self, words: list[str]) -> Iterator[str]:
+        match words:
+            case ["open"]:
+                self._journal = Journal.open(self._folder, self._config, executor=self._executor)
+                yield f"open {self.journal.first_offset} {self.journal.next_offset}"
+            case ["append", count, size, durability]:
+                yield append(self.journal, int(count), int(size), durability)
+            case ["sync"]:
+                yield f"{self.journal.sync()}"
+            case ["remove", offset]:
+                self.journal.remove_below(int(offset))
+                yield f"{self.journal.first_offset}"
+            case ["hammer", records, batch, size]:
+                yield from hammer(self.journal, int(records), int(batch), int(size))
+            case ["close"]:
+                self.journal.close()
+                yield "closed"
+            case _:
+                raise AssertionError(words)
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, which must have been opened."""
+        if self._journal is None:
+            raise Closed("the child's journal")
+        return self._journal
+
+
+def serve(connection: "Connection[object, object]", folder: str, settings: dict[str, int], *, inline: bool) -> None:
+    """Obey the lines of one message; with `inline`, without any thread. The process may be traced by anybody."""
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(-1 % 2**64), 0, 0, 0)
+    writer = Writer(folder, settings, InlineExecutor() if inline else None)
+    connection.send("ready")
+    for line in str(connection.recv()).splitlines():
+        for said in writer.obey(line):
+            connection.send(said)
+
+
+def main() -> None:
+    """Open the journal named by the first argument, configured by the second, and obey the lines of the input."""
+    writer = Writer(sys.argv[1], json.loads(sys.argv[2]))
+    for line in itertools.chain(["open"], sys.stdin):
+        for said in writer.obey(line):
+            answer(said)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the journal's tests share: small journals on a simulated disk, disks that can be watched, and reading it all back."""
+"""What the journal's tests share: small journals on a simulated disk, watched disks, and reading it all back."""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -13,8 +13,7 @@ from strandline.events import Event, Events
 from strandline.files import Buffer, Disk, File, Lock, OpenMode, OsDisk
 from strandline.gather import InlineExecutor
 from strandline.journal import Journal, JournalConfig, JournalReader, Record
-from strandline.journal.segment import parse_segment_name
-from strandline.sim import SimDisk
+from strandline.journal.segment import SEGMENT_HEADER_BYTES, parse_segment_name, walk
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +82,21 @@ def flip(path: Path, position: int, disk: Disk | None = None, mask: int = 1) -> 
     plant(path, bytes(data), disk)
 
 
+@contextmanager
+def telling(**facts: object) -> Iterator[None]:
+    """Say with any failure of the body what it was about: the seed, the place, the number of the call."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(" ".join(f"{name}={value!r}" for name, value in facts.items()))
+        raise
+
+
+def open_descriptors() -> int:
+    """Return how many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 class Heard:
     """A listener that keeps what it heard."""
 
@@ -96,7 +110,7 @@ class Heard:
 
 
 Watch = Callable[[str, Path, int], None]
-"""Called for each operation, before it has any effect, with its name, path, and how many bytes it is about; may raise."""
+"""Called for each operation, before it has any effect, with its name, path and number of bytes; may raise."""
 
 
 class WatchedDisk:
@@ -247,15 +261,8 @@ def in_threads(work: Sequence[Callable[[], R]]) -> list[R | BaseException]:
 
 def batches_at(path: Path, disk: Disk | None = None) -> Iterator[tuple[int, int]]:
     """Yield (position, stored bytes) of each batch of a segment."""
-    from strandline.journal.segment import SEGMENT_HEADER_BYTES, walk
-
     base = parse_segment_name(path.name)
     assert base is not None
     with closing((disk or OsDisk()).open(path, "read")) as file:
         for position, batch in walk(file, SEGMENT_HEADER_BYTES, base):
             yield position, batch.stored_bytes
-
-
-def new_sim() -> SimDisk:
-    """Return an empty simulated disk."""
-    return SimDisk()

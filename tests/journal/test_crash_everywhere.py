@@ -8,6 +8,7 @@ import pytest
 
 from strandline.journal import SYNCED, WRITTEN, JournalConfig
 from strandline.journal.config import KiB
+from tests.journal.helpers import telling
 from tests.journal.model import CHANGES, World, fault_at
 
 TINY = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=0)
@@ -53,44 +54,64 @@ def changes_of(config: JournalConfig) -> int:
     return world.cut.seen
 
 
-@CONFIGS
-@pytest.mark.parametrize("round_", range(3))
-def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig, round_: int) -> None:
+def cut_power_everywhere(config: JournalConfig, seeds: range) -> None:
+    """Let the power go at every change of the disk, with several fates of what was not synced."""
     for changes in range(changes_of(config) + 1):
-        for seed in range(8):
-            print(f"{changes=} {round_=} {seed=}")
-            random = Random(f"{changes}/{round_}/{seed}")
-            world = World(config)
-            world.cut.left = changes
-            if world.open():
-                run(world, WORKLOAD)
-            world.crash(random)
-            world.reopen()
-            world.check_certain(random)
+        for seed in seeds:
+            with telling(changes=changes, seed=seed):
+                random = Random(f"{changes}/{seed}")
+                world = World(config)
+                world.cut.left = changes
+                if world.open():
+                    run(world, WORKLOAD)
+                world.crash(random)
+                world.reopen()
+                world.check_certain(random)
+
+
+def fail_everywhere(config: JournalConfig, code: int, *, crashes: bool, seeds: range) -> None:
+    """Let every change of the disk fail; then open again, go on, and lose power."""
+    for countdown in range(1, changes_of(config) + 1):
+        for seed in seeds:
+            with telling(countdown=countdown, seed=seed):
+                random = Random(f"{countdown}/{seed}")
+                world = World(config)
+                world.disk.fault = fault_at(countdown, CHANGES, code)
+                if world.open():
+                    run(world, WORKLOAD)
+                if crashes:
+                    world.crash(random)
+                else:
+                    world.kill()
+                world.reopen()
+                assert world.append([10])
+                assert world.append([10], durability=WRITTEN)
+                assert world.append([700, 300])
+                world.crash(random)
+                world.reopen()
 
 
 @CONFIGS
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("again", ["kill", "crash"])
-def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, again: str) -> None:
-    for countdown in range(1, changes_of(config) + 1):
-        for seed in range(4):
-            print(f"{countdown=} {seed=}")
-            random = Random(f"{countdown}/{seed}")
-            world = World(config)
-            world.disk.fault = fault_at(countdown, CHANGES, code)
-            if world.open():
-                run(world, WORKLOAD)
-            if again == "crash":
-                world.crash(random)
-            else:
-                world.kill()
-            world.reopen()
-            assert world.append([10])
-            assert world.append([10], durability=WRITTEN)
-            assert world.append([700, 300])
-            world.crash(random)
-            world.reopen()
+def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig) -> None:
+    cut_power_everywhere(config, range(6))
+
+
+@CONFIGS
+@pytest.mark.parametrize(("code", "crashes"), [(errno.EIO, False), (errno.ENOSPC, False), (errno.EIO, True)])
+def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, crashes: bool) -> None:
+    fail_everywhere(config, code, crashes=crashes, seeds=range(2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@CONFIGS
+@pytest.mark.parametrize("ten", range(1, 6))
+def test_many_more_fates(config: JournalConfig, ten: int) -> None:
+    seeds = range(10 * ten, 10 * ten + 10)
+    cut_power_everywhere(config, seeds)
+    for code in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+        for crashes in (False, True):
+            fail_everywhere(config, code, crashes=crashes, seeds=seeds)
 
 
 def walk(seed: int, steps: int = 30) -> None:
@@ -185,8 +206,8 @@ MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_twice]
 @pytest.mark.parametrize("hundred", range(6))
 def test_a_random_walk_with_crashes_loses_nothing(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * (hundred + 1)):
-        print(f"{seed=}")
-        walk(seed)
+        with telling(seed=seed):
+            walk(seed)
 
 
 @pytest.mark.long
@@ -194,5 +215,5 @@ def test_a_random_walk_with_crashes_loses_nothing(hundred: int) -> None:
 @pytest.mark.parametrize("thousand", range(1, 9))
 def test_many_random_walks_with_crashes_lose_nothing(thousand: int) -> None:
     for seed in range(1000 * thousand, 1000 * (thousand + 1)):
-        print(f"{seed=}")
-        walk(seed, 60)
+        with telling(seed=seed):
+            walk(seed, 60)

@@ -3,7 +3,8 @@
 import errno
 from random import Random
 
-from hypothesis import settings, strategies as st
+from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.journal import SYNCED, WRITTEN, Durability, JournalConfig

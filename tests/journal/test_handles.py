@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from strandline.errors import CommitFailed, Poisoned
-from strandline.files import File
+from strandline.files import File, OsDisk
 from strandline.gather import InlineExecutor
 from strandline.journal import WRITTEN, Journal
 from strandline.journal.handles import HandleDisk
@@ -123,13 +123,9 @@ def test_a_sync_that_fails_on_the_way_poisons_the_journal(use: str) -> None:
     for number in range(4):
         shared.open(HOME / f"{number}", "create")
     assert disk.fault.countdown <= 0, "the segment's handle was put away"
+    calls = {"append": lambda: journal.append([b"b"]), "sync": journal.sync, "close": journal.close}
     with pytest.raises(CommitFailed):
-        if use == "append":
-            journal.append([b"b"])
-        elif use == "sync":
-            journal.sync()
-        else:
-            journal.close()
+        calls[use]()
     assert journal.durable_offset == 1
     if use != "close":
         with pytest.raises(Poisoned):
@@ -193,8 +189,6 @@ def test_a_file_in_use_is_not_put_away_under_its_user() -> None:
 
 
 def test_many_threads_over_one_handle(tmp_path: Path) -> None:
-    from strandline.files import OsDisk
-
     shared = HandleDisk(OsDisk(), 1)
     files = [shared.open(tmp_path / f"{number}", "create") for number in range(4)]
 

@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from strandline.journal import (
 )
 from strandline.journal import recovery as recovery_module
 from strandline.journal import segment as segment_module
+from strandline.journal.batch import format_batch
+from strandline.journal.columns import columns_of
 from strandline.journal.config import KiB, MiB
 from strandline.journal.frontier import Frontier, format_frontier, parse_frontier
 from strandline.journal.manifest import Sealed, format_manifest, parse_manifest
@@ -153,7 +156,7 @@ class TestTornTail:
             check_opens_with(disk, numbered(0, 4, 30), torn=not is_clean)
 
     def test_any_sectors_of_the_last_write_may_be_missing(self) -> None:
-        disk, position, length = torn_off([bytes([n]) * 200 for n in range(1, 30)])
+        disk, position, _ = torn_off([bytes([n]) * 200 for n in range(1, 30)])
         whole = content(SEGMENT, disk)
         saved = contents(FOLDER, disk)
         for seed in range(60):
@@ -276,6 +279,13 @@ class TestTornTail:
         with open_sim(disk, ONE) as journal:
             assert values_of(journal) == [b"a", b"b"]
 
+    def test_a_record_that_holds_a_batch_is_not_taken_for_one(self) -> None:
+        """A torn write whose records are themselves batches, as in a journal of what another journal wrote."""
+        inner, _ = format_batch(500, 400, 0, columns_of([b"not ours"], None, None, None, ONE))
+        disk, position, length = torn_off([b"".join(inner), bytes(100)])
+        plant(SEGMENT, content(SEGMENT, disk)[: position + length - 8], disk)
+        check_opens_with(disk, numbered(0, 4, 30), torn=True)
+
     def test_cutting_survives_a_crash_of_its_own(self) -> None:
         disk, position, length = torn_off([bytes(400)] * 5)
         whole = content(SEGMENT, disk)
@@ -296,10 +306,8 @@ class TestTornTail:
                             raise OSError(5, "off")
                         left -= 1
 
-                try:
+                with suppress(StrandlineError):
                     open_sim(WatchedDisk(disk, watch), ONE)
-                except StrandlineError:
-                    pass
                 disk.crash(Random(seed))
                 with open_sim(disk, ONE) as journal:
                     assert values_of(journal) == numbered(0, 4, 30)

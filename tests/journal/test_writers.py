@@ -1,11 +1,15 @@
 """Writers: one at a time, gathered commits, a bounded queue, and an orderly end."""
 
+import itertools
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,7 @@ from tests.journal.helpers import (
     WatchedDisk,
     in_threads,
     numbered,
+    open_descriptors,
     open_sim,
     segments_in,
     values_of,
@@ -210,12 +215,34 @@ class TestClosing:
             assert values_of(again) == [b"a"]
 
     def test_a_block_that_fails_still_closes(self, tmp_path: Path) -> None:
-        with pytest.raises(ZeroDivisionError), Journal.open(tmp_path / "j") as journal:
-            journal.append([b"a"])
-            _ = 1 // 0
+        journal = Journal.open(tmp_path / "j")
+
+        def fail() -> None:
+            with journal:
+                journal.append([b"a"])
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
         with pytest.raises(Closed):
             journal.append([b"b"])
         Journal.open(tmp_path / "j").close()
+
+    def produce(self, journal: Journal, kind: int, acknowledged: list[int]) -> None:
+        """Append one way or another until it is refused."""
+        for number in itertools.count():
+            value = [b"%d/%d" % (kind, number) + bytes(300)]
+            durability = SYNCED if number % 2 else WRITTEN
+            if kind % 2:
+                receipt = journal.append(value, durability=durability)
+            else:
+                receipt = journal.append_soon(value, durability=durability).result(WAIT_S)
+            acknowledged.append(receipt.base_offset)
+
+    def keep_busy(self, journal: Journal) -> None:
+        while True:
+            journal.sync()
+            journal.remove_below(0)
 
     @pytest.mark.parametrize("round_", range(10))
     def test_an_append_that_races_the_closing_is_whole_or_refused(self, tmp_path: Path, round_: int) -> None:
@@ -224,63 +251,38 @@ class TestClosing:
         config = JournalConfig(segment_bytes_max=2 * KiB, retain_bytes=None if round_ % 2 else 10**6)
         journal = Journal.open(tmp_path / "j", config, events=heard.hub)
         acknowledged: list[int] = []
-        begun = threading.Event()
+
+        def close() -> None:
+            while len(acknowledged) < 20:
+                time.sleep(0.0001)
+            journal.close()
 
         def produce(kind: int) -> None:
-            number = 0
-            try:
-                while True:
-                    value = [b"%d/%d" % (kind, number) + bytes(300)]
-                    durability = SYNCED if number % 2 else WRITTEN
-                    if kind % 2:
-                        acknowledged.append(journal.append(value, durability=durability).base_offset)
-                    else:
-                        acknowledged.append(
-                            journal.append_soon(value, durability=durability).result(WAIT_S).base_offset
-                        )
-                    number += 1
-                    if len(acknowledged) > 20:
-                        begun.set()
-            except Closed:
-                return
+            with suppress(Closed):
+                self.produce(journal, kind, acknowledged)
 
-        def sync() -> None:
-            try:
-                while True:
-                    journal.sync()
-                    journal.remove_below(0)
-            except Closed:
-                return
+        def keep_busy() -> None:
+            with suppress(Closed):
+                self.keep_busy(journal)
 
-        threads = [threading.Thread(target=produce, args=(kind,), daemon=True) for kind in range(4)]
-        threads.append(threading.Thread(target=sync, daemon=True))
-        for thread in threads:
-            thread.start()
-        assert begun.wait(WAIT_S)
-        closer = threading.Thread(target=journal.close, daemon=True)
-        closer.start()
-        closer.join(WAIT_S)
-        assert not closer.is_alive(), "closing must not wait for appends that keep coming"
-        for thread in threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+        work: list[Callable[[], None]] = [close, keep_busy, *(partial(produce, kind) for kind in range(4))]
+        assert in_threads(work) == [None] * 6, "closing must not wait for what keeps coming"
         assert not heard.of(JournalPoisoned)
         found = examine(OsDisk(), tmp_path / "j", deep=True)
-        assert not found.damage
-        assert not found.torn
+        assert (found.damage, found.torn) == ([], None)
         assert found.manifest is not None
         assert found.manifest.durable_offset == found.next_offset, "a clean shutdown"
-        with Journal.open(tmp_path / "j") as journal:
-            assert sorted(acknowledged) == list(range(journal.next_offset))
+        with Journal.open(tmp_path / "j") as again:
+            assert sorted(acknowledged) == list(range(again.next_offset))
 
     def test_no_file_and_no_thread_stays_behind(self, tmp_path: Path) -> None:
-        files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        files, threads = open_descriptors(), threading.active_count()
         for _ in range(3):
             with Journal.open(tmp_path / "j", SMALL) as journal:
                 for number in range(30):
                     journal.append_soon(numbered(number, number + 1, 300)).result(WAIT_S)
                 values_of(journal)
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert open_descriptors() == files
         assert threading.active_count() == threads
 
     def test_a_failure_while_closing_is_told_as_an_unknown_outcome(self) -> None:

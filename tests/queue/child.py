@@ -11,6 +11,7 @@ anything.
 import os
 import sys
 import threading
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -67,8 +68,7 @@ def work(queue: Queue, steps: int, random: Random) -> None:
     """Put and take, so many times."""
     for _ in range(steps):
         put(queue, random)
-        taker = queue.take(random.choice(GROUPS), visibility_s=0.02, prefetch=3)
-        jobs = [job for job, _ in zip(taker, range(4), strict=False)]
+        jobs = list(islice(queue.take(random.choice(GROUPS), visibility_s=0.02, prefetch=3), 4))
         answer(queue, jobs, random)
 
 

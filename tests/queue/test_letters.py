@@ -136,6 +136,25 @@ def test_a_letter_is_not_written_again_while_its_message_cannot_be_acknowledged(
     storage.close()
 
 
+def test_a_delivery_that_a_crash_may_take_back_makes_no_letter() -> None:
+    disk, clock = SimDisk(), ManualClock()
+    storage = open_sim(disk, clock, ONCE)
+    storage.append_batch([b"work"])
+    storage.fetch_available("workers", 1)
+    disk.fault = Fault(frozenset({"sync"}), 1)
+    with pytest.raises(CommitFailed):
+        storage.mark_inflight("workers", [0], later(clock))
+    disk.fault = None
+    clock.advance(31)
+    with pytest.raises(Poisoned):
+        storage.fetch_available("workers", 1)
+    assert offsets(storage) == []
+    disk.crash(Random(1))
+    with open_sim(disk, clock, ONCE) as storage:
+        wear_out(storage, clock)
+        assert offsets(storage) == [0]
+
+
 def test_a_group_made_anew_after_a_burial_was_cut_short_starts_afresh() -> None:
     disk, clock = SimDisk(), ManualClock()
     with open_sim(disk, clock, ONCE) as storage:

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -268,6 +269,23 @@ def test_a_group_that_could_not_be_removed_keeps_its_messages_and_can_be_removed
         assert segments(disk) == [0, 3, 6]
         storage.remove_group("idle")
         assert segments(disk) == [6]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_group_that_is_found_removed_does_not_come_back(seed: int) -> None:
+    """The removal failed when its folder was to be synced; then the process was killed, and then the machine."""
+    disk, clock = SimDisk(), ManualClock()
+    storage = open_sim(disk, clock)
+    storage.add_group("idle")
+    disk.fault = Fault(frozenset({"sync_folder"}), 1)
+    with pytest.raises(StorageRefused):
+        storage.remove_group("idle")
+    disk.kill()
+    with open_sim(disk, clock) as storage:
+        assert storage.status() == []
+    disk.crash(Random(seed))
+    with open_sim(disk, clock) as storage:
+        assert storage.status() == []
 
 
 def test_an_acknowledgement_is_told_even_where_segments_cannot_be_removed() -> None:

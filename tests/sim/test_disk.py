@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import settings, strategies as st
+from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from strandline.errors import Locked
@@ -127,7 +128,9 @@ class TestCrashes:
         assert b"-" * 2048 in found
         assert b"x" * 2048 in found
         assert len(found) > 20
-        by_sector = {data for data in found if data and all(len(set(data[i : i + 512])) == 1 for i in range(0, 2048, 512))}
+        by_sector = {
+            data for data in found if data and all(len(set(data[i : i + 512])) == 1 for i in range(0, 2048, 512))
+        }
         assert len(by_sector) > 4, "sectors come through in any combination"
 
     def test_writes_are_not_ordered(self) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from strandline.errors import Damaged
-from strandline.files import Disk, read_file, replace_file
+from strandline.files import Disk, read_file, replace_file, storage_errors
 from strandline.groups.delta import DeltaHeader, Frame, format_delta_header, frames_after, parse_delta_header
 from strandline.groups.recovery import apply_frames, recover
 from strandline.groups.snapshot import Snapshot, format_snapshot, parse_snapshot
@@ -37,7 +37,11 @@ def repair_group(disk: Disk, folder: Path, name: str, now_ns: int) -> GroupRepai
 
     A file that is foreign or of a later version is `FormatError`, and left alone.
     """
-    files = group_files(folder, name)
+    with storage_errors(folder):
+        return _repair(disk, group_files(folder, name), name, now_ns)
+
+
+def _repair(disk: Disk, files: GroupFiles, name: str, now_ns: int) -> GroupRepaired | None:
     snapshot_data = read_file(disk, files.snapshot)
     delta_data = read_file(disk, files.delta)
     problem = _problem(name, files, snapshot_data, delta_data)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.errors import Damaged, FormatError
-from strandline.files import Disk, read_file
+from strandline.files import Disk, read_file, storage_errors
 from strandline.groups.delta import SAFE
 from strandline.groups.recovery import Recovery, recover
 from strandline.groups.snapshot import is_removed, parse_snapshot
@@ -51,7 +51,8 @@ def inspect_group(disk: Disk, folder: Path, name: str) -> GroupReport | None:
     A writer may be at work: the two files are read again if the snapshot was replaced meanwhile.
     """
     files = group_files(folder, name)
-    snapshot, delta = _read_pair(disk, files)
+    with storage_errors(folder):
+        snapshot, delta = _read_pair(disk, files)
     if snapshot is None and delta is None:
         return None
     snapshot_bytes = None if snapshot is None else len(snapshot)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.errors import Damaged
-from strandline.files import TEMP_SUFFIX, Disk, File, read_file, remove_if_there, replace_file
+from strandline.files import TEMP_SUFFIX, Disk, File, read_file, remove_if_there, replace_file, storage_errors
 from strandline.groups.delta import (
     DELTA_HEADER_BYTES,
     SAFE,
@@ -72,6 +72,7 @@ class DeltaCopy:
     """A delta in the making: it has the old one's bytes up to `copied`."""
 
     file: File
+    created_ns: int
     position: int
     copied: int
 
@@ -106,7 +107,7 @@ class Store:
     def append(self, operations: Sequence[bytes], now_ns: int, *, sync: bool) -> None:
         """Write one frame; with `sync`, it and all before it are on stable storage when it returns."""
         frame = format_frame(self.identity, self.next_sequence, self.synced_sequence, now_ns, operations)
-        if sync and self._position + len(frame) > self._reserved:
+        if sync and operations and self._position + len(frame) > self._reserved:
             self._reserve(self._position + len(frame))
         # A write that syncs itself is one system call, but speaks only for its own bytes.
         alone = sync and self.synced_sequence == self.next_sequence
@@ -169,7 +170,7 @@ class Store:
         """Begin a delta that follows the cut, and copy frames until only a few are left."""
         temporary = _temporary(self._files.delta)
         remove_if_there(self._disk, temporary)
-        copy = DeltaCopy(self._disk.open(temporary, "create"), 0, cut.position)
+        copy = DeltaCopy(self._disk.open(temporary, "create"), now_ns, 0, cut.position)
         try:
             header = format_delta_header(DeltaHeader(self.identity, cut.sequence, now_ns))
             copy.position = copy.file.pwritev([header], 0)
@@ -194,6 +195,8 @@ class Store:
             raise
         self.abandon()
         self._adopt(copy.file, copy.position)
+        if copy.position > DELTA_HEADER_BYTES:
+            self.since_ns = copy.created_ns
 
     def start_delta(self, sequence: int, now_ns: int) -> None:
         """Begin an empty delta at a sequence, in the place of any other, durably."""
@@ -284,12 +287,13 @@ def _create(disk: Disk, files: GroupFiles, name: str, now_ns: int) -> Store:
 
 def group_names(disk: Disk, folder: Path) -> list[str]:
     """Return the names of the groups in a folder, sorted; none where there is no such folder."""
-    try:
-        found = map(parse_group_file, disk.names(folder))
-    except FileNotFoundError:
-        return []
-    names = sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == "snapshot")
-    return [name for name in names if not _is_being_removed(disk, group_files(folder, name).snapshot)]
+    with storage_errors(folder):
+        try:
+            found = map(parse_group_file, disk.names(folder))
+        except FileNotFoundError:
+            return []
+        names = sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == "snapshot")
+        return [name for name in names if not _is_being_removed(disk, group_files(folder, name).snapshot)]
 
 
 def _is_being_removed(disk: Disk, path: Path) -> bool:
@@ -311,12 +315,13 @@ def _size(disk: Disk, path: Path) -> int:
 def remove_group(disk: Disk, folder: Path, name: str, now_ns: int = 0) -> bool:
     """Forget a group, which must not be open; return whether there was one. A crash leaves all of it, or nothing."""
     files = group_files(folder, name)
-    if read_file(disk, files.snapshot) is None and read_file(disk, files.delta) is None:
-        return False
     marker = Snapshot(name, bytes(16), 0, now_ns, GroupState().capture(), removed=True)
-    replace_file(disk, files.snapshot, format_snapshot(marker))
-    _finish_removal(disk, files)
-    return True
+    with storage_errors(folder):
+        if read_file(disk, files.snapshot) is None and read_file(disk, files.delta) is None:
+            return False
+        replace_file(disk, files.snapshot, format_snapshot(marker))
+        _finish_removal(disk, files)
+        return True
 
 
 def _finish_removal(disk: Disk, files: GroupFiles) -> None:

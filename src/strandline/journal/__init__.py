@@ -28,12 +28,12 @@ its whole batch. The journal knows nothing of subjects, topics or groups.
 
 from strandline.journal.batch import Batch, Record
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
+from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved, TornTailCut
 from strandline.journal.journal import Journal
 from strandline.journal.journal_reader import JournalReader
 from strandline.journal.journal_set import JournalSet
-from strandline.journal.opening import TornTailCut
 from strandline.journal.recovery import Damage, Examination, Torn, examine
-from strandline.journal.writer import Appended, JournalPoisoned, SegmentRolled, SegmentsRemoved
+from strandline.journal.writer import Appended
 
 __all__ = [
     "SYNCED",

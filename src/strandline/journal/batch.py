@@ -9,7 +9,7 @@
     32  i64  append time, nanoseconds since 1970
     40  u16  columns present: 1 value, 2 key, 4 headers, 8 timestamps; 0 marks offsets lost to damage
     42  u16  zero
-    44  u32  zero
+    44  u32  tag: the first four bytes of the journal's identity; 0 in a batch of lost offsets
     48       body: for value, key, headers, as present: i32 offsets[n+1], zeros to 8, bytes, zeros to 8;
              then i64 timestamps[n], if present
 
@@ -64,7 +64,7 @@ class Header(NamedTuple):
     append_ns: int
     present: int
     zero: int
-    zero_too: int
+    tag: int
 
 
 class Record(NamedTuple):
@@ -81,7 +81,14 @@ def _pad(size: int) -> bytes:
     return _PADDING[-size % 8]
 
 
-def format_batch(base_offset: int, durable_offset: int, append_ns: int, columns: Columns) -> tuple[list[Buffer], int]:
+def journal_tag(identity: bytes) -> int:
+    """Return what the batches of a journal carry, so that one inside a record does not pass for one of ours."""
+    return _CRC.unpack_from(identity)[0]  # type: ignore[no-any-return]
+
+
+def format_batch(
+    base_offset: int, durable_offset: int, append_ns: int, columns: Columns, tag: int = 0
+) -> tuple[list[Buffer], int]:
     """Return a batch as buffers to be written one after another, and their size together."""
     body: list[Buffer] = []
     for column in columns.variable:
@@ -91,20 +98,20 @@ def format_batch(base_offset: int, durable_offset: int, append_ns: int, columns:
         body.append(_pad(column.size))
     if columns.timestamps is not None:
         body.append(columns.timestamps.tobytes())
-    return _seal(base_offset, durable_offset, append_ns, columns.count, columns.present, body)
+    fields = (columns.count, base_offset, durable_offset, append_ns, columns.present, 0, tag)
+    return _seal(fields, body)
 
 
 def format_lost(base_offset: int, count: int, body_bytes: int) -> bytes:
     """Return a batch that stands for `count` offsets lost to damage, with a body of zeros."""
-    buffers, _ = _seal(base_offset, 0, 0, count, LOST, [bytes(body_bytes)])
+    buffers, _ = _seal((count, base_offset, 0, 0, LOST, 0, 0), [bytes(body_bytes)])
     return b"".join(buffers)
 
 
-def _seal(
-    base_offset: int, durable_offset: int, append_ns: int, count: int, present: int, body: list[Buffer]
-) -> tuple[list[Buffer], int]:
+def _seal(fields: tuple[int, ...], body: list[Buffer]) -> tuple[list[Buffer], int]:
+    """Put the header before a body; `fields` are those after the body's length."""
     body_bytes = sum(map(len, body))
-    head = HEADER.pack(MAGIC, 0, body_bytes, count, base_offset, durable_offset, append_ns, present, 0, 0)
+    head = HEADER.pack(MAGIC, 0, body_bytes, *fields)
     if body_bytes <= _SMALL:
         rest = b"".join([head[_AFTER_CRC:], *body])
         return [head[:4] + _CRC.pack(crc32c(rest)) + rest], HEADER_BYTES + body_bytes
@@ -126,7 +133,7 @@ def parse_header(data: Buffer, position: int) -> Header:
         raise BadBatch("no batch begins here")
     if header.body_bytes % 8 or header.body_bytes > BODY_BYTES_MAX or not header.records:
         raise BadBatch("the batch header is not possible")
-    if header.present & ~COLUMNS_ALL or header.zero or header.zero_too:
+    if header.present & ~COLUMNS_ALL or header.zero:
         raise BadBatch("the batch has columns that this version does not know")
     return header
 
@@ -212,6 +219,11 @@ class Batch:
     def durable_offset(self) -> int:
         """What was known to be on stable storage when the batch was written (exclusive)."""
         return self._header.durable_offset
+
+    @property
+    def tag(self) -> int:
+        """Which journal the batch is of, by the beginning of its identity."""
+        return self._header.tag
 
     @property
     def is_lost(self) -> bool:

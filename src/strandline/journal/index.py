@@ -30,7 +30,7 @@ _HEAD = struct.Struct("<8sHH")
 _CRC = struct.Struct("<I")
 _COUNT = struct.Struct("<QQ")
 _ENTRIES_AT = 32
-_NAME = re.compile(r"(\d{20})\.index")
+_NAME = re.compile(r"([0-9]{20})\.index")
 
 
 def format_index_name(base_offset: int) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.errors import FormatError
-from strandline.events import Event, Events
+from strandline.events import Events
 from strandline.files import TEMP_SUFFIX, Disk, Lock, read_file, remove_if_there
+from strandline.journal.events import TornTailCut
 from strandline.journal.index import format_index_name
 from strandline.journal.reader import rebuild_index
 from strandline.journal.recovery import LOCK_NAME, Examination, SegmentScan, examine, is_ours
@@ -20,16 +21,6 @@ from strandline.journal.state import Segment
 SET_MARKER = "strandline-journals"
 SET_MARKER_CONTENT = b"strandline-journals 1\n"
 """A file of this name marks the root of a `JournalSet`, whose one lock covers every journal below it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TornTailCut(Event):
-    """Recovery cut off bytes that no append had been acknowledged for."""
-
-    folder: Path
-    bytes: int
-    next_offset: int
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,14 +157,16 @@ class Reader:
         self, file: File, segment: Segment, start: int, stop: int, *, seek: bool
     ) -> Iterator[tuple[int, Batch]]:
         base, position = self._index(file, segment).find(start)
-        try:
-            yield from _walk(file, position, base, stop, seek=seek)
-        except BadBatchAt as bad:
-            if bad.position != position or position == SEGMENT_HEADER_BYTES:
-                raise
-            segment.index = rebuild_index(file, segment)  # an index is only a hint, and this one may be wrong
-            base, position = segment.index.find(start)
-            yield from _walk(file, position, base, stop, seek=seek)
+        batches = _walk(file, position, base, stop, seek=seek)
+        if position != SEGMENT_HEADER_BYTES or base != segment.base_offset:
+            first = _first(batches)
+            if first is None:  # an index is only a hint, and this one may be wrong
+                segment.index = rebuild_index(file, segment)
+                base, position = segment.index.find(start)
+                batches = _walk(file, position, base, stop, seek=seek)
+            else:
+                yield first
+        yield from batches
 
     def _ends_early(self, segment: Segment, offset: int, view: View) -> Damaged | OffsetBeyondEnd:
         if offset >= view.durable_offset:  # written once, and never promised to survive the machine
@@ -240,6 +242,13 @@ def _walk(file: File, position: int, base: int, stop: int, *, seek: bool) -> Ite
         return
     with _reading_ahead(file, position) as ahead:
         yield from walk(file, position, base, stop=stop, read_bytes=SCAN_READ_BYTES, ahead=ahead)
+
+
+def _first(batches: Iterator[tuple[int, Batch]]) -> tuple[int, Batch] | None:
+    try:
+        return next(batches, None)
+    except BadBatchAt:
+        return None
 
 
 @contextmanager

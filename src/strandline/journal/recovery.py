@@ -17,7 +17,7 @@ from pathlib import Path
 
 from strandline.errors import Damaged, FormatError
 from strandline.files import TEMP_SUFFIX, Disk, File, read_file
-from strandline.journal.batch import BadBatch, Batch
+from strandline.journal.batch import BadBatch, Batch, journal_tag
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import Index, format_index_name, parse_index, parse_index_name
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
@@ -170,12 +170,12 @@ def _sort_names(names: list[str], manifest: Manifest | None) -> tuple[list[int],
     for name in names:
         base = parse_segment_name(name)
         index_base = parse_index_name(name)
-        if base is not None and base >= first:
+        number = index_base if base is None else base
+        is_temporary = name.endswith(TEMP_SUFFIX) and is_ours(name.removesuffix(TEMP_SUFFIX))
+        if is_temporary or (number is not None and number < first):
+            leftovers.append(name)
+        elif base is not None:
             bases.append(base)
-        elif base is not None or (index_base is not None and index_base < first):
-            leftovers.append(name)
-        elif name.endswith(TEMP_SUFFIX) and is_ours(name.removesuffix(TEMP_SUFFIX)):
-            leftovers.append(name)
         elif not is_ours(name):
             foreign.append(name)
     return bases, leftovers, foreign
@@ -214,6 +214,10 @@ class _Examiner:
         if frontier is not None and found.identity in (None, frontier.identity):
             found.proof = max(found.proof, frontier.durable_offset)
         _judge(found)
+        if found.segments and found.segments[-1].base_offset in trusted:
+            # It lost its successor and will be appended to, so it has to be looked at after all.
+            found.segments[-1] = self._scan(found.segments[-1].base_offset)
+            _judge(found)
 
     def _size(self, base: int) -> int:
         with closing(self._open(base)) as file:
@@ -265,13 +269,17 @@ class _Examiner:
                 problem = _after_end(file, bad_at, scan.size)
             if problem is None:
                 return
-            found = find_batch(file, bad_at + 8, scan.end_offset + 1)
+            found = find_batch(file, bad_at + 8, scan.end_offset + 1, self._tag())
             end = scan.size if found is None else found[0]
             scan.stretches.append(Stretch(bad_at, end, problem=problem))
             if found is None:
                 return
             position, expected = found[0], found[1].base_offset
             scan.end_position, scan.end_offset = position, expected
+
+    def _tag(self) -> int:
+        """Return what our batches carry; the identity is known, as a segment's header is read before its batches."""
+        return journal_tag(self._found.identity or bytes(16))
 
     def _load_index(self, base: int, end_offset: int) -> Index | None:
         data = read_file(self._disk, self._folder / format_index_name(base))

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from strandline.errors import FormatError
 from strandline.files import Disk, File, read_file
-from strandline.journal.batch import BadBatch, Batch
+from strandline.journal.batch import BadBatch, Batch, journal_tag
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import format_index_name, parse_index
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
@@ -188,18 +188,17 @@ class Planner:
         manifest = load_manifest(self._view, self._folder)
         if manifest is not None:
             return manifest.identity
-        heads: list[bytes] = []
+        guesses: list[bytes] = []
         for base in self._bases():
             with closing(self._open(base)) as file:
-                heads.append(file.pread(SEGMENT_HEADER_BYTES, 0))
+                head = file.pread(SEGMENT_HEADER_BYTES, 0)
+                guesses += _guess_identity(head, _first_batch(file, base))
             try:
-                return parse_segment_header(heads[-1], format_segment_name(base)).identity
+                return parse_segment_header(head, format_segment_name(base)).identity
             except (BadBatch, FormatError):
                 continue
         frontier = _frontier(self._view, self._folder)
-        if frontier is not None:
-            return frontier.identity
-        return next((head[16:32] for head in heads if any(head[16:32])), None) or os.urandom(16)
+        return frontier.identity if frontier is not None else next(iter(guesses), os.urandom(16))
 
     def _recognise_headers(self, identity: bytes) -> None:
         """Mend headers that no longer look like a segment's although the rest does; `examine` would refuse them."""
@@ -263,7 +262,7 @@ class Planner:
             before = [scan for scan in found.segments if scan.base_offset <= damage.first_offset]
             if damage.length:
                 with closing(self._open(damage.segment)) as file:
-                    self._add_gaps(damage.segment, _gaps_around_whole_batches(file, damage))
+                    self._add_gaps(damage.segment, _gaps_around_whole_batches(file, damage, journal_tag(identity)))
             elif before:
                 self._add_gaps(before[-1].base_offset, [Gap(before[-1].end_position, 0, *lost, at_end=True)])
             else:
@@ -312,6 +311,14 @@ def _first_batch(file: File, base: int) -> Batch | None:
         return None
 
 
+def _guess_identity(head: bytes, batch: Batch | None) -> list[bytes]:
+    """Return what a damaged header says, with the tag that a whole batch vouches for; nothing where that is zeros."""
+    identity = head[16:32].ljust(16, b"\0")
+    if batch is not None and batch.tag:
+        identity = batch.tag.to_bytes(4, "little") + identity[4:]
+    return [identity] if any(identity) else []
+
+
 def _is_header_of(head: bytes, identity: bytes, base: int) -> bool:
     if len(head) < SEGMENT_HEADER_BYTES:
         return False
@@ -319,11 +326,11 @@ def _is_header_of(head: bytes, identity: bytes, base: int) -> bool:
     return (fields[4], fields[5]) == (identity, base)
 
 
-def _gaps_around_whole_batches(file: File, damage: Damage) -> Iterator[Gap]:
+def _gaps_around_whole_batches(file: File, damage: Damage, tag: int) -> Iterator[Gap]:
     """Yield what is bad of a damaged stretch: whole batches may stand in it that have only lost their neighbours."""
     position, first = damage.position, damage.first_offset
     search, stop = position, damage.position + damage.length
-    while (found := find_batch(file, search, first)) is not None and found[0] < stop:
+    while (found := find_batch(file, search, first, tag)) is not None and found[0] < stop:
         at, batch = found
         search = at + 8
         if batch.next_offset <= damage.end_offset and _is_sound(batch):

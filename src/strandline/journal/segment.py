@@ -35,7 +35,7 @@ READ_BYTES = 1024 * 1024
 FIRST_READ_BYTES = 128 * 1024
 _CRC = struct.Struct("<I")
 _MAGIC_BYTES = _CRC.pack(MAGIC)
-_NAME = re.compile(r"(\d{20})\.journal")
+_NAME = re.compile(r"([0-9]{20})\.journal")
 
 
 def format_segment_name(base_offset: int) -> str:
@@ -68,6 +68,7 @@ def format_segment_header(header: SegmentHeader) -> bytes:
 def parse_segment_header(data: bytes, path: str) -> SegmentHeader:
     """Return what a segment begins with; `BadBatch` if torn, `FormatError` if foreign or of a later version."""
     if len(data) < SEGMENT_HEADER_BYTES:
+        _refuse_foreign(data, path)
         raise BadBatch("the file ends inside the segment header", short=True)
     magic, version, _, _, identity, base_offset, created_ns = SEGMENT_HEADER.unpack_from(data)
     (crc,) = _CRC.unpack_from(data, SEGMENT_HEADER.size)
@@ -76,10 +77,15 @@ def parse_segment_header(data: bytes, path: str) -> SegmentHeader:
             hint = "open it with the version of Strandline that wrote it, or a later one"
             raise FormatError(path, f"segment version {version} is not known here", hint=hint)
         return SegmentHeader(identity, base_offset, created_ns)
-    if any(found not in (0, ours) for found, ours in zip(magic, SEGMENT_MAGIC, strict=True)):
+    _refuse_foreign(data, path)
+    raise BadBatch("the segment header is damaged")
+
+
+def _refuse_foreign(data: bytes, path: str) -> None:
+    """Raise `FormatError` unless the bytes could be the beginning of a segment of which some were not written."""
+    if any(found not in (0, ours) for found, ours in zip(data, SEGMENT_MAGIC, strict=False)):
         hint = "move the file elsewhere if it is not part of the journal; else `strandline journal repair --dry-run`"
         raise FormatError(path, "this is not a journal segment", hint=hint)
-    raise BadBatch("the segment header is damaged")
 
 
 def walk(
@@ -179,15 +185,18 @@ class BadBatchAt(Exception):
         self.problem = problem
 
 
-def find_batch(file: File, position: int, offset_min: int) -> tuple[int, Batch] | None:
-    """Return the first whole valid batch after `position` whose base offset is at least `offset_min`, or None."""
+def find_batch(file: File, position: int, offset_min: int, tag: int) -> tuple[int, Batch] | None:
+    """Return the first whole valid batch after `position` whose base offset is at least `offset_min`, or None.
+
+    A batch of another journal is not one of ours, though a record may well hold it.
+    """
     begin = position + -position % 8
     size = file.size()
     while begin < size:
         chunk = file.pread(READ_BYTES + HEADER_BYTES, begin)
         for candidate in _candidates(chunk):
             found = _whole_batch(file, begin + candidate, size)
-            if found is not None and found.base_offset >= offset_min:
+            if found is not None and found.base_offset >= offset_min and (found.tag == tag or found.is_lost):
                 return begin + candidate, found
         begin += READ_BYTES
     return None

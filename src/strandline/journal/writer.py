@@ -20,12 +20,13 @@ from pathlib import Path
 
 from strandline.clock import Clock
 from strandline.errors import Closed, CommitFailed, Poisoned
-from strandline.events import Event, Events
+from strandline.events import Events
 from strandline.files import Buffer, Disk, File, remove_if_there, storage_hint
 from strandline.gather import Ticket
-from strandline.journal.batch import HEADER_BYTES, format_batch
+from strandline.journal.batch import HEADER_BYTES, format_batch, journal_tag
 from strandline.journal.columns import Columns, merge
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig, KiB
+from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
 from strandline.journal.index import Index, format_index, format_index_name
 from strandline.journal.manifest import Manifest, store_manifest
@@ -62,31 +63,6 @@ class Append(Ticket[Appended]):
         self.durability = durability
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentRolled(Event):
-    """A new segment began."""
-
-    folder: Path
-    base_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsRemoved(Event):
-    """Retention removed whole segments; offsets below `first_offset` are gone."""
-
-    folder: Path
-    removed: int
-    first_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class JournalPoisoned(Event):
-    """A write or fsync failed; the journal accepts nothing until it is reopened."""
-
-    folder: Path
-    cause: str
-
-
 class Writer:
     """The one writer of a journal's files. One thread at a time calls `commit`; any thread may call the rest."""
 
@@ -110,6 +86,7 @@ class Writer:
         self._executor = executor
         self._events = events
         self.identity = identity
+        self._tag = journal_tag(identity)
         self._state = threading.Lock()
         self._moved = threading.Condition(self._state)
         self._waiting = 0
@@ -131,7 +108,12 @@ class Writer:
         self._published = (-1, -1)
         self._published_s = 0.0
         self._frontier = self._open_frontier()
-        self._active, self._file = self._open_active() if segments else self._begin_segment(next_offset)
+        self._active: Segment
+        self._file: File
+        if segments:
+            self._go_on_with(segments[-1])
+        else:
+            self._begin_segment(next_offset)
         self.checkpoint()
 
     # What readers see.
@@ -257,7 +239,7 @@ class Writer:
         receipts: list[Appended] = []
         batches: list[tuple[int, int]] = []
         for columns in _alike(appends):
-            batch, batch_bytes = format_batch(offset, self._durable, now_ns, merge(columns))
+            batch, batch_bytes = format_batch(offset, self._durable, now_ns, merge(columns), self._tag)
             buffers += batch
             batches.append((offset, position))
             position += batch_bytes
@@ -297,29 +279,28 @@ class Writer:
         self._release_reserve()
         with self._state:
             self._sealing.append((self._active, self._file))
-        self._active, self._file = self._begin_segment(self._written)
+        self._begin_segment(self._written)
         self._events.emit(SegmentRolled(self._folder, self._written))
         self._executor.submit(self._checkpoint_or_fail)
 
-    def _begin_segment(self, base_offset: int) -> tuple[Segment, File]:
+    def _begin_segment(self, base_offset: int) -> None:
         now_ns = self._clock.now_ns()
         file = self._disk.open(self._folder / format_segment_name(base_offset), "create")
         header = format_segment_header(SegmentHeader(self.identity, base_offset, now_ns))
         file.pwritev([header], 0)
-        self._reserved = len(header)
         segment = Segment(base_offset, base_offset, len(header), now_ns, now_ns, Index(base_offset))
-        with self._state:
+        with self._state:  # at once: a sync beside this one takes the new file together with its name, or neither
             self._segments = (*self._segments, segment)
+            self._active, self._file = segment, file
+            self._reserved = segment.bytes
             self._folder_dirty = True
-        return segment, file
 
-    def _open_active(self) -> tuple[Segment, File]:
-        active = self._segments[-1]
+    def _go_on_with(self, active: Segment) -> None:
         file = self._disk.open(self._folder / format_segment_name(active.base_offset), "write")
         if file.size() > active.bytes:
             file.truncate(active.bytes)
+        self._active, self._file = active, file
         self._reserved = active.bytes
-        return active, file
 
     def _reserve(self, end: int) -> None:
         """See that the file reaches `end` and some way beyond, so that an fsync seldom has to record a new size."""

@@ -95,6 +95,7 @@ class JournalStorage:
             disk.make_folder(self._folder)
             held.callback(disk.lock(self._folder / "lock").release)
             disk.make_folder(self._folder / "groups")
+            disk.sync_folder(self._folder / "groups")  # a group that is found removed must not come back
             names = group_names(disk, self._folder / "groups")
         self._executor = executor or held.enter_context(ThreadPoolExecutor(2, "strandline-queue"))
         self._compactor = executor or held.enter_context(ThreadPoolExecutor(1, "strandline-compact"))
@@ -346,6 +347,7 @@ class JournalStorage:
         if not any(map(self._is_worn(group), offsets)):
             return False
         with self._burying:
+            group.sync()  # no letter for a delivery that a crash could take back
             # Asked again, in this order: somebody may have taken one meanwhile, for the last time.
             dead = [offset for offset in filter(self._is_worn(group), offsets) if not group.is_inflight(offset)]
             letters = [
