@@ -6,8 +6,11 @@
 import json
 import os
 import platform
+import shutil
 import statistics
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -69,6 +72,17 @@ def medians(rounds: int, sides: Sequence[Callable[[], float]]) -> list[float]:
         for side, results in zip(sides, figures, strict=True):
             results.append(side())
     return [statistics.median(results) for results in figures]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield an empty folder on the disk of the working copy, not on a RAM disk; remove it afterwards."""
+    RESULTS.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=RESULTS))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def machine() -> str:

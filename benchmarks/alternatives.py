@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks._harness import Row, compare, medians, report
-from benchmarks.journal import scratch
+from benchmarks._harness import Row, compare, medians, report, scratch
 
 ROUNDS = 5
 WRITES = 200

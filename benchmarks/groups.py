@@ -8,17 +8,13 @@ synchronous=FULL, which syncs before it returns as a group does. Every result is
 import gc
 import heapq
 import random
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 
-from benchmarks._harness import Row, alone, compare, medians, report
+from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from strandline.files import OsDisk
 from strandline.groups import Group, GroupConfig, GroupState
 
@@ -28,17 +24,6 @@ GROWTH_MAX = 3.0
 SEED = 7
 NOW = 1_700_000_000_000_000_000
 LATER = NOW + 10**12
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield an empty folder on the disk of the working copy; remove it afterwards."""
-    Path(".bench").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=".bench"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def shuffled(count: int) -> list[int]:

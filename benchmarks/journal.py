@@ -10,17 +10,15 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
-from benchmarks._harness import Row, alone, compare, medians, report
+from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from strandline.journal import SYNCED, WRITTEN, Durability, Journal, JournalSet
 
 ROUNDS = 5
@@ -32,17 +30,6 @@ def records_of(size: int, count: int) -> list[bytes]:
     """Return distinct records of one size."""
     data = random.Random(SEED).randbytes(size * count)
     return [data[i * size : (i + 1) * size] for i in range(count)]
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield an empty folder on the disk of the working copy, not on a RAM disk; remove it afterwards."""
-    Path(".bench").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=".bench"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def timed_producers(producers: int, calls: int, call: Callable[[], object]) -> float:

@@ -8,10 +8,8 @@ What expired is listed with few and with many deliveries in flight: the cost sho
 """
 
 import random
-import shutil
 import sqlite3
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks._harness import Row, compare, medians, report
+from benchmarks._harness import Row, compare, medians, report, scratch
 from strandline.clock import ManualClock
 from strandline.queue import Job, JournalStorage, Queue
 
@@ -50,17 +48,6 @@ class Worker(Protocol):
 
 Connect = Callable[[], AbstractContextManager[Worker]]
 OpenQueue = Callable[[Path], AbstractContextManager[Connect]]
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield an empty folder on the disk of the working copy; remove it afterwards."""
-    Path(".bench").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=".bench"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 class OurWorker:

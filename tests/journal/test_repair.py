@@ -58,6 +58,7 @@ from tests.journal.harms import (
     deleted_first_segment,
     deleted_segment,
     flip_in_a_sealed_segment,
+    flip_in_the_header_of_the_active_segment,
     flip_in_the_last_batch_of_all,
     harm_batch,
     make_ground,
@@ -287,6 +288,19 @@ def test_what_was_promised_is_noted_before_anything_is_changed(ground: Ground) -
 
 def plant_manifest(disk: Disk, manifest: Manifest) -> None:
     plant(FOLDER / MANIFEST_NAME, format_manifest(manifest), disk)
+
+
+def test_a_segment_with_a_damaged_header_is_not_torn_if_its_batches_prove_that_it_was_durable() -> None:
+    ground = copy.deepcopy(CRASHED)
+    ground.remove(FRONTIER_NAME)
+    _, named = flip_in_the_header_of_the_active_segment(ground)
+    before = contents(FOLDER, ground.disk)
+    with pytest.raises(Damaged, match="the segment header is damaged"):
+        open_journal(ground.disk)
+    assert contents(FOLDER, ground.disk) == before
+    repair(ground.disk)
+    assert kept(ground) == named
+    check_whole(ground, set())
 
 
 def test_a_header_that_nothing_else_vouches_for_gets_an_identity_that_its_batches_agree_with() -> None:

@@ -33,6 +33,7 @@ from strandline.journal.journal import Journal
 from strandline.journal.journal_reader import JournalReader
 from strandline.journal.journal_set import JournalSet
 from strandline.journal.recovery import Damage, Examination, Torn, examine
+from strandline.journal.repair import Repaired, RepairPlan, apply_repair, plan_repair
 from strandline.journal.writer import Appended
 
 __all__ = [
@@ -49,9 +50,13 @@ __all__ = [
     "JournalReader",
     "JournalSet",
     "Record",
+    "RepairPlan",
+    "Repaired",
     "SegmentRolled",
     "SegmentsRemoved",
     "Torn",
     "TornTailCut",
+    "apply_repair",
     "examine",
+    "plan_repair",
 ]

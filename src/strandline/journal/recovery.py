@@ -11,7 +11,7 @@ reads everything.
 """
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -235,11 +235,18 @@ class _Examiner:
             except BadBatch as bad:
                 scan.stretches.append(Stretch(0, scan.size, base, base, bad.problem))
                 scan.end_position = 0
+                self._take_proof(file, base)
                 return scan
             self._check_header(header, base, path)
             scan.created_ns = header.created_ns
             self._walk(file, scan)
             return scan
+
+    def _take_proof(self, file: File, base: int) -> None:
+        """Believe the batches behind a bad header in this: if something there was durable, then it is not torn."""
+        with suppress(BadBatchAt):
+            for _, batch in walk(file, SEGMENT_HEADER_BYTES, base):
+                self._found.proof = max(self._found.proof, batch.durable_offset)
 
     def _check_header(self, header: SegmentHeader, base: int, path: str) -> None:
         if header.base_offset != base:
