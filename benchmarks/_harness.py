@@ -103,8 +103,8 @@ def report(component: str, rows: Sequence[Row]) -> None:
         style = "red" if row.met is False else "green" if row.met else None
         table.add_row(
             row.id,
-            _figure(row.ours),
-            _figure(row.peer_value),
+            figure(row.ours),
+            figure(row.peer_value),
             row.unit,
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.goal is None else f"{row.goal:g}{'' if row.met else ' missed'}",
@@ -116,7 +116,8 @@ def report(component: str, rows: Sequence[Row]) -> None:
     (RESULTS / f"{component}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
-def _figure(value: float | None) -> str:
+def figure(value: float | None) -> str:
+    """Return a number as people read it."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -16,7 +16,7 @@ from typing import TypedDict
 from strandline.clock import ManualClock
 from strandline.errors import Closed, Poisoned, StrandlineError
 from strandline.gather import InlineExecutor
-from strandline.journal import SYNCED, WRITTEN, Appended, Durability, Journal, JournalConfig, JournalReader, examine
+from strandline.journal import SYNCED, Appended, Durability, Journal, JournalConfig, JournalReader, examine
 from strandline.sim import Fault, SimDisk
 from tests.journal.helpers import FOLDER, LaterExecutor, WatchedDisk, contents, records_of
 
@@ -361,6 +361,3 @@ def _columns(made: list[Content]) -> _Columns:
         "headers": None if headers[0] is None else list(headers),
         "timestamps": None if timestamps[0] is None else list(timestamps),
     }
-
-
-__all__ = ["CHANGES", "SYNCED", "WRITTEN", "Expected", "PowerCut", "World", "fault_at"]

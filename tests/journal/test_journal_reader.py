@@ -414,6 +414,33 @@ class TestTheFrontier:
             assert (frontier.written_offset, frontier.durable_offset) == (600, 600)
             assert not wrong
 
+    def test_an_old_word_is_not_written_over_a_new_one(self, tmp_path: Path) -> None:
+        """Whoever is slow to tell does so before anybody can have something newer to tell."""
+        told, go_on = threading.Event(), threading.Event()
+        armed = False
+
+        def watch(operation: str, path: Path, size: int) -> None:  # noqa: ARG001 - what a watch is called with
+            if armed and operation == "pwritev" and path.name == "frontier" and not told.is_set():
+                told.set()
+                assert go_on.wait(WAIT_S)
+
+        with Journal.open(tmp_path / "j", disk=WatchedDisk(OsDisk(), watch)) as journal:
+            journal.append([b"a"], durability=WRITTEN)
+            armed = True
+            slow = threading.Thread(target=journal.sync, daemon=True)
+            slow.start()
+            assert told.wait(WAIT_S)
+            quick = threading.Thread(target=journal.append, args=([b"b"],), daemon=True)
+            quick.start()
+            quick.join(0.1)
+            go_on.set()
+            for thread in (slow, quick):
+                thread.join(WAIT_S)
+                assert not thread.is_alive()
+            frontier = parse_frontier((tmp_path / "j" / "frontier").read_bytes())
+            assert frontier is not None
+            assert (frontier.written_offset, frontier.durable_offset) == (2, 2)
+
     def test_another_journal_in_the_same_place_is_noticed(self, tmp_path: Path) -> None:
         with Journal.open(tmp_path / "j") as journal:
             journal.append([b"first"])

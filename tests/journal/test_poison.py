@@ -14,6 +14,7 @@ from strandline.files import OsDisk
 from strandline.journal import (
     SYNCED,
     WRITTEN,
+    Durability,
     Journal,
     JournalConfig,
     JournalPoisoned,
@@ -310,21 +311,35 @@ class TestSyncIsNeverTriedAgain:
                 assert journal.next_offset >= acknowledged
 
 
+CHECKPOINT_STEPS = [
+    ("sync", ".journal"),
+    ("create", ".index"),
+    ("pwritev", ".index"),
+    ("remove", "manifest.tmp"),
+    ("create", "manifest.tmp"),
+    ("pwritev", "manifest.tmp"),
+    ("sync", "manifest.tmp"),
+    ("rename", "manifest"),
+    ("sync_folder", ""),
+]
+
+
 class TestTheBackground:
-    @pytest.mark.parametrize(
-        ("operation", "suffix"),
-        [
-            ("sync", ".journal"),
-            ("create", ".index"),
-            ("pwritev", ".index"),
-            ("remove", "manifest.tmp"),
-            ("create", "manifest.tmp"),
-            ("pwritev", "manifest.tmp"),
-            ("sync", "manifest.tmp"),
-            ("rename", "manifest"),
-            ("sync_folder", ""),
-        ],
-    )
+    @pytest.mark.parametrize("durability", [SYNCED, WRITTEN])
+    @pytest.mark.parametrize(("operation", "suffix"), CHECKPOINT_STEPS)
+    def test_an_append_that_is_under_way_when_it_fails_is_not_acknowledged(
+        self, operation: str, suffix: str, durability: Durability
+    ) -> None:
+        """Here the checkpoint runs inside the commit that rolls, between its decision and its write."""
+        disk, saboteur = SimDisk(), Saboteur()
+        journal = open_sim(WatchedDisk(disk, saboteur))
+        journal.append([bytes(600)])
+        saboteur.fail(operation, suffix)
+        with pytest.raises(CommitFailed):
+            journal.append([bytes(600)], durability=durability)
+        check_poisoned(journal)
+
+    @pytest.mark.parametrize(("operation", "suffix"), CHECKPOINT_STEPS)
     def test_a_checkpoint_that_fails_poisons(self, operation: str, suffix: str) -> None:
         disk, saboteur, later, heard = SimDisk(), Saboteur(), LaterExecutor(), Heard()
         journal = Journal.open(FOLDER, SMALL, disk=WatchedDisk(disk, saboteur), executor=later, events=heard.hub)

@@ -24,7 +24,7 @@ from strandline.journal import (
 )
 from strandline.journal import recovery as recovery_module
 from strandline.journal import segment as segment_module
-from strandline.journal.batch import format_batch
+from strandline.journal.batch import HEADER, MAGIC, format_batch, format_lost
 from strandline.journal.columns import columns_of
 from strandline.journal.config import KiB, MiB
 from strandline.journal.frontier import Frontier, format_frontier, parse_frontier
@@ -113,6 +113,12 @@ def torn_off(last: list[bytes], size: int = 30) -> tuple[SimDisk, int, int]:
     position, length = list(batches_at(SEGMENT, disk))[-1]
     assert position + length == len(content(SEGMENT, disk))
     return disk, position, length
+
+
+def forged_lost(base: int, durable: int) -> bytes:
+    """Return a batch of lost offsets that claims to prove something, which no repair makes."""
+    head = HEADER.pack(MAGIC, 0, 0, 1, base, durable, 0, 0, 0, 0)
+    return head[:4] + struct.pack("<I", crc32c(head[8:])) + head[8:]
 
 
 class TestTornTail:
@@ -282,9 +288,10 @@ class TestTornTail:
     def test_a_record_that_holds_a_batch_is_not_taken_for_one(self) -> None:
         """A torn write whose records are themselves batches, as in a journal of what another journal wrote."""
         inner, _ = format_batch(500, 400, 0, columns_of([b"not ours"], None, None, None, ONE))
-        disk, position, length = torn_off([b"".join(inner), bytes(100)])
-        plant(SEGMENT, content(SEGMENT, disk)[: position + length - 8], disk)
-        check_opens_with(disk, numbered(0, 4, 30), torn=True)
+        for record in (b"".join(inner), format_lost(500, 1, 64), forged_lost(500, 400)):
+            disk, position, length = torn_off([record, bytes(100)])
+            plant(SEGMENT, content(SEGMENT, disk)[: position + length - 8], disk)
+            check_opens_with(disk, numbered(0, 4, 30), torn=True)
 
     def test_cutting_survives_a_crash_of_its_own(self) -> None:
         disk, position, length = torn_off([bytes(400)] * 5)

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -96,6 +97,18 @@ class TestRolling:
             later.run_all()
             assert tally.times["sync"] >= 2
             assert journal.durable_offset == 2
+
+    def test_a_roll_needs_no_executor_that_takes_work(self, tmp_path: Path) -> None:
+        """It may have been shut down before the journal, as at the end of the interpreter."""
+        pool = ThreadPoolExecutor(1)
+        with Journal.open(tmp_path / "j", SMALL, executor=pool) as journal:
+            pool.shutdown()
+            for number in range(10):
+                journal.append(numbered(number, number + 1, 300))
+            futures = [journal.append_soon(numbered(number, number + 1, 300)) for number in range(10, 20)]
+            assert [future.result(0).base_offset for future in futures] == list(range(10, 20))
+        with Journal.open(tmp_path / "j") as journal:
+            assert values_of(journal) == numbered(0, 20, 300)
 
     def test_a_writer_far_ahead_of_the_disk_waits_for_it(self) -> None:
         """Segments that wait to be synced are bounded, also where the background never comes to it."""

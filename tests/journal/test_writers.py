@@ -16,8 +16,10 @@ import pytest
 
 from strandline.errors import Closed, CommitFailed, Locked, StrandlineError
 from strandline.files import OsDisk
-from strandline.journal import SYNCED, WRITTEN, Journal, JournalConfig, JournalPoisoned, examine
+from strandline.journal import SYNCED, WRITTEN, Durability, Journal, JournalConfig, JournalPoisoned, examine
+from strandline.journal.columns import columns_of
 from strandline.journal.config import KiB
+from strandline.journal.writer import Append
 from strandline.sim import SimDisk
 from tests.journal.helpers import (
     FOLDER,
@@ -274,6 +276,38 @@ class TestClosing:
         assert found.manifest.durable_offset == found.next_offset, "a clean shutdown"
         with Journal.open(tmp_path / "j") as again:
             assert sorted(acknowledged) == list(range(again.next_offset))
+
+    @pytest.mark.parametrize("durability", [SYNCED, WRITTEN])
+    def test_an_append_that_comes_late_does_not_meet_the_last_checkpoint(
+        self, tmp_path: Path, durability: Durability
+    ) -> None:
+        """It was let in before the closing began, and reaches the writer while the last sync runs."""
+        syncing, go_on = threading.Event(), threading.Event()
+        armed = False
+
+        def watch(operation: str, path: Path, size: int) -> None:  # noqa: ARG001 - what a watch is called with
+            if armed and operation == "sync" and path.name.endswith(".journal") and not syncing.is_set():
+                syncing.set()
+                assert go_on.wait(WAIT_S)
+
+        journal = Journal.open(tmp_path / "j", disk=WatchedDisk(OsDisk(), watch))
+        journal.append([b"early"], durability=WRITTEN)
+        late = Append(columns_of([b"late"], None, None, None, JournalConfig()), durability)
+        armed = True
+        closer = threading.Thread(target=journal.close, daemon=True)
+        closer.start()
+        assert syncing.wait(WAIT_S)
+        comer = threading.Thread(target=journal._gather.run, args=(late,), daemon=True)  # noqa: SLF001
+        comer.start()
+        comer.join(0.1)
+        go_on.set()
+        for thread in (closer, comer):
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        with pytest.raises(Closed):
+            late.wait()
+        with Journal.open(tmp_path / "j") as again:
+            assert values_of(again) == [b"early"]
 
     def test_no_file_and_no_thread_stays_behind(self, tmp_path: Path) -> None:
         files, threads = open_descriptors(), threading.active_count()

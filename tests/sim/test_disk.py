@@ -373,4 +373,4 @@ class DiskMachine(RuleBasedStateMachine):
 
 
 TestDisk = DiskMachine.TestCase
-TestDisk.settings = settings(max_examples=60, stateful_step_count=20)
+TestDisk.settings = settings(stateful_step_count=20)

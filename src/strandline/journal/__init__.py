@@ -33,7 +33,8 @@ from strandline.journal.journal import Journal
 from strandline.journal.journal_reader import JournalReader
 from strandline.journal.journal_set import JournalSet
 from strandline.journal.recovery import Damage, Examination, Torn, examine
-from strandline.journal.repair import Repaired, RepairPlan, apply_repair, plan_repair
+from strandline.journal.repair import Repaired, apply_repair, plan_repair
+from strandline.journal.repair_plan import RepairPlan
 from strandline.journal.writer import Appended
 
 __all__ = [

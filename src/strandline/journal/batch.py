@@ -135,6 +135,8 @@ def parse_header(data: Buffer, position: int) -> Header:
         raise BadBatch("the batch header is not possible")
     if header.present & ~COLUMNS_ALL or header.zero:
         raise BadBatch("the batch has columns that this version does not know")
+    if header.present == LOST and (header.durable_offset or header.tag):
+        raise BadBatch("a batch of lost offsets proves nothing and is nobody's")
     return header
 
 

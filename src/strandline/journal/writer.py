@@ -281,7 +281,10 @@ class Writer:
             self._sealing.append((self._active, self._file))
         self._begin_segment(self._written)
         self._events.emit(SegmentRolled(self._folder, self._written))
-        self._executor.submit(self._checkpoint_or_fail)
+        try:
+            self._executor.submit(self._checkpoint_or_fail)
+        except RuntimeError:  # it was shut down, or the interpreter is about to end
+            self._checkpoint_or_fail()
 
     def _begin_segment(self, base_offset: int) -> None:
         now_ns = self._clock.now_ns()
