@@ -9,9 +9,10 @@ from benchmarks._harness import RESULTS, Row, figure, machine
 PAGE = Path("docs/benchmarks.md")
 INTRODUCTION = """# Benchmarks
 
-`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one. Ours and the peer's are measured in the
-same run, interleaved, and each figure is a median of several rounds; results are read back and checked before a figure
-counts. `ratio` is oriented so that larger is better. A goal is for the ratio, or for the figure itself where there is no peer.
+`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one. Ours and the peer's are measured in
+the same run, interleaved, and each figure is a median of several rounds; results are read back and checked before a
+figure counts. `ratio` is oriented so that larger is better. A goal is for the ratio, or for the figure itself where
+there is no peer.
 
 """
 
