@@ -21,7 +21,7 @@ R = TypeVar("R")
 FOLDER = Path("/sim/journal")
 SMALL = JournalConfig(segment_bytes_max=1024, reserve_bytes_max=0)
 """A few records fill a segment."""
-WAIT_S = 20.0
+WAIT_S = 60.0
 """Longer than anything here takes; a test that waits so long has failed."""
 
 

@@ -332,10 +332,14 @@ class TestTheFrontier:
                 reads += 1
                 plant(path, good if reads % 2 == 0 else good[:40] + bytes(24), disk)
 
-        reader = JournalReader.open(FOLDER, disk=WatchedDisk(disk, watch))
+        tally = Tally()
+        reader = JournalReader.open(FOLDER, disk=WatchedDisk(WatchedDisk(disk, watch), tally))
+        tally.clear()
         for _ in range(5):
-            assert values_of(reader) == [b"a"]
+            assert reader.next_offset == 1
         assert reads > 5
+        assert {name for _, name in tally.log} == {"frontier"}, "there is no need to look at anything else"
+        assert values_of(reader) == [b"a"]
 
     def test_a_segment_removed_between_two_looks_is_looked_for_again(self) -> None:
         """The frontier was read, then retention ran, then the names were listed."""

@@ -293,6 +293,25 @@ class TestTornTail:
             plant(SEGMENT, content(SEGMENT, disk)[: position + length - 8], disk)
             check_opens_with(disk, numbered(0, 4, 30), torn=True)
 
+    @pytest.mark.parametrize("seed", range(16))
+    def test_what_was_cut_off_does_not_come_back(self, seed: int) -> None:
+        """A whole batch behind the torn one would fit exactly behind what is written in the torn one's place."""
+        disk = SimDisk()
+        journal = open_sim(disk, ONE)
+        journal.append([b"kept"])
+        journal.append([b"torn"], durability=WRITTEN)
+        journal.append([b"gone"], durability=WRITTEN)
+        disk.kill()
+        disk.open(SEGMENT, "write").sync()  # the disk has it all
+        position, _ = list(batches_at(SEGMENT, disk))[1]
+        flip(SEGMENT, position + 60, disk)
+        journal = open_sim(disk, ONE)
+        assert values_of(journal) == [b"kept"]
+        journal.append([b"new!"])
+        disk.crash(Random(seed))
+        with open_sim(disk, ONE) as journal:
+            assert values_of(journal) == [b"kept", b"new!"]
+
     def test_cutting_survives_a_crash_of_its_own(self) -> None:
         disk, position, length = torn_off([bytes(400)] * 5)
         whole = content(SEGMENT, disk)
@@ -489,6 +508,20 @@ class TestSegments:
             flip(FOLDER / format_segment_name(4), position, disk)
             error = check_damaged(FOLDER, disk, lambda disk=disk: open_sim(disk))  # type: ignore[misc]
             assert "[4, 6)" in str(error)
+
+    @pytest.mark.parametrize("position", [20, 40, 100, 300])
+    def test_one_that_lost_its_successor_is_looked_at_before_it_is_appended_to(self, position: int) -> None:
+        disk = SimDisk()
+        journal = open_sim(disk)
+        for number in range(6):
+            journal.append(numbered(number, number + 1, 300))
+        journal.append(numbered(6, 7, 300), durability=WRITTEN)
+        disk.kill()
+        *_, sealed, active = segments_in(FOLDER, disk)
+        assert active == format_segment_name(6)
+        plant(FOLDER / active, content(FOLDER / active, disk)[:10], disk)  # torn, and promised to nobody
+        flip(FOLDER / sealed, position, disk)
+        check_damaged(FOLDER, disk, lambda: open_sim(disk))
 
     def test_overlapping_ones(self) -> None:
         disk = self.many()

@@ -51,6 +51,34 @@ def test_bytes_that_are_no_letter_are_a_typed_error(headers: bytes) -> None:
     assert letter.deliveries >= 1
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"group": 1},
+        {"group": None},
+        {"offset": -1},
+        {"offset": True},
+        {"offset": 1.5},
+        {"offset": float("inf")},
+        {"offset": "1"},
+        {"offset": 2**63},
+        {"deliveries": 0},
+        {"deliveries": None},
+        {"key": 7},
+        {"key": "not base64"},
+        {"headers": ["aGk="]},
+        {"headers": "aGk"},
+    ],
+    ids=str,
+)
+def test_a_letter_with_an_impossible_field_is_a_typed_error(fields: dict[str, object]) -> None:
+    whole = {"group": "workers", "offset": 4, "deliveries": 2, "key": None, "headers": "aGk="}
+    assert parse_letter(Record(3, b"v", None, json.dumps(whole).encode(), 9)).headers == b"hi"
+    for broken in (whole | fields, {name: value for name, value in whole.items() if name not in fields}):
+        with pytest.raises(FormatError, match="dead letter 3: not a dead letter"):
+            parse_letter(Record(3, b"v", None, json.dumps(broken).encode(), 9))
+
+
 def wear_out(storage: JournalStorage, clock: ManualClock, group: str = "workers") -> int:
     """Give the next message and let it expire, so that it dies where one delivery is allowed."""
     (offset,) = give(storage, clock, group, 1)

@@ -193,6 +193,19 @@ def test_segments_go_when_the_slowest_group_is_done_with_them() -> None:
         assert available(storage, "quick") == []
 
 
+def test_segments_stay_while_an_acknowledgement_may_be_lost() -> None:
+    disk, clock = SimDisk(), ManualClock()
+    with open_sim(disk, clock) as storage:
+        put(storage, 9)
+        group = storage.add_group("workers")
+        group.ack_many(range(9), durability=WRITTEN)
+        assert storage.remove_done() == 0
+        assert segments(disk) == [0, 3, 6]
+        group.sync()
+        assert storage.remove_done() == 2
+        assert segments(disk) == [6]
+
+
 def test_what_is_in_flight_is_kept() -> None:
     disk, clock = SimDisk(), ManualClock()
     with open_sim(disk, clock) as storage:

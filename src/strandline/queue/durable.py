@@ -59,8 +59,6 @@ class JournalStorage:
         # Guards the set of groups, and keeps segments in place while a group that begins with them is created.
         self._lock = threading.RLock()
         self._burying = threading.Lock()
-        self._buried: set[tuple[str, int]] = set()
-        """Dead letters whose message could not be acknowledged yet."""
         self._held = ExitStack()
         self._is_closed = False
 
@@ -208,7 +206,6 @@ class JournalStorage:
             with storage_errors(self._folder):
                 remove_group(self._disk, self._folder / "groups", name, self._clock.now_ns())
             del self._groups[name]
-            self._buried = {buried for buried in self._buried if buried[0] != name}
         self._try_remove_done()
 
     def status(self) -> list[GroupStatus]:
@@ -347,18 +344,13 @@ class JournalStorage:
         if not any(map(self._is_worn(group), offsets)):
             return False
         with self._burying:
-            group.sync()  # no letter for a delivery that a crash could take back
+            # No letter for a delivery that a crash could take back, nor from a group that can acknowledge nothing more.
+            group.sync()
             # Asked again, in this order: somebody may have taken one meanwhile, for the last time.
             dead = [offset for offset in filter(self._is_worn(group), offsets) if not group.is_inflight(offset)]
-            letters = [
-                DeadLetter(group.name, *message, self._clock.now_ns())
-                for message in self._read(group, dead)
-                if (group.name, message.offset) not in self._buried
-            ]
-            self._dead.add(letters)
-            self._buried.update((letter.group, letter.offset) for letter in letters)
+            now_ns = self._clock.now_ns()
+            self._dead.add([DeadLetter(group.name, *message, now_ns) for message in self._read(group, dead)])
             group.ack_many(dead)
-            self._buried.difference_update((group.name, offset) for offset in dead)
         return bool(dead)
 
     def _is_worn(self, group: Group) -> Callable[[int], bool]:
