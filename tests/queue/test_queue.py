@@ -250,19 +250,28 @@ def test_takers_that_mark_at_the_same_time_share_what_there_is() -> None:
 # Waiting.
 
 
-def test_a_taker_that_waits_is_woken_by_a_put(made: Made) -> None:
+@pytest.mark.parametrize("by", ["a put", "a job given back"])
+def test_a_taker_that_waits_is_woken_at_once(made: Made, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.queue.queue.POLL_S", WAIT_S)
     queue, _ = made
+    held = None
+    if by != "a put":
+        queue.put(b"a")
+        held = next(queue.take("workers"))
     began = time.monotonic()
 
     def take() -> list[bytes]:
         return [next(queue.take("workers", wait_s=WAIT_S)).value]
 
-    def put() -> list[bytes]:
+    def wake() -> list[bytes]:
         time.sleep(0.05)
-        queue.put(b"a")
+        if held is None:
+            queue.put(b"a")
+        else:
+            held.nack()
         return []
 
-    assert in_threads([take, put]) == [[b"a"], []]
+    assert in_threads([take, wake]) == [[b"a"], []]
     assert time.monotonic() - began < WAIT_S / 2
 
 
