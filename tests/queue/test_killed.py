@@ -35,7 +35,7 @@ def test_a_queue_survives_being_killed_at_a_system_call(tmp_path: Path, when: in
         ("fdatasync", "EIO", 10),
         ("pwritev2", "ENOSPC", 15),
         ("pwritev2", "EIO", 29),
-        ("rename", "EIO", 7),
+        ("rename", "EIO", 5),
         ("fsync", "ENOSPC", 9),
     ],
 )
