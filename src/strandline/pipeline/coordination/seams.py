@@ -1,0 +1,115 @@
+"""What workers, orchestrators and onlookers may ask of coordination.
+
+All three are kept by `Coordinator` over any `RecordStore`. Errors are those of `strandline.protocol.errors`,
+`Unavailable` where the store cannot be reached, and `UnknownOutcome` where its answer was lost: then repeat the call
+with the same operation id.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from strandline.pipeline.coordination.coordinator import NoneAvailable, Throttled
+from strandline.protocol.leases import Acquired
+from strandline.protocol.runs import InitialShard, Progress, RunRecord
+from strandline.protocol.shards import (
+    Cursor,
+    CursorSemantics,
+    Lease,
+    Outcome,
+    ParkReason,
+    RunKey,
+    ShardKey,
+    ShardRecord,
+    ShardSpec,
+)
+from strandline.protocol.splits import ResidualPlan
+
+
+class ShardCoordinator(Protocol):
+    """What workers do. After `LeaseLost` or `ShardTerminal` a worker stops: nothing it does to the shard counts."""
+
+    def acquire_and_restore(self, now: int, key: ShardKey, worker: int) -> Acquired:
+        """Take a shard that nobody has (`AlreadyLeased`), under a new fence; `ShardNotFound` if there is none."""
+        ...
+
+    def claim_next_available(self, now: int, run: RunKey, worker: int) -> Acquired | NoneAvailable | Throttled:
+        """Take any shard of a run that nobody has."""
+        ...
+
+    def renew(self, now: int, lease: Lease) -> Lease:
+        """Extend a lease that lasts; it may be repeated."""
+        ...
+
+    def checkpoint(self, now: int, lease: Lease, cursor: Cursor, op_id: int) -> Outcome:
+        """Move the cursor, never back."""
+        ...
+
+    def complete(self, now: int, lease: Lease, cursor: Cursor, op_id: int) -> Outcome:
+        """Move the cursor for the last time; the shard is done and the lease over."""
+        ...
+
+    def park_shard(self, now: int, lease: Lease, reason: ParkReason, op_id: int) -> Outcome:
+        """Put a shard aside until somebody unparks it; the lease is over."""
+        ...
+
+    def split_replace(self, now: int, lease: Lease, parts: Sequence[ShardSpec], op_id: int) -> Outcome:
+        """Replace a shard by its parts, whose ids are in the outcome; the lease is over."""
+        ...
+
+    def split_residual(self, now: int, lease: Lease, plan: ResidualPlan, op_id: int) -> Outcome:
+        """Give the rest of a shard away, whose id is in the outcome, and go on with what it keeps."""
+        ...
+
+
+class RunCoordinator(Protocol):
+    """What orchestrators do."""
+
+    def create_run(
+        self, now: int, key: RunKey, op_id: int, semantics: CursorSemantics = CursorSemantics.COMPLETED
+    ) -> Outcome:
+        """Begin a run; `RunExists` if another operation did."""
+        ...
+
+    def register_shards(self, now: int, key: RunKey, shards: Sequence[InitialShard], op_id: int) -> Outcome:
+        """Give a new run its shards, all or none of which can be claimed; repeat it after an error."""
+        ...
+
+    def complete_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
+        """End a run of which no shard is left to scan (`RunUnfinished`)."""
+        ...
+
+    def fail_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
+        """End a run that went wrong."""
+        ...
+
+    def cancel_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
+        """End a run that nobody wants any more."""
+        ...
+
+    def unpark_shard(self, now: int, key: ShardKey, op_id: int) -> Outcome:
+        """Make a parked shard active again, under a new fence and where it was, while its run lasts."""
+        ...
+
+
+class RunReader(Protocol):
+    """What anybody may look at."""
+
+    def get_run(self, key: RunKey) -> RunRecord:
+        """Return a run; `RunNotFound` if there is none."""
+        ...
+
+    def get_shard(self, key: ShardKey) -> ShardRecord:
+        """Return a shard; `ShardNotFound` if there is none."""
+        ...
+
+    def progress(self, key: RunKey) -> Progress:
+        """Return how many shards of a run stand where; `RunNotFound` if there is none."""
+        ...
+
+    def list_runs(self, tenant: bytes, after: int | None = None, runs_max: int = 1_000) -> list[RunRecord]:
+        """Return runs of a tenant by id, signed, beginning after one."""
+        ...
+
+    def list_shards(self, key: RunKey, after: int | None = None, shards_max: int = 1_000) -> list[ShardRecord]:
+        """Return shards of a run by id, signed, beginning after one; `RunNotFound` if there is none."""
+        ...

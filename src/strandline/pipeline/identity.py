@@ -1,0 +1,250 @@
+"""Identities: what a thing is called for ever, derived from what it is.
+
+Every id is 32 bytes of BLAKE3, in derive-key mode under a context of its own, over the canonical encoding of its parts:
+
+    instance    connector instance           item         tag, instance, locator
+    version     version bytes                ovid         item, strong or weak, version
+    rule        the rule's content           policy       versions, key mode, digest of all that decides findings
+    secret      keyed per tenant: norm hash  finding      tenant, item, rule, secret
+    occurrence  finding, version, span       observation  tenant, policy, occurrence
+
+So a secret at an item is one finding for ever, a version and a span make it an occurrence, and a policy makes that an
+observation. Running again yields the same ids: sinks merge by id, and at-least-once execution becomes exactly-once in
+effect. Each derivation has a form for one and a form for columns; the latter returns an Arrow column.
+
+Invariants: the same bytes give the same id on every machine; ids that touch a secret are keyed per tenant and say
+nothing without the key; what is derived from a secret never shows its bytes in `repr`. Contexts and layouts are those
+of the reference system, whose published vectors are tests, except `rule` and the rules digest, which cover content
+here (`strandline.pipeline.policy`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NewType, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from blake3 import blake3
+
+from strandline.errors import InvalidInput
+from strandline.protocol.canonical import derive, prefixed, u8, u64
+
+DIGEST_BYTES = 32
+TAG_BYTES = 8
+
+Column: TypeAlias = Sequence[bytes] | pa.Array
+"""Many values: a list, or an Arrow array of bytes."""
+
+TenantId = NewType("TenantId", bytes)
+ConnectorInstanceId = NewType("ConnectorInstanceId", bytes)
+StableItemId = NewType("StableItemId", bytes)
+ObjectVersionId = NewType("ObjectVersionId", bytes)
+OvidHash = NewType("OvidHash", bytes)
+RuleFingerprint = NewType("RuleFingerprint", bytes)
+RulesDigest = NewType("RulesDigest", bytes)
+PolicyHash = NewType("PolicyHash", bytes)
+FindingId = NewType("FindingId", bytes)
+OccurrenceId = NewType("OccurrenceId", bytes)
+ObservationId = NewType("ObservationId", bytes)
+
+
+class Secret32(bytes):
+    """Thirty-two bytes that come from a secret or guard one: they are never shown."""
+
+    __slots__ = ()
+
+    def __new__(cls, data: bytes) -> Self:
+        """Refuse bytes of another length, without showing them."""
+        if len(data) != DIGEST_BYTES:
+            raise InvalidInput(f"a {cls.__name__} has {DIGEST_BYTES} bytes, not {len(data)}")
+        return super().__new__(cls, data)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+
+class NormHash(Secret32):
+    """The digest of a secret's bytes, before the tenant's key; it can be guessed, and is never stored."""
+
+    __slots__ = ()
+
+
+class SecretHash(Secret32):
+    """A secret, as the tenant's key hides it."""
+
+    __slots__ = ()
+
+
+class TenantSecretKey(Secret32):
+    """The key that hides a tenant's secrets."""
+
+    __slots__ = ()
+
+
+class VersionKind(IntEnum):
+    """Whether a version changes whenever the content does; a weak one never suppresses a rescan."""
+
+    STRONG = 0
+    WEAK = 1
+
+
+def tenant_id(data: bytes) -> TenantId:
+    """Return bytes as a tenant's id, if they are 32."""
+    return TenantId(_digest(data, "tenant id"))
+
+
+def connector_instance_id(instance: bytes) -> ConnectorInstanceId:
+    """Return the id of a connector's installation."""
+    return ConnectorInstanceId(derive("gossip/connector-instance-id/v1", prefixed(instance)))
+
+
+def stable_item_id(tag: str, instance: ConnectorInstanceId, locator: bytes) -> StableItemId:
+    """Return the id of an item; `tag` is the connector's name, at most eight bytes."""
+    return StableItemId(derive("gossip/item-id/v1", _tag(tag) + instance + prefixed(locator)))
+
+
+def stable_item_ids(tag: str, instance: ConnectorInstanceId, locators: Column) -> pa.Array:
+    """Return the ids of many items of one connector."""
+    begin = _tag(tag) + instance
+    return derive_column("gossip/item-id/v1", [begin + prefixed(locator) for locator in _values(locators)])
+
+
+def object_version_id(version: bytes) -> ObjectVersionId:
+    """Return the id of a version, as the source names it: a commit, an etag, a content hash."""
+    return ObjectVersionId(derive("gossip/object-version/v1", prefixed(version)))
+
+
+def object_version_ids(versions: Column) -> pa.Array:
+    """Return the ids of many versions."""
+    return derive_column("gossip/object-version/v1", map(prefixed, _values(versions)))
+
+
+def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -> OvidHash:
+    """Return the key under which the ledger knows an item at a version."""
+    return OvidHash(derive("gossip/persistence/v1/ovid", item + u8(kind) + version))
+
+
+def ovid_hashes(items: Column, versions: Column, kind: VersionKind) -> pa.Array:
+    """Return the ledger's keys of many items at their versions."""
+    return derive_column("gossip/persistence/v1/ovid", _side_by_side(items, u8(kind), versions))
+
+
+def norm_hash(secret: bytes) -> NormHash:
+    """Return the digest of a secret's bytes as they were found: folding case or space would make two secrets one."""
+    return NormHash(blake3(secret).digest())
+
+
+def secret_hash(key: TenantSecretKey, norm: NormHash) -> SecretHash:
+    """Return what stands for a secret in everything that is stored."""
+    return SecretHash(blake3(_SECRET_DOMAIN + norm, key=key).digest())
+
+
+def secret_hashes(key: TenantSecretKey, secrets: Column) -> pa.Array:
+    """Return what stands for many secrets, given their bytes, which are forgotten here."""
+    begun = blake3(_SECRET_DOMAIN, key=key)
+    return _column(begun.copy().update(blake3(secret).digest()).digest() for secret in _values(secrets))
+
+
+def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secret: SecretHash) -> FindingId:
+    """Return the id of a finding, which no version and no policy changes."""
+    return FindingId(derive("gossip/finding/v1", tenant + item + rule + secret))
+
+
+def finding_ids(tenant: TenantId, items: Column, rules: Column, secrets: Column) -> pa.Array:
+    """Return the ids of many findings of one tenant."""
+    return derive_column("gossip/finding/v1", _side_by_side(tenant, items, rules, secrets))
+
+
+def occurrence_id(finding: FindingId, version: ObjectVersionId, offset: int, length: int) -> OccurrenceId:
+    """Return the id of a finding at a span of a version."""
+    return OccurrenceId(derive("gossip/occurrence/v1", finding + version + u64(offset) + u64(length)))
+
+
+def occurrence_ids(findings: Column, versions: Column, offsets: Sequence[int], lengths: Sequence[int]) -> pa.Array:
+    """Return the ids of many occurrences."""
+    rows = _side_by_side(findings, versions, _numbers(offsets), _numbers(lengths))
+    return derive_column("gossip/occurrence/v1", rows)
+
+
+def observation_id(tenant: TenantId, policy: PolicyHash, occurrence: OccurrenceId) -> ObservationId:
+    """Return the id of an occurrence as seen under a policy."""
+    return ObservationId(derive("gossip/observation/v1", tenant + policy + occurrence))
+
+
+def observation_ids(tenant: TenantId, policy: PolicyHash, occurrences: Column) -> pa.Array:
+    """Return the ids of many occurrences as seen by one tenant under one policy."""
+    return derive_column("gossip/observation/v1", _side_by_side(tenant, policy, occurrences))
+
+
+def derive_column(context: str, rows: Iterable[bytes | memoryview]) -> pa.Array:
+    """Return the derivations of many rows as one Arrow column; the context is set up once."""
+    begun = blake3(derive_key_context=context)
+    return _column(begun.copy().update(row).digest() for row in rows)
+
+
+_SECRET_DOMAIN = b"gossip/secret-hash/v1"
+_Matrix: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def _column(digests: Iterable[bytes]) -> pa.Array:
+    data = b"".join(digests)
+    return pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(data) // DIGEST_BYTES, [None, pa.py_buffer(data)])
+
+
+def _digest(data: bytes, what: str) -> bytes:
+    if len(data) != DIGEST_BYTES:
+        raise InvalidInput(f"a {what} has {DIGEST_BYTES} bytes, not {len(data)}")
+    return bytes(data)
+
+
+def _tag(tag: str) -> bytes:
+    data = tag.encode()
+    if not 0 < len(data) <= TAG_BYTES:
+        raise InvalidInput(f"a connector's tag has 1 to {TAG_BYTES} bytes, and {tag!r} has {len(data)}")
+    return data.ljust(TAG_BYTES, b"\0")
+
+
+def _values(column: Column) -> Sequence[bytes]:
+    if not isinstance(column, pa.Array):
+        return column
+    if column.null_count:
+        raise InvalidInput(f"a column to hash has {column.null_count} nulls")
+    values: list[bytes] = column.to_pylist()
+    return values
+
+
+def _numbers(values: Sequence[int]) -> _Matrix:
+    numbers = np.asarray(values)
+    if numbers.size and (numbers.dtype.kind not in "iu" or numbers.min() < 0):
+        raise InvalidInput("offsets and lengths are whole numbers, 0 or more")
+    return np.ascontiguousarray(numbers, "<u8").view(np.uint8).reshape(-1, 8)
+
+
+def _matrix(part: bytes | Column | _Matrix) -> _Matrix:
+    """Return a constant as one row, and a column of digests as many."""
+    if isinstance(part, np.ndarray):
+        return part
+    if isinstance(part, bytes):
+        return np.frombuffer(part, np.uint8).reshape(1, -1)
+    values = _values(part)
+    data = b"".join(values)
+    if len(data) != DIGEST_BYTES * len(values) or set(map(len, values)) - {DIGEST_BYTES}:
+        raise InvalidInput(f"a column of ids holds values that are not {DIGEST_BYTES} bytes")
+    return np.frombuffer(data, np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def _side_by_side(*parts: bytes | Column | _Matrix) -> Iterator[memoryview]:
+    """Yield the rows of a table made of constants and fixed-width columns, from one buffer."""
+    matrices = [_matrix(part) for part in parts]
+    counts = {len(matrix) for matrix, part in zip(matrices, parts, strict=True) if not isinstance(part, bytes)}
+    if len(counts) != 1:
+        raise InvalidInput(f"columns differ in length: {sorted(counts)}")
+    count = counts.pop()
+    table = np.concatenate([np.broadcast_to(matrix, (count, matrix.shape[1])) for matrix in matrices], axis=1)
+    data, width = memoryview(table.tobytes()), table.shape[1]
+    return (data[at : at + width] for at in range(0, count * width, width))

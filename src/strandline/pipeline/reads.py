@@ -1,0 +1,125 @@
+"""What people ask of the ledger and the findings, one answer for each question.
+
+Times here are real: when a store committed a row for the first time, in nanoseconds since 1970. `seen_at` and
+`finished_at` of the rows are logical and say nothing across leases. Since rows only grow and first times never change,
+"what did we know at T under policy P" has an answer that no longer changes once the transactions of that moment are
+over (a time is taken inside its transaction, just before the commit).
+
+Invariants: every answer is about one tenant; an order is total, so that the same question has the same answer.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from strandline.errors import InvalidInput
+from strandline.pipeline.findings import FindingRecord, ObservationRecord, OccurrenceRecord
+from strandline.pipeline.identity import FindingId, PolicyHash, SecretHash, TenantId
+from strandline.pipeline.ledger import DoneStatus
+from strandline.pipeline.triage import TriageEvent
+
+
+class PolicyCounts(NamedTuple):
+    """How much was found under a policy: distinct findings and occurrences, and observations."""
+
+    policy: PolicyHash
+    findings: int
+    occurrences: int
+    observations: int
+
+
+class PendingFinding(NamedTuple):
+    """A finding that waits for a decision, or was opened again.
+
+    `last_committed_ns` is the latest first commit of it and its observations; the location is that of the latest
+    observation that has one.
+    """
+
+    finding: FindingRecord
+    occurrences: int
+    last_committed_ns: int
+    location_display: str | None
+    decision: TriageEvent | None
+
+
+class Seen(NamedTuple):
+    """An observation, the occurrence it is about, and when each was first committed."""
+
+    occurrence: OccurrenceRecord
+    observation: ObservationRecord
+    occurrence_ns: int
+    observation_ns: int
+
+
+class FindingHistory(NamedTuple):
+    """All that is known of a finding, oldest first."""
+
+    finding: FindingRecord
+    committed_ns: int
+    seen: list[Seen]
+    decisions: list[TriageEvent]
+
+
+class Coverage(NamedTuple):
+    """How well the objects of a policy were looked at; `incomplete` counts scanned ones with gaps, findings or not."""
+
+    objects: Mapping[DoneStatus, int]
+    incomplete: int
+    weak: int
+    bytes_seen: int
+    members_skipped: int
+    decodes_skipped: int
+    findings_dropped: int
+
+
+class PolicyDiff(NamedTuple):
+    """What two policies found in the object versions that both scanned."""
+
+    objects: int
+    only_old: list[FindingId]
+    only_new: list[FindingId]
+    both: int
+
+
+class Known(NamedTuple):
+    """What was known at a time under a policy: object versions by status, and the findings observed."""
+
+    objects: Mapping[DoneStatus, int]
+    findings: list[FindingId]
+
+
+class PipelineReads(Protocol):
+    """Questions about one tenant's results."""
+
+    def counts_by_policy(self, tenant: TenantId) -> list[PolicyCounts]:
+        """Return what was found under each policy, by policy; empty when nothing was."""
+        ...
+
+    def needing_triage(self, tenant: TenantId, limit: int = 100) -> list[PendingFinding]:
+        """Return findings whose state is open, last committed first, then by id; `limit` is at least 1."""
+        ...
+
+    def history(self, tenant: TenantId, finding: FindingId) -> FindingHistory | None:
+        """Return all that is known of a finding; None when it is unknown to the tenant."""
+        ...
+
+    def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
+        """Return how well the policy's objects were looked at; zeros when there are none."""
+        ...
+
+    def findings_of_secret(self, tenant: TenantId, secret: SecretHash) -> list[FindingRecord]:
+        """Return everywhere a secret was found, by id."""
+        ...
+
+    def policy_diff(self, tenant: TenantId, old: PolicyHash, new: PolicyHash) -> PolicyDiff:
+        """Return what two policies found in the object versions that were scanned under both; ids sorted."""
+        ...
+
+    def known_at(self, tenant: TenantId, policy: PolicyHash, at_ns: int) -> Known:
+        """Return what was committed by then; a commit at that very nanosecond counts."""
+        ...
+
+
+def check_limit(limit: int) -> None:
+    """Refuse to answer with fewer than one row."""
+    if limit < 1:
+        raise InvalidInput(f"a limit is at least 1, not {limit}")

@@ -1,0 +1,100 @@
+"""What scanners keep for themselves: opaque keys and values, such as ref watermarks, seen objects and checkpoints.
+
+Invariants: a batch is applied whole or not at all; of several operations on one key in a batch the last one holds;
+tenants do not see one another's keys. Keys have 1 to 2048 bytes, values at most 16 MiB, and a call names at most 10,000
+keys. A scan that was not finished must not move a watermark: that is the scanner's promise, not the store's.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from strandline.errors import InvalidInput, RecordTooLarge
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
+from strandline.pipeline.identity import DIGEST_BYTES, TenantId
+
+STATE_KEY_BYTES_MAX = 2048
+STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Put(NamedTuple):
+    """Set a key."""
+
+    key: bytes
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"Put({len(self.value)} bytes)"
+
+
+class Delete(NamedTuple):
+    """Forget a key; a missing one is fine."""
+
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Delete(…)"
+
+
+class ScannerState(Protocol):
+    """Keys and values of scanners, durably. Every call is about one tenant, and sees nothing of another."""
+
+    def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return a value for each key, in their order, as of one moment; None where there is none."""
+        ...
+
+    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+        """Apply operations, all or none, and return once they are durable; the last one on a key holds."""
+        ...
+
+
+class MemoryState:
+    """The twin in memory."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[TenantId, bytes], bytes] = {}
+        self._lock = threading.Lock()
+
+    def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return a value for each key, in their order; None where there is none."""
+        check_keys(tenant, keys)
+        with self._lock:
+            return [self._values.get((tenant, key)) for key in keys]
+
+    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+        """Apply operations, all or none; the last one on a key holds."""
+        puts, deletes = last_operations(tenant, operations)
+        with self._lock:
+            self._values.update(((tenant, put.key), put.value) for put in puts)
+            for key in deletes:
+                self._values.pop((tenant, key), None)
+
+
+def last_operations(tenant: TenantId, operations: Sequence[Put | Delete]) -> tuple[list[Put], list[bytes]]:
+    """Return what a batch comes to: what is set and which keys are forgotten, each key once."""
+    check_keys(tenant, [operation.key for operation in operations])
+    last = {operation.key: operation for operation in operations}
+    puts = [operation for operation in last.values() if isinstance(operation, Put)]
+    _check_values(puts)
+    return puts, [operation.key for operation in last.values() if isinstance(operation, Delete)]
+
+
+def check_keys(tenant: TenantId, keys: Sequence[bytes]) -> None:
+    """Refuse keys that are too many, too long, or not bytes."""
+    if len(tenant) != DIGEST_BYTES:
+        raise InvalidInput(f"a tenant id is not {DIGEST_BYTES} bytes")
+    if len(keys) > BATCH_ROWS_MAX:
+        raise BatchTooLarge(len(keys), what="keys")
+    for key in keys:
+        if not isinstance(key, bytes):
+            raise InvalidInput("a key is not bytes", hint="encode text with .encode()")
+        if not 0 < len(key) <= STATE_KEY_BYTES_MAX:
+            raise InvalidInput(f"a key of {len(key):,} bytes is not within 1 and {STATE_KEY_BYTES_MAX:,}")
+
+
+def _check_values(puts: Iterable[Put]) -> None:
+    for put in puts:
+        if not isinstance(put.value, bytes):
+            raise InvalidInput("a value is not bytes", hint="encode text with .encode()")
+        if len(put.value) > STATE_VALUE_BYTES_MAX:
+            raise RecordTooLarge(len(put.value), STATE_VALUE_BYTES_MAX, "value")
