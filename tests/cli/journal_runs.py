@@ -1,42 +1,20 @@
 """What the tests of `strandline journal` share: journals on the real disk, and running commands in this process."""
 
-import io
 import subprocess
 import sys
-from contextlib import redirect_stderr
 from pathlib import Path
-from typing import NamedTuple
 
-from typer.testing import CliRunner
-
-from strandline.cli.app import app, report
-from strandline.errors import StrandlineError
 from strandline.journal import Journal, JournalConfig
 from strandline.journal.segment import parse_segment_name
+from tests.cli.runs import Ran, run_command
 
 CONFIG = JournalConfig(segment_bytes_max=4096, reserve_bytes_max=0)
 SCRIPT = [sys.executable, "-c", "from strandline.cli import main; main()", "journal"]
 
 
-class Ran(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
 def run(*arguments: str | Path) -> Ran:
     """Run `strandline journal …` in this process, with errors reported as `main` does."""
-    result = CliRunner().invoke(app, ["journal", *map(str, arguments)])
-    if isinstance(result.exception, StrandlineError):
-        said = io.StringIO()
-        with redirect_stderr(said):
-            code = report(result.exception)
-        return Ran(code, result.stdout, result.stderr + said.getvalue())
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
+    return run_command("journal", *arguments)
 
 
 def run_process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

@@ -43,6 +43,7 @@ from strandline.pipeline.findings import (
 from strandline.pipeline.held import HeldShard, claim
 from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
 from strandline.pipeline.page_commit import AwaitingFindings, CheckpointDurable, FindingsDurable, ItemsDurable
+from strandline.pipeline.pages import Failed, FoundSecret, Gaps, Item, PageBuilder, Scanned, Skipped
 from strandline.pipeline.policy import Policies, Policy, PolicyDelta, PolicyRecord, delta
 from strandline.pipeline.reads import PipelineReads
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
@@ -59,24 +60,31 @@ __all__ = [
     "CommitScope",
     "DoneLedger",
     "DoneStatus",
+    "Failed",
     "FindingRecord",
     "FindingsBatch",
     "FindingsDurable",
     "FindingsReceipt",
     "FindingsSink",
+    "FoundSecret",
+    "Gaps",
     "HeldShard",
+    "Item",
     "ItemsDurable",
     "LedgerReceipt",
     "LedgerRecord",
     "ObservationRecord",
     "OccurrenceRecord",
     "Page",
+    "PageBuilder",
     "PipelineReads",
     "Policies",
     "Policy",
     "PolicyDelta",
     "PolicyRecord",
+    "Scanned",
     "ScannerState",
+    "Skipped",
     "Triage",
     "TriageEvent",
     "TriageState",
