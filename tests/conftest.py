@@ -4,6 +4,8 @@ import os
 
 from hypothesis import settings
 
+from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
+
 # Deadlines measure a busy machine, not the code; the blob printed on failure replays it.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from strandline import __version__
-from strandline.cli import journal
+from strandline.cli import journal, pipeline
 from strandline.errors import Damaged, StrandlineError
 
 EXIT_FAILED = 1
@@ -36,6 +36,7 @@ app = typer.Typer(
 
 # Groups, in the order in which `strandline --help` lists them.
 app.add_typer(journal.app, name="journal")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _show_version(wanted: bool) -> None:

@@ -11,20 +11,67 @@ which names the check and says what was seen instead.
 The checks need no test runner. With one, give each check of `QUEUE_STORAGE_CHECKS` a test of its own: a check is a
 function of a fresh storage and its clock, and its name says what must hold.
 
+The pipeline's stores (`DoneLedger`, `FindingsSink`, `Triage`, `Policies`, `PipelineReads`, `ScannerState`) are checked
+together, because what is written to one is read through another: `check_persistence` takes a function that opens them
+empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
+same for a coordinator over a `RecordStore`.
+
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
 """
 
 from strandline.testing.contract import ContractBroken
+from strandline.testing.coordination import COORDINATION_CHECKS, OpenCoordinator, check_coordination
+from strandline.testing.coordination_words import LEASE_TTL_NS as COORDINATION_LEASE_TTL_NS
+from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
+from strandline.testing.persistence import (
+    FINDINGS_CHECKS,
+    LEDGER_CHECKS,
+    PERSISTENCE_CHECKS,
+    READS_CHECKS,
+    OpenPersistence,
+    check_done_ledger,
+    check_findings_sink,
+    check_persistence,
+    check_pipeline_reads,
+    check_redaction,
+    check_scanner_state,
+)
+from strandline.testing.persistence_redaction import REDACTION_CHECKS, RedactionCheck
+from strandline.testing.persistence_state import STATE_CHECKS
+from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
 from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
 from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
 
 __all__ = [
+    "COORDINATION_CHECKS",
+    "COORDINATION_LEASE_TTL_NS",
     "DELIVERIES_MAX",
+    "FINDINGS_CHECKS",
+    "LEDGER_CHECKS",
+    "PERSISTENCE_CHECKS",
     "QUEUE_STORAGE_CHECKS",
+    "READS_CHECKS",
+    "REDACTION_CHECKS",
+    "STATE_CHECKS",
+    "CheckedCoordinator",
+    "CheckedPersistence",
     "CheckedStorage",
     "ContractBroken",
+    "CoordinationCheck",
+    "OpenCoordinator",
+    "OpenPersistence",
     "OpenStorage",
+    "PersistenceCheck",
     "QueueStorageCheck",
+    "RedactionCheck",
+    "SetFence",
+    "check_coordination",
+    "check_done_ledger",
+    "check_findings_sink",
+    "check_persistence",
+    "check_pipeline_reads",
     "check_queue_storage",
+    "check_redaction",
+    "check_scanner_state",
 ]

@@ -1,0 +1,41 @@
+"""What the stores ask of a database: functions run in transactions, over a connection of its driver.
+
+Both drivers execute a statement with parameters by name (`:name` in SQLite, `%(name)s` in PostgreSQL) and return a
+cursor of tuples, so a store that is not on a hot path is written once, over statements of the same names.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from strandline.clock import Clock
+from strandline.pipeline.sql.migrations import Dialect
+
+T = TypeVar("T")
+AnyConnection: TypeAlias = Any
+
+
+class Database(Protocol):
+    """A migrated database."""
+
+    clock: Clock
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return whose SQL it speaks."""
+        ...
+
+    def describe(self) -> str:
+        """Return what to call it in a message, without secrets."""
+        ...
+
+    def array(self, values: Sequence[bytes]) -> Any:  # noqa: ANN401 - what its driver binds
+        """Return many values as one parameter: `carray(:name)` in SQLite, `ANY (%(name)s::bytea[])` in PostgreSQL."""
+        ...
+
+    def read(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work` over one moment of the database."""
+        ...
+
+    def write(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work`, maybe more than once, and return when what it did is durable; its error undoes it."""
+        ...

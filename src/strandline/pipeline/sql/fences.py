@@ -1,0 +1,19 @@
+"""The fence on the data plane: a worker whose shard was given to another one writes nothing more.
+
+The check is part of the write's transaction, and the shard's row cannot change under it: SQLite has one writer, and
+PostgreSQL holds the row until the commit, so that whoever acquires the shard waits. A shard that this database does not
+know is not checked; its rows are merged, which is harmless.
+"""
+
+from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.sql.database import AnyConnection
+from strandline.pipeline.sql.migrations import Dialect
+from strandline.pipeline.sql.statements import statements
+from strandline.protocol.errors import StaleFence
+
+
+def check_fence(connection: AnyConnection, dialect: Dialect, context: WriteContext) -> None:
+    """Refuse a writer whose shard has a newer fence."""
+    row = connection.execute(statements(dialect, "fences")["fence"], context._asdict()).fetchone()
+    if row is not None and context.fence < row[0]:
+        raise StaleFence(context.shard_id, context.fence, row[0])

@@ -1,0 +1,125 @@
+"""The done-ledger in the table `ledger_entries`, merged by SQL exactly as `strandline.pipeline.ledger.merge` merges.
+
+Invariants: a batch is one transaction; rows of equal keys are merged before they are sent, so that a statement meets
+each key once; a status that is not in the lattice is `Damaged` when it is read, whoever wrote it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from strandline.errors import Damaged
+from strandline.pipeline.commit import check_items
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
+from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, receipt, validate_all
+from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
+from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.sql import arrays
+from strandline.pipeline.sql.database import AnyConnection, Database
+from strandline.pipeline.sql.fences import check_fence
+from strandline.pipeline.sql.rowwise import insert_or_merge
+from strandline.pipeline.sql.statements import statements
+
+_STATUSES = {int(status): status for status in DoneStatus}
+
+
+def read_status(rank: int, where: str) -> DoneStatus:
+    """Return the status of a rank; one that is not in the lattice is damage."""
+    status = _STATUSES.get(rank)
+    if status is None:
+        raise Damaged(
+            where,
+            f"a row of the ledger has the status {rank}, which does not exist",
+            safe="find out who wrote it; nothing is read as a default",
+        )
+    return status
+
+
+class SqlLedger(ABC):
+    """What both dialects share: all but how rows are sent."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = statements(database.dialect, "ledger")
+
+    def batch_get(self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash]) -> list[LedgerRecord | None]:
+        """Return a row for each key, in their order; None where there is none."""
+        if len(ovids) > BATCH_ROWS_MAX:
+            raise BatchTooLarge(len(ovids))
+        if not ovids:
+            return []
+        wanted = {"tenant": tenant, "policy": policy, "keys": self._database.array(list(set(ovids)))}
+        rows = self._database.read(lambda connection: connection.execute(self._sql["get"], wanted).fetchall())
+        where = self._database.describe()
+        found = {row[2]: _record(row, where) for row in rows}
+        return [found.get(ovid) for ovid in ovids]
+
+    def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
+        """Return the keys that need not be looked at again under the policy, sorted."""
+        wanted = {"tenant": tenant, "policy": policy}
+        rows = self._database.read(lambda connection: connection.execute(self._sql["done"], wanted).fetchall())
+        return [row[0] for row in rows]
+
+    def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
+        """Merge rows into those that are there, all or none, and return once they are durable."""
+        validate_all(records)
+        check_items(records, after)
+        # Sorted, so that two writers of the same rows wait for one another instead of deadlocking.
+        is_distinct = len(records) == after.scope.units.count
+        rows = sorted(records if is_distinct else fold(records), key=_ovid)
+
+        def write(connection: AnyConnection) -> None:
+            check_fence(connection, self._database.dialect, after.scope.context)
+            if self._send(connection, rows, after.scope.context) != len(rows):
+                raise KeyMismatch("ledger rows", "keys")
+
+        self._database.write(write)
+        return receipt(rows, after)
+
+    @abstractmethod
+    def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
+        """Merge distinct rows and return how many of them were inserted or merged."""
+
+
+class SqliteLedger(SqlLedger):
+    """The done-ledger in SQLite."""
+
+    def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
+        connection.execute(self._sql["add_scope"], context._asdict())
+        (scope,) = connection.execute(self._sql["scope"], context._asdict()).fetchone()
+        rest = scope, self._database.clock.now_ns()
+        return insert_or_merge(connection, self._sql["insert"], self._sql["upsert"], rows, rest)
+
+
+class PostgresLedger(SqlLedger):
+    """The done-ledger in PostgreSQL."""
+
+    def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
+        columns = dict(zip(LedgerRecord._fields, zip(*rows, strict=True), strict=True))
+        arguments = context._asdict() | {name: encode(columns[name]) for name, encode in _ENCODERS.items()}
+        arguments["now_ns"] = self._database.clock.now_ns()
+        return int(connection.execute(self._sql["upsert"], arguments).rowcount)
+
+
+_ENCODERS: dict[str, Any] = {
+    "ovid": arrays.digests,
+    "weak": arrays.bools,
+    "status": arrays.int2s,
+    "bytes_seen": arrays.int8s,
+    "findings_count": arrays.int4s,
+    "members_skipped": arrays.int8s,
+    "decodes_skipped": arrays.int8s,
+    "findings_dropped": arrays.int8s,
+    "started_at": arrays.int8s,
+    "finished_at": arrays.int8s,
+    "error_code": arrays.optional_texts,
+}
+
+
+def _ovid(record: LedgerRecord) -> OvidHash:
+    return record[2]
+
+
+def _record(row: tuple[Any, ...], where: str) -> LedgerRecord:
+    return LedgerRecord._make((*row[:3], bool(row[3]), read_status(row[4], where), *row[5:]))

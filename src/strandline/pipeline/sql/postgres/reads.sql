@@ -1,0 +1,124 @@
+-- name: counts_by_policy
+SELECT observations.policy, count(DISTINCT finding_id), count(DISTINCT occurrence_id), count(*)
+FROM observations JOIN occurrences USING (tenant, occurrence_id)
+WHERE tenant = %(tenant)s
+GROUP BY observations.policy
+ORDER BY observations.policy
+
+-- name: needing_triage
+WITH decisions AS (
+    SELECT
+        finding_id, state, when_ns, who, why,
+        row_number() OVER (
+            PARTITION BY finding_id ORDER BY when_ns DESC, state DESC, who DESC, why DESC
+        ) AS place
+    FROM triage_events
+    WHERE tenant = %(tenant)s
+),
+sightings AS (
+    SELECT finding_id, count(DISTINCT occurrence_id) AS occurrences, max(observations.committed_ns) AS last_ns
+    FROM observations JOIN occurrences USING (tenant, occurrence_id)
+    WHERE tenant = %(tenant)s
+    GROUP BY finding_id
+),
+pending AS (
+    SELECT
+        finding_id, item, rule, secret, coalesce(occurrences, 0) AS occurrences,
+        greatest(committed_ns, coalesce(last_ns, committed_ns)) AS last_ns,
+        state, when_ns, who, why
+    FROM findings
+    LEFT JOIN sightings USING (finding_id)
+    LEFT JOIN (SELECT * FROM decisions WHERE place = 1) AS decision USING (finding_id)
+    WHERE tenant = %(tenant)s AND coalesce(state, 0) = 0
+    ORDER BY last_ns DESC, finding_id
+    LIMIT %(limit)s
+)
+SELECT
+    finding_id, item, rule, secret, occurrences, last_ns,
+    (
+        SELECT location_display
+        FROM observations JOIN occurrences USING (tenant, occurrence_id)
+        WHERE tenant = %(tenant)s AND occurrences.finding_id = pending.finding_id AND location_display IS NOT NULL
+        ORDER BY observations.committed_ns DESC, observation_id DESC
+        LIMIT 1
+    ),
+    state, when_ns, who, why
+FROM pending
+ORDER BY last_ns DESC, finding_id
+
+-- name: finding
+SELECT tenant, finding_id, item, rule, secret, committed_ns
+FROM findings
+WHERE tenant = %(tenant)s AND finding_id = %(finding)s
+
+-- name: sightings
+SELECT
+    occurrence_id, version, byte_offset, byte_length, occurrences.committed_ns,
+    observation_id, policy, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url,
+    observations.committed_ns
+FROM occurrences JOIN observations USING (tenant, occurrence_id)
+WHERE tenant = %(tenant)s AND finding_id = %(finding)s
+ORDER BY observations.committed_ns, observation_id
+
+-- name: coverage
+SELECT
+    status, count(*),
+    count(CASE WHEN status >= 5 AND (members_skipped > 0 OR decodes_skipped > 0 OR findings_dropped > 0) THEN 1 END),
+    count(CASE WHEN weak THEN 1 END),
+    -- In two halves, because the sum of 64-bit numbers may need more.
+    sum(bytes_seen >> 32), sum(bytes_seen & 4294967295),
+    sum(members_skipped >> 32), sum(members_skipped & 4294967295),
+    sum(decodes_skipped >> 32), sum(decodes_skipped & 4294967295),
+    sum(findings_dropped >> 32), sum(findings_dropped & 4294967295)
+FROM ledger_entries
+WHERE tenant = %(tenant)s AND policy = %(policy)s
+GROUP BY status
+
+-- name: findings_of_secret
+SELECT tenant, finding_id, item, rule, secret
+FROM findings
+WHERE tenant = %(tenant)s AND secret = %(secret)s
+ORDER BY finding_id
+
+-- name: scanned_under_both
+SELECT count(*)
+FROM ledger_entries AS old JOIN ledger_entries AS new USING (ovid)
+WHERE old.tenant = %(tenant)s AND old.policy = %(old)s AND old.status >= 5
+    AND new.tenant = %(tenant)s AND new.policy = %(new)s AND new.status >= 5
+
+-- name: found_under_either
+SELECT finding_id, max(CASE WHEN observations.policy = %(old)s THEN 1 ELSE 0 END),
+    max(CASE WHEN observations.policy = %(new)s THEN 1 ELSE 0 END)
+FROM observations JOIN occurrences USING (tenant, occurrence_id)
+WHERE tenant = %(tenant)s AND observations.policy IN (%(old)s, %(new)s) AND ovid IN (
+    SELECT ovid
+    FROM ledger_entries AS old JOIN ledger_entries AS new USING (ovid)
+    WHERE old.tenant = %(tenant)s AND old.policy = %(old)s AND old.status >= 5
+        AND new.tenant = %(tenant)s AND new.policy = %(new)s AND new.status >= 5
+)
+GROUP BY finding_id
+ORDER BY finding_id
+
+-- name: statuses_at
+SELECT status, count(*)
+FROM (
+    SELECT
+        CASE
+            WHEN with_findings_ns <= %(at_ns)s THEN 11
+            WHEN clean_ns <= %(at_ns)s THEN 10
+            WHEN partial_ns <= %(at_ns)s THEN 5
+            WHEN skipped_ns <= %(at_ns)s THEN 3
+            WHEN permanent_ns <= %(at_ns)s THEN 2
+            WHEN retryable_ns <= %(at_ns)s THEN 1
+        END AS status
+    FROM ledger_entries
+    WHERE tenant = %(tenant)s AND policy = %(policy)s
+) AS entries
+WHERE status IS NOT NULL
+GROUP BY status
+
+-- name: findings_at
+SELECT DISTINCT finding_id
+FROM observations JOIN occurrences USING (tenant, occurrence_id)
+WHERE tenant = %(tenant)s AND observations.policy = %(policy)s AND observations.committed_ns <= %(at_ns)s
+ORDER BY finding_id

