@@ -78,24 +78,30 @@ class Life:
     """A child that works while the test looks on; it waits for `allow`."""
 
     def __init__(self, world: World, worker: int, seed: int, patience: int = 0) -> None:
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes them
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        # The child writes through a file of its own: what shares one shares its position, and reading would move it.
+        self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - `kill` closes them
+        self._errors = tempfile.NamedTemporaryFile()  # noqa: SIM115
         self._heard = 0
         self._give_up_s = time.monotonic() + LIFE_S
-        self._child = subprocess.Popen(
-            world.command(worker, seed, patience),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            bufsize=0,
-            stdout=self._output,
-            stderr=self._errors,
-        )
+        with Path(self._output.name).open("ab") as output, Path(self._errors.name).open("ab") as errors:
+            self._child = subprocess.Popen(
+                world.command(worker, seed, patience),
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                bufsize=0,
+                stdout=output,
+                stderr=errors,
+            )
 
     @property
     def is_over(self) -> bool:
         """Whether the child ended by itself."""
-        assert time.monotonic() < self._give_up_s, "a child does not end"
+        assert time.monotonic() < self._give_up_s, f"a child does not end; its last words: {self._last_words()!r}"
         return self._child.poll() is not None
+
+    def _last_words(self) -> bytes:
+        self._output.seek(max(self._heard - 500, 0))
+        return self._output.read()
 
     def allow(self, pages: int | None) -> None:
         """Let the child begin, or wake it up, and commit so many pages; None is all."""
@@ -164,7 +170,7 @@ def live_and_die(world: World, said: Said, random: Random, *, at_once: int = 1) 
         one, *others = random.sample(lives, len(lives))
         pages = random.randint(1, 5)
         for life in lives if random.random() < 0.3 else [one]:
-            life.allow(pages)
+            life.allow(pages + 1)
         # Whoever sleeps may hold a lock, so that nobody else gets anywhere.
         one.wait_for(pages, said, patience_s=0.3 if others else LIFE_S)
         time.sleep(random.random() * 0.01)

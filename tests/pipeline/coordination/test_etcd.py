@@ -553,14 +553,18 @@ def test_an_etcd_that_is_killed_and_comes_back_loses_nothing_that_was_answered()
 
 
 def test_an_etcd_that_does_not_answer_for_a_while_delays_operations_and_no_more() -> None:
-    with running_etcd() as server, EtcdClient(server.endpoint, timeout_s=0.2) as client:
-        coordinator = begin_run(EtcdRecords(client), 3)
+    with (
+        running_etcd() as server,
+        EtcdClient(server.endpoint) as patient,
+        EtcdClient(server.endpoint, timeout_s=0.2) as client,
+    ):
+        coordinator, hasty = begin_run(EtcdRecords(patient), 3), Coordinator(EtcdRecords(client))
         held = [coordinator.acquire_and_restore(10, ShardKey(*RUN, shard), worker=1).lease for shard in range(3)]
         until = time.monotonic() + 20
 
         def move(number: int) -> None:
             time.sleep(0.02)
-            insisted(lambda: coordinator.checkpoint(20, held[number], Cursor(b"b"), op_id=9), until)
+            insisted(lambda: hasty.checkpoint(20, held[number], Cursor(b"b"), op_id=9), until)
 
         def freeze() -> None:
             with server.frozen():

@@ -4,6 +4,7 @@ import multiprocessing
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,15 +32,23 @@ from tests.servers_postgres import PostgresServer, running_postgres
 INSERT = "INSERT INTO scanner_state (tenant, key, value) VALUES (%s, %s, %s)"
 
 
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
+@pytest.fixture(scope="module")
+def mortal_server() -> Iterator[PostgresServer]:
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture
+def own_server(mortal_server: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that a test may kill."""
+    yield mortal_server
+    mortal_server.kill()
+    mortal_server.start()
+
+
+@pytest.fixture
 def own(own_server: PostgresServer) -> Iterator[PostgresDatabase]:
-    with PostgresDatabase(own_server.dsn) as database:
+    with PostgresDatabase(own_server.dsn, schema=f"s{time.monotonic_ns()}") as database:
         database.migrate()
         yield database
 

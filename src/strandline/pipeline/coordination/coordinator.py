@@ -23,6 +23,7 @@ from strandline.pipeline.coordination.store import (
     Versioned,
 )
 from strandline.protocol import cooldown, leases, runs, splits
+from strandline.protocol.canonical import to_unsigned
 from strandline.protocol.errors import (
     AlreadyLeased,
     Contended,
@@ -58,6 +59,8 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.005, 0.2
 CANDIDATES_MAX = 64
 CLAIMS_PER_CALL = 8
 _COOLDOWNS_MAX = 10_000
+_GOLDEN = 0x9E3779B97F4A7C15
+"""An odd number whose multiples are spread evenly over 64 bits."""
 
 
 class NoneAvailable(NamedTuple):
@@ -345,8 +348,8 @@ class Coordinator:
 
 
 def _spread(keys: tuple[ShardKey, ...], worker: int) -> tuple[ShardKey, ...]:
-    """Let each worker begin at another shard, so that workers that claim at once do not meet."""
-    first = worker % len(keys)
+    """Let each worker begin at another shard, neighbours far apart, so that workers that claim at once do not meet."""
+    first = (to_unsigned(worker) * _GOLDEN >> 32) % 2**32 % len(keys)
     return keys[first:] + keys[:first]
 
 

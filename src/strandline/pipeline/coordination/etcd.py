@@ -161,13 +161,8 @@ class EtcdRecords:
             if found is None or found.value != owner_value(before):
                 return None
             owner = OwnerKey(found.value, found.lease)
-        if (
-            after.deadline is not None
-            and after.deadline != before.deadline
-            and not self._client.keep_alive(owner.lease)
-        ):
-            return None
-        return owner
+        renewed = after.deadline not in {None, before.deadline}
+        return None if renewed and not self._client.keep_alive(owner.lease) else owner
 
     def _ttl_s(self, plan: Plan, change: ShardChange) -> int:
         lasts_ns = (change.after.deadline or 0) - plan.now
@@ -198,12 +193,9 @@ class EtcdRecords:
         """Return what the records say of a transaction, or None if all are as they were before it."""
         records = written(self._prefix, plan)
         found = self._client.get(*(record.name for record in records))
-        if all(
-            (entry.mod_revision if entry else 0) == record.revision
-            for entry, record in zip(found, records, strict=True)
-        ):
+        if [entry.mod_revision if entry else 0 for entry in found] == [record.revision for record in records]:
             return None
-        ours = all(entry and entry.value == record.value for entry, record in zip(found, records, strict=True))
+        ours = [entry and entry.value for entry in found] == [record.value for record in records]
         # The same worker may have taken the shard twice at the same time; the etcd lease tells which of the two it was.
         taken = [change.after.key for change in plan.shards if owner_change(change) is OwnerChange.TAKEN]
         keys = self._client.get(*(format_key(self._prefix, Noun.OWNER, key) for key in taken))

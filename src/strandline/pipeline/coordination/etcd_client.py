@@ -68,7 +68,10 @@ _inherited: list[Any] = []
 
 
 class EtcdClient:
-    """A connection to etcd at `host:port`, or at any target that gRPC knows; safe to use from several threads."""
+    """A connection to etcd at `host:port`, or at any target that gRPC knows; safe to use from several threads.
+
+    It may go through a fork as long as gRPC's own support for that is on, as it is by default.
+    """
 
     def __init__(self, endpoint: str, *, timeout_s: float = TIMEOUT_S, connect_timeout_s: float = TIMEOUT_S) -> None:
         self._endpoint = endpoint

@@ -62,6 +62,8 @@ def bools(column: Sequence[bool]) -> BinaryArray:
 
 def optional_int8s(column: Sequence[int | None]) -> BinaryArray:
     """Return numbers, or nulls, as `int8[]`."""
+    if None not in column:
+        return _fixed(_INT8, ">i8", column)
     pack = struct.Struct(">iq").pack
     return _nullable(_INT8, [_NULL if value is None else pack(8, value) for value in column])
 
@@ -89,7 +91,7 @@ class _ArrayDumper(Dumper):
         return obj
 
 
-def _fixed(oid: int, kind: str, column: Sequence[int]) -> BinaryArray:
+def _fixed(oid: int, kind: str, column: Sequence[int | None]) -> BinaryArray:
     rows = np.empty(len(column), [("size", ">i4"), ("value", kind)])
     rows["size"] = rows.dtype["value"].itemsize
     rows["value"] = column

@@ -7,6 +7,7 @@ foreign keys hold whatever else writes to the tables.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from strandline.pipeline.errors import ContentConflict, KeyMismatch, MissingParent
@@ -23,6 +24,8 @@ from strandline.pipeline.sql.triage import SqlTriage
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 Shared: TypeAlias = Mapping[str, Any]
 """What all rows of a batch have in common, by name."""
+
+_id = itemgetter(1)
 
 
 class SqlFindings(SqlTriage, SqlPolicies, ABC):
@@ -128,8 +131,3 @@ def _arguments(layer: str, rows: Rows, shared: Shared) -> dict[str, Any]:
     fields, encoders = _ENCODERS[layer]
     columns = dict(zip(fields, zip(*rows, strict=True), strict=True))
     return {**shared, **{name: encode(columns[name]) for name, encode in encoders.items()}}
-
-
-def _id(row: tuple[Any, ...]) -> bytes:
-    identity: bytes = row[1]
-    return identity

@@ -6,6 +6,7 @@ each key once; a status that is not in the lattice is `Damaged` when it is read,
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from strandline.errors import Damaged
@@ -21,6 +22,7 @@ from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.rowwise import insert_or_merge
 from strandline.pipeline.sql.statements import statements
 
+_ovid = itemgetter(LedgerRecord._fields.index("ovid"))
 _STATUSES = {int(status): status for status in DoneStatus}
 
 
@@ -115,10 +117,6 @@ _ENCODERS: dict[str, Any] = {
     "finished_at": arrays.int8s,
     "error_code": arrays.optional_texts,
 }
-
-
-def _ovid(record: LedgerRecord) -> OvidHash:
-    return record[2]
 
 
 def _record(row: tuple[Any, ...], where: str) -> LedgerRecord:

@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x53545244  # "STRD", in the header of the file
 BUSY_TIMEOUT_S = 60.0
-_CACHE_KIB = 64 * 1024
-_CHECKPOINT_PAGES = 16384
+# Batches of digests touch the same pages of an index again and again: they are written back once for many batches.
+_CACHE_KIB = 128 * 1024
+_CHECKPOINT_PAGES = 32 * 1024
 _WAL_SWITCH_PAUSE_S = 0.005
 
 

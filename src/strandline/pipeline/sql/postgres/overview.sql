@@ -26,13 +26,13 @@ SELECT count(*) FROM runs
 SELECT count(*) FROM shards
 
 -- name: tenants
-SELECT tenant FROM ledger
+SELECT tenant FROM ledger_entries
 UNION SELECT tenant FROM findings
 UNION SELECT tenant FROM runs
 ORDER BY tenant
 
 -- name: policies
-SELECT policy FROM ledger WHERE tenant = %(tenant)s
+SELECT policy FROM ledger_entries WHERE tenant = %(tenant)s
 UNION SELECT policy FROM observations WHERE tenant = %(tenant)s
 UNION SELECT policy FROM policies WHERE tenant = %(tenant)s
 ORDER BY policy

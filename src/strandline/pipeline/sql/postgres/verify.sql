@@ -2,7 +2,7 @@
 SELECT
     tenant, policy, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
     run_id, shard_id, fence, started_at, finished_at, error_code
-FROM ledger
+FROM ledger_entries
 
 -- name: findings
 SELECT tenant, finding_id, item, rule, secret
@@ -26,7 +26,7 @@ FROM shards
 
 -- name: lost_findings
 SELECT count(*)
-FROM ledger AS l
+FROM ledger_entries AS l
 LEFT JOIN (
     SELECT o.tenant, o.policy, o.ovid, count(DISTINCT c.finding_id) AS found
     FROM observations AS o
