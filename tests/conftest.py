@@ -4,6 +4,7 @@ import os
 
 from hypothesis import settings
 
+from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
 
 # Deadlines measure a busy machine, not the code; the blob printed on failure replays it.

@@ -31,7 +31,7 @@ RULE = RuleFingerprint(digest(1, 8))
 
 
 def item(number: int, kind: VersionKind = VersionKind.STRONG) -> Item:
-    return Item(StableItemId(digest(number, 4)), ObjectVersionId(digest(number, 7)), kind)
+    return Item(StableItemId(digest(number, 4)), ObjectVersionId(digest(number + 100 * kind, 7)), kind)
 
 
 def secret(number: int, start: int = 10, end: int = 30, display: str | None = "file:1") -> FoundSecret:

@@ -93,7 +93,11 @@ class HeldShard:
         self._ends_ns = watched + self._lease.deadline - now
 
     def checkpoint(self, boundary: Boundary, *, after: LedgerReceipt) -> CheckpointReceipt:
-        """Move the cursor to the end of the page that `after` proves done, and return once that is durable."""
+        """Move the cursor to the end of the page that `after` proves done, and return once that is durable.
+
+        After an error that leaves the outcome open, commit the same page again: another one would be refused with
+        `OpIdConflict` if the first did reach the coordinator.
+        """
         self._check_receipt(boundary, after)
         outcome = self._step(
             OpKind.CHECKPOINT,

@@ -78,7 +78,7 @@ Outcome: TypeAlias = Scanned | Failed | Skipped
 
 
 class Item(NamedTuple):
-    """What was looked at: an item, at a version."""
+    """What was looked at: an item, at a version. The same version is always of the same kind."""
 
     item: StableItemId
     version: ObjectVersionId

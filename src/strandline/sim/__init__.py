@@ -1,7 +1,12 @@
-"""Seeded twins of the outside world: a disk that loses power. Nothing in production imports this package.
+"""Seeded twins of the outside world, and every state of a small one. Nothing in production imports this package.
 
 `SimDisk` keeps two truths, what programs see and what stable storage holds, and `crash` decides from a seed which of
 the writes, truncations, creations, renames and removals that were not yet synced survive, whole, torn or not at all.
+
+`strandline.sim.explore` visits every state that a model can reach, and shows the shortest way to one that breaks a
+promise. Those of `strandline.sim.models` decide with the functions that production calls: what holds here holds there.
+
+`strandline.sim.coordination` runs many workers over a coordinator that fails, for as many steps as asked, from a seed.
 """
 
 from strandline.sim.disk import Fault, SimDisk
