@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from psycopg.errors import UniqueViolation
+
 from strandline.errors import Damaged
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
@@ -19,6 +21,7 @@ from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.fences import check_fence
+from strandline.pipeline.sql.ledger_copy import copy_data
 from strandline.pipeline.sql.rowwise import insert_or_merge
 from strandline.pipeline.sql.statements import statements
 
@@ -98,14 +101,26 @@ class PostgresLedger(SqlLedger):
     """The done-ledger in PostgreSQL."""
 
     def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
+        now_ns = self._database.clock.now_ns()
         columns = dict(zip(LedgerRecord._fields, zip(*rows, strict=True), strict=True))
-        arguments = context._asdict() | {name: encode(columns[name]) for name, encode in _ENCODERS.items()}
-        arguments["now_ns"] = self._database.clock.now_ns()
+        keys = context._asdict() | {"ovid": arrays.digests(columns["ovid"])}
+        (known,) = connection.execute(self._sql["count"], keys).fetchone()
+        if not known and self._copied(connection, copy_data(rows, context, now_ns)):
+            return len(rows)
+        arguments = keys | {name: encode(columns[name]) for name, encode in _ENCODERS.items()} | {"now_ns": now_ns}
         return int(connection.execute(self._sql["upsert"], arguments).rowcount)
+
+    def _copied(self, connection: AnyConnection, data: bytes) -> bool:
+        """Write rows that are all new, which most batches are; False if somebody else wrote one of them meanwhile."""
+        try:
+            with connection.transaction(), connection.cursor().copy(self._sql["copy"]) as copy:
+                copy.write(data)
+        except UniqueViolation:
+            return False
+        return True
 
 
 _ENCODERS: dict[str, Any] = {
-    "ovid": arrays.digests,
     "weak": arrays.bools,
     "status": arrays.int2s,
     "bytes_seen": arrays.int8s,

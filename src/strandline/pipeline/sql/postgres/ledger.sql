@@ -1,3 +1,11 @@
+-- name: count
+SELECT count(*)
+FROM ledger_entries
+WHERE tenant = %(tenant)s AND policy = %(policy)s AND ovid = ANY (%(ovid)s::bytea[])
+
+-- name: copy
+COPY ledger_entries FROM STDIN (FORMAT BINARY)
+
 -- name: upsert
 INSERT INTO ledger_entries AS old (
     tenant, policy, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
