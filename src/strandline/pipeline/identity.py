@@ -20,9 +20,9 @@ here (`strandline.pipeline.policy`).
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NewType, Self, TypeAlias
+from itertools import repeat
+from typing import NewType, Self, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
@@ -131,7 +131,7 @@ def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -
 
 def ovid_hashes(items: Column, versions: Column, kind: VersionKind) -> pa.Array:
     """Return the ledger's keys of many items at their versions."""
-    return derive_column("gossip/persistence/v1/ovid", _side_by_side(items, u8(kind), versions))
+    return derive_column("gossip/persistence/v1/ovid", _side_by_side(_digests(items), u8(kind), _digests(versions)))
 
 
 def norm_hash(secret: bytes) -> NormHash:
@@ -147,7 +147,7 @@ def secret_hash(key: TenantSecretKey, norm: NormHash) -> SecretHash:
 def secret_hashes(key: TenantSecretKey, secrets: Column) -> pa.Array:
     """Return what stands for many secrets, given their bytes, which are forgotten here."""
     begun = blake3(_SECRET_DOMAIN, key=key)
-    return _column(begun.copy().update(blake3(secret).digest()).digest() for secret in _values(secrets))
+    return _column([begun.copy().update(blake3(secret).digest()).digest() for secret in _values(secrets)])
 
 
 def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secret: SecretHash) -> FindingId:
@@ -157,7 +157,7 @@ def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secr
 
 def finding_ids(tenant: TenantId, items: Column, rules: Column, secrets: Column) -> pa.Array:
     """Return the ids of many findings of one tenant."""
-    return derive_column("gossip/finding/v1", _side_by_side(tenant, items, rules, secrets))
+    return derive_column("gossip/finding/v1", _side_by_side(tenant, *map(_digests, (items, rules, secrets))))
 
 
 def occurrence_id(finding: FindingId, version: ObjectVersionId, offset: int, length: int) -> OccurrenceId:
@@ -167,7 +167,7 @@ def occurrence_id(finding: FindingId, version: ObjectVersionId, offset: int, len
 
 def occurrence_ids(findings: Column, versions: Column, offsets: Sequence[int], lengths: Sequence[int]) -> pa.Array:
     """Return the ids of many occurrences."""
-    rows = _side_by_side(findings, versions, _numbers(offsets), _numbers(lengths))
+    rows = _side_by_side(_digests(findings), _digests(versions), _numbers(offsets), _numbers(lengths))
     return derive_column("gossip/occurrence/v1", rows)
 
 
@@ -178,17 +178,16 @@ def observation_id(tenant: TenantId, policy: PolicyHash, occurrence: OccurrenceI
 
 def observation_ids(tenant: TenantId, policy: PolicyHash, occurrences: Column) -> pa.Array:
     """Return the ids of many occurrences as seen by one tenant under one policy."""
-    return derive_column("gossip/observation/v1", _side_by_side(tenant, policy, occurrences))
+    return derive_column("gossip/observation/v1", _side_by_side(tenant, policy, _digests(occurrences)))
 
 
-def derive_column(context: str, rows: Iterable[bytes | memoryview]) -> pa.Array:
+def derive_column(context: str, rows: Iterable[bytes]) -> pa.Array:
     """Return the derivations of many rows as one Arrow column; the context is set up once."""
-    begun = blake3(derive_key_context=context)
-    return _column(begun.copy().update(row).digest() for row in rows)
+    begin = blake3(derive_key_context=context).copy
+    return _column([begin().update(row).digest() for row in rows])
 
 
 _SECRET_DOMAIN = b"gossip/secret-hash/v1"
-_Matrix: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def _column(digests: Iterable[bytes]) -> pa.Array:
@@ -218,33 +217,24 @@ def _values(column: Column) -> Sequence[bytes]:
     return values
 
 
-def _numbers(values: Sequence[int]) -> _Matrix:
-    numbers = np.asarray(values)
-    if numbers.size and (numbers.dtype.kind not in "iu" or numbers.min() < 0):
-        raise InvalidInput("offsets and lengths are whole numbers, 0 or more")
-    return np.ascontiguousarray(numbers, "<u8").view(np.uint8).reshape(-1, 8)
-
-
-def _matrix(part: bytes | Column | _Matrix) -> _Matrix:
-    """Return a constant as one row, and a column of digests as many."""
-    if isinstance(part, np.ndarray):
-        return part
-    if isinstance(part, bytes):
-        return np.frombuffer(part, np.uint8).reshape(1, -1)
-    values = _values(part)
-    data = b"".join(values)
-    if len(data) != DIGEST_BYTES * len(values) or set(map(len, values)) - {DIGEST_BYTES}:
+def _digests(column: Column) -> Sequence[bytes]:
+    values = _values(column)
+    if set(map(len, values)) - {DIGEST_BYTES}:
         raise InvalidInput(f"a column of ids holds values that are not {DIGEST_BYTES} bytes")
-    return np.frombuffer(data, np.uint8).reshape(-1, DIGEST_BYTES)
+    return values
 
 
-def _side_by_side(*parts: bytes | Column | _Matrix) -> Iterator[memoryview]:
-    """Yield the rows of a table made of constants and fixed-width columns, from one buffer."""
-    matrices = [_matrix(part) for part in parts]
-    counts = {len(matrix) for matrix, part in zip(matrices, parts, strict=True) if not isinstance(part, bytes)}
+def _numbers(values: Sequence[int]) -> Sequence[bytes]:
+    try:
+        return [value.to_bytes(8, "little") for value in values]
+    except (AttributeError, OverflowError) as error:
+        raise InvalidInput("offsets and lengths are whole numbers, 0 or more, of 64 bits") from error
+
+
+def _side_by_side(*parts: bytes | Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the rows of a table made of constants and columns."""
+    counts = {len(part) for part in parts if not isinstance(part, bytes)}
     if len(counts) != 1:
         raise InvalidInput(f"columns differ in length: {sorted(counts)}")
-    count = counts.pop()
-    table = np.concatenate([np.broadcast_to(matrix, (count, matrix.shape[1])) for matrix in matrices], axis=1)
-    data, width = memoryview(table.tobytes()), table.shape[1]
-    return (data[at : at + width] for at in range(0, count * width, width))
+    columns = [repeat(part, *counts) if isinstance(part, bytes) else part for part in parts]
+    return map(b"".join, zip(*columns, strict=True))
