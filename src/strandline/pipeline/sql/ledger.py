@@ -102,11 +102,11 @@ class PostgresLedger(SqlLedger):
 
     def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
         now_ns = self._database.clock.now_ns()
-        columns = dict(zip(LedgerRecord._fields, zip(*rows, strict=True), strict=True))
-        keys = context._asdict() | {"ovid": arrays.digests(columns["ovid"])}
+        keys = context._asdict() | {"ovid": arrays.digests(list(map(_ovid, rows)))}
         (known,) = connection.execute(self._sql["count"], keys).fetchone()
         if not known and self._copied(connection, copy_data(rows, context, now_ns)):
             return len(rows)
+        columns = dict(zip(LedgerRecord._fields, zip(*rows, strict=True), strict=True))
         arguments = keys | {name: encode(columns[name]) for name, encode in _ENCODERS.items()} | {"now_ns": now_ns}
         return int(connection.execute(self._sql["upsert"], arguments).rowcount)
 
