@@ -1,0 +1,116 @@
+r"""Path globs, a documented subset of what git reads in a `.gitignore`.
+
+    # comment           a line of its own; `\#` and `\!` begin a pattern with that character
+    *.pem               no slash but at the end: any file or folder of that name, at any depth
+    /build, docs/*.key  a slash at the beginning or in the middle: from the root
+    vendor/             a slash at the end: a folder, and all that is in it
+    ** / * / ?          any folders; any characters but a slash; one character but a slash
+    [a-z] [!0-9]        one character of a class
+    !keep.pem           what an earlier pattern left out is in again; the last pattern that fits decides
+
+Otherwise than in git, a file in a folder that is left out can be put in again, and a pattern that fits an archive fits
+its members (`outer!inner`). Trailing spaces do not count.
+
+Invariants: pure; a pattern is matched in time linear in the path; what cannot be read is an error with
+the line's number.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strandline.errors import InvalidInput
+
+
+class Glob(NamedTuple):
+    """One pattern: the line it stands on, what it leaves out or puts in again, and how it matches."""
+
+    line: int
+    text: str
+    puts_in: bool
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class PathGlobs:
+    """Patterns in their order; the last that fits a path decides."""
+
+    globs: tuple[Glob, ...] = ()
+    source: str = "path globs"
+
+    def leaving_out(self, path: str) -> Glob | None:
+        """Return the pattern that leaves a path out, or None if none does."""
+        clean = clean_path(path)
+        for glob in reversed(self.globs):
+            if glob.pattern.fullmatch(clean):
+                return None if glob.puts_in else glob
+        return None
+
+
+def clean_path(path: str) -> str:
+    """Return a path with slashes, without `./` before it: as fingerprints and globs name it."""
+    clean = path.replace("\\", "/")
+    while clean.startswith("./"):
+        clean = clean[2:].lstrip("/")
+    return clean
+
+
+def parse_globs(text: str, source: str = "path globs") -> PathGlobs:
+    """Return the patterns of a text, one on a line."""
+    globs = [glob for number, line in enumerate(text.splitlines(), 1) if (glob := _parse(line, number, source))]
+    return PathGlobs(tuple(globs), source)
+
+
+def _parse(line: str, number: int, source: str) -> Glob | None:
+    text = line.rstrip()
+    if not text or text.startswith("#"):
+        return None
+    puts_in = text.startswith("!")
+    body = text[1:] if puts_in or text.startswith(("\\#", "\\!")) else text
+    is_folder = body.endswith("/")
+    body = body.rstrip("/") if is_folder else body
+    if not body.strip("/"):
+        raise InvalidInput(f"{source}, line {number}: a pattern of slashes alone", hint="write ** to mean everything")
+    rooted = "/" in body
+    pattern = ("" if rooted else "(?:.*/)?") + _translated(body.removeprefix("/"), number, source)
+    pattern += "/.*" if is_folder else "(?:[/!].*)?"
+    return Glob(number, text, puts_in, re.compile(pattern, re.DOTALL))
+
+
+def _translated(body: str, number: int, source: str) -> str:
+    parts = []
+    segments = body.split("/")
+    for at, segment in enumerate(segments):
+        is_last = at == len(segments) - 1
+        if segment == "**":
+            parts.append(".+" if is_last else "(?:[^/]+/)*")
+        else:
+            parts.append(_segment(segment, number, source) + ("" if is_last else "/"))
+    return "".join(parts)
+
+
+_TOKEN = re.compile(r"\\(?P<escaped>.)|(?P<stars>\*+)|(?P<any>\?)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|(?P<plain>.)")
+
+
+def _segment(segment: str, number: int, source: str) -> str:
+    out = []
+    for token in _TOKEN.finditer(segment):
+        if token["stars"]:
+            out.append("[^/]*")
+        elif token["any"]:
+            out.append("[^/]")
+        elif token["set"] is not None:
+            out.append(_class(token["not"], token["set"], number, source))
+        elif token["plain"] == "[":
+            raise InvalidInput(f"{source}, line {number}: a class of characters is not closed")
+        else:
+            out.append(re.escape(token["escaped"] or token["plain"]))
+    return "".join(out)
+
+
+def _class(negated: str, members: str, number: int, source: str) -> str:
+    ranges = re.findall(r"(.)-(.)|(.)", members, re.DOTALL)
+    if any(low > high for low, high, _ in ranges):
+        raise InvalidInput(f"{source}, line {number}: a range of characters runs backwards")
+    body = "".join(f"{re.escape(low)}-{re.escape(high)}" if low else re.escape(one) for low, high, one in ranges)
+    return f"(?!/)[{'^' if negated else ''}{body}]"

@@ -1,0 +1,94 @@
+"""Placeholders: values that stand where a secret would, and are none.
+
+Templates (`${TOKEN}`), words of documentation ("changeme", "your-api-key-here"), identifiers (`config.password`), runs
+and sequences ("xxxxxxxx", "12345678") are told from what somebody generated. It is asked only of values that a loose
+rule found by their surroundings; a token with a format of its own is never judged by it.
+
+Invariants: any bytes are taken and none raise; the reason is a fixed phrase; six characters of a random token look like
+a word or a run less than once in ten thousand.
+"""
+
+import re
+from typing import NamedTuple
+
+
+class _Form(NamedTuple):
+    reason: str
+    pattern: re.Pattern[bytes]
+
+
+_WORDS = rb"""
+    example | change[ _.-]?(?:me|this|it) | placeholder | dummy | sample | redact | replace[ _.-]?(?:me|this|with)
+  | (?:^|[ _.<-])(?:your|my|the|some|any|insert|enter|put|add|use|paste|provide|set)[ _.-]?(?:own[ _.-]?)?
+    (?:[a-z]{0,12}[ _.-]?)?(?:api|key|token|secret|pass|pwd|value|credential|auth|access|client|private)
+  | not[ _.-]?(?:a|an|the|real|used|set|valid)[ _.-]?(?:real|secret|key|token|password|value)?$
+  | (?:fake|test|mock|demo|temp|default|invalid|bogus|super)[ _.-]?(?:api|key|token|secret|pass|pwd|value|cred|auth)
+  | (?:api|key|token|secret|password|pass)[ _.-]?(?:here|goes|value|string|placeholder|name|field)
+  | lorem | foobar | foo[ _.-]?bar | b[a4]dpass | hunter2 | letmein | trustno1 | iloveyou | correct.?horse
+  | to[ _.-]?be[ _.-]?(?:set|filled|replaced|defined) | ^tbd$ | ^todo | fixme | \bn/a\b | undefined | ^none$ | ^null$
+  | p[a4@][s5$]{2}(?:w[o0]?r?d|phrase) | ^s[e3]cr[e3]t\d{0,4}!?$
+  | ^(?:admin|root|user|guest|postgres|mysql|mongo|redis|rabbitmq)\d{0,4}$
+  | process\.env | os\.(?:environ|getenv) | getenv | env\( | system\.get | secretsmanager | keyvault | vault[:_/(]
+"""
+
+_SEQUENCES = rb"""
+    (.)\1{5} | (..)\2{4} | (...)\3{3} | 12345678 | 01234567 | 23456789 | 87654321 | 98765432
+  | abcdefg | bcdefgh | qwerty | asdfgh | zxcvbn
+  | deadbeef | cafebabe | (?:baad|f00d|dead|beef|cafe|face|feed){3} | abc123 | 123abc | a1b2c3 | 1a2b3c
+"""
+
+_TEMPLATES = rb"""
+    ^\$[A-Za-z_{(\[] | [$\#%@]\{ | \{\{ | \}\} | <%|%> | \$\( | %\(
+  | (?:^|[ =:/])%[sdv]\b | ^%[A-Za-z_]+%$ | ^<[^>]*>?$ | ^\{[A-Za-z_.0-9]*\}$ | ^\[[^\]]*\]$
+  | \.\.\. | \xe2\x80\xa6 | ^\(|\($|\(\) | ^&[a-z] | ^@[\w-]+[./]
+  | ^!(?:Ref|Sub|GetAtt|vault|secret)\b | ^__\w+__$ | \*{4}
+"""
+
+_IDENTIFIERS = rb"""
+    ^[A-Z]?[a-z]+(?:[-_. /:][A-Z]?[a-z]+)*[0-9]?$  # words, and paths of words
+  | ^[A-Z]+(?:[-_. /:][A-Z]+)*[0-9]?$            # CONSTANTS
+  | ^[A-Za-z]?[a-z]{2,}[0-9]{0,2}(?:[A-Z][a-z]{2,}[0-9]{0,2}|[A-Z]{2,4}(?=[A-Z]|$))+$      # camelCase
+  | ^[A-Za-z_]+[0-9]{0,5}[A-Za-z_]*(?:(?:\.|->|::|\?\.)[A-Za-z_]+[0-9]{0,5}[A-Za-z_]*)+(?:[(\[].*)?$  # attribute.of.it
+  | ^[A-Za-z_][\w.]*[(\[] | [(\[{]$              # calls and subscripts
+  | ^(?:\.{0,2}|~)(?:/[A-Za-z_.-]+[0-9]{0,3})+/?$ | ^[A-Za-z]:\\
+  | ^(?:https?|file|s3|gs|arn|urn|ssm|vault|op|ref|env|data|secret)s?:
+"""
+
+_UUID = rb"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+_DATE = rb"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9:]+)?)?$|^v?[0-9]+(?:\.[0-9]+){1,3}$|^[0-9]{1,12}$"
+
+_FORMS = (
+    _Form("a template's variable", re.compile(_TEMPLATES, re.VERBOSE)),
+    _Form("a word of documentation", re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)),
+    _Form("a run or a sequence", re.compile(_SEQUENCES, re.VERBOSE | re.IGNORECASE | re.DOTALL)),
+    _Form("an identifier, a path or an address", re.compile(_IDENTIFIERS, re.VERBOSE)),
+    _Form("a UUID", re.compile(_UUID)),
+    _Form("a date, a version or a number", re.compile(_DATE)),
+    _Form("control characters", re.compile(rb"[\x00-\x1f\x7f]")),
+)
+
+# Words, short numbers and versions with something between them: names of things, hosts and files.
+_PART = rb"(?:[A-Z]?[a-z]{2,}[0-9]{0,3}|[A-Z]{2,}[0-9]{0,3}|[0-9]{1,4}|v[0-9]{1,3})"
+_NAMES = re.compile(rb"^(?:\.{0,2}/)?%b(?:[-_./:@]%b)+$" % (_PART, _PART))
+_FILES = re.compile(
+    rb"\.(?:json|ya?ml|toml|pem|key|crt|cer|txt|csv|md|html?|css|jsx?|tsx?|py|go|rs|java|rb|php|sh|env|xml|log|svg|png)$"
+)
+
+_LOOKED_AT = 512
+_FEW = 5
+
+
+def placeholder_reason(value: bytes) -> str | None:
+    """Return why a value is a placeholder, or None if it does not look like one."""
+    head = value[:_LOOKED_AT].rstrip(b".,:;")
+    if len(set(head)) < _FEW:
+        return "too few different characters"
+    return next((form.reason for form in _FORMS if form.pattern.search(head)), None)
+
+
+def word_reason(value: bytes) -> str | None:
+    """Return why a value that stands for a token is a name of something, or None if it does not look like one."""
+    head = value[:_LOOKED_AT]
+    if _NAMES.search(head):
+        return "words with something between them"
+    return "the name of a file" if _FILES.search(head) else None

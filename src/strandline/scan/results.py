@@ -1,0 +1,57 @@
+"""What a scan says of an item: findings without a byte of the secret, and what was not looked at.
+
+Invariants: nothing here holds scanned bytes; a value shows no hash that touches a secret; `coverage.is_whole` means
+that no limit and no broken member left anything out.
+"""
+
+from dataclasses import dataclass
+
+from strandline.pipeline.identity import RuleFingerprint, SecretHash
+
+CONFIDENCE_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A secret at a place: `start` and `end` are the span in the item's bytes; line and column count from 1.
+
+    Inside an archive the line and the column are those of the innermost member, and the span is the member's bytes as
+    far as they stand in the item as they are, otherwise all of what the member is packed in. `via` names members and
+    views from the outside in; `path` is the item's, with those of the members behind `!`. `comment` is the comment on
+    the line that allows the finding, if there is one: whoever shows findings leaves it out, and counts it.
+    """
+
+    rule_id: str
+    fingerprint: RuleFingerprint
+    start: int
+    end: int
+    line: int
+    column: int
+    secret: SecretHash
+    confidence: int
+    via: tuple[str, ...] = ()
+    path: str = ""
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much was looked at; bytes of members count beside those of the item they are packed in."""
+
+    bytes_seen: int = 0
+    members_skipped: int = 0
+    decodes_skipped: int = 0
+    findings_dropped: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing was left out."""
+        return not (self.members_skipped or self.decodes_skipped or self.findings_dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """The findings of an item, ordered by span and rule, and its coverage."""
+
+    findings: tuple[Found, ...]
+    coverage: Coverage
