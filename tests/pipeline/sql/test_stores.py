@@ -11,8 +11,8 @@ from strandline.pipeline.commit import Page
 from strandline.pipeline.errors import ContentConflict, MissingParent
 from strandline.pipeline.findings import FindingsBatch
 from strandline.pipeline.identity import FindingId
-from strandline.pipeline.ledger import DoneStatus
-from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase, SqlReads, SqlState
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord, merge
+from strandline.pipeline.sql import PostgresDatabase, PostgresLedger, SqliteDatabase, SqlReads, SqlState
 from strandline.pipeline.state import Put
 from strandline.protocol.errors import StaleFence
 from tests.pipeline.rows import CONTEXT, POLICY, TENANT, done, found, ovid, page_of, receipt_for, scope_of
@@ -147,6 +147,34 @@ def test_rivals_that_write_the_same_rows_all_succeed(database: AnyDatabase) -> N
         thread.join()
     assert failures == []
     assert [count(database, table) for table in (*LAYERS, "ledger_entries")] == [250] * 4
+
+
+def test_a_row_that_a_rival_wrote_after_the_look_is_merged(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-up sees nothing, as it would before the rival's commit; the COPY then meets the row."""
+    failed = done(1)._replace(status=DoneStatus.FAILED_RETRYABLE, error_code="X", bytes_seen=500)
+    ledger = PostgresLedger(postgres)
+    ledger.batch_upsert([failed], after=receipt_for([failed]))
+    monkeypatch.setattr(ledger, "_sql", {**ledger._sql, "count": "SELECT 0"})  # noqa: SLF001
+    rows = [done(1), done(2)]
+    ledger.batch_upsert(rows, after=receipt_for(rows))
+    assert ledger.batch_get(TENANT, POLICY, [ovid(1), ovid(2)]) == [merge(failed, done(1)), done(2)]
+
+
+def test_rows_of_every_status_and_code_are_copied_as_they_are(postgres: PostgresDatabase) -> None:
+    codes = ["A", "HTTP_403"]
+    rows = [
+        done(number)._replace(status=DoneStatus.SKIPPED, error_code=codes[number % 2], weak=number % 3 == 0)
+        for number in range(20)
+    ]
+    rows += [done(number, number % 2, at=number) for number in range(20, 40)]
+    rows += [done(number)._replace(status=DoneStatus.SCANNED_PARTIAL, decodes_skipped=number) for number in (40, 41)]
+    rows += [done(42)._replace(status=DoneStatus.FAILED_PERMANENT, error_code="x" * 128, bytes_seen=2**63 - 1)]
+    PostgresLedger(postgres).batch_upsert(rows, after=receipt_for(rows))
+    found_rows = PostgresLedger(postgres).batch_get(TENANT, POLICY, [row.ovid for row in rows])
+    assert found_rows == rows
+    assert [type(row) for row in found_rows] == [LedgerRecord] * len(rows)
 
 
 def test_the_servers_log_holds_no_id_of_what_was_refused(
