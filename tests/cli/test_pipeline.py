@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from strandline.clock import SystemClock
-from strandline.pipeline import HeldShard, claim, commit_page
+from strandline.pipeline import HeldShard, Policy, TriageEvent, TriageState, claim, commit_page
 from strandline.pipeline.stores import open_stores
 from strandline.protocol import InitialShard, RunKey, ShardSpec
 from tests.cli.runs import Ran, run_command
@@ -43,6 +43,10 @@ def database(tmp_path: Path) -> Path:
         page = page_of([1, 2, 3], [2, 3], held.context(POLICY), held.spec.start + b"x")
         commit_page(page, stores.findings, stores.ledger, held)
         held.complete()
+        stores.policies.register_policy(TENANT, Policy({"a": 1, "b": 2}, None, None, "1").record)
+        stores.triage.record_triage(
+            [TriageEvent(TENANT, page.findings.findings[0].finding_id, TriageState.CONFIRMED, 5, "ada", "real")]
+        )
     return path
 
 
@@ -84,11 +88,27 @@ class TestInit:
         assert "hint:" in ran.err
         assert path.read_bytes() == before
 
-    def test_refuses_an_address_it_does_not_know(self) -> None:
-        ran = run("init", "mysql://root:hunter2@host/db")
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "mysql://root:hunter2@host/db",
+            "host=127.0.0.1 password=hunter2 dbname=x",
+            "postgresql:/bob:hunter2@host/db",
+            "Postgres:bob:hunter2@host",
+            "postgresql://bob:a/hunter2@host/db",
+            "postgresql://bob:hunter2",
+            "sqlite:",
+        ],
+    )
+    def test_refuses_an_address_it_does_not_know_without_showing_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        ran = run("init", address)
         assert ran.code == 1
-        assert "postgresql://" in ran.err
-        assert "hunter2" not in ran.err
+        assert "hint: " in ran.err
+        assert "hunter2" not in ran.out + ran.err
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestStatus:
@@ -99,8 +119,11 @@ class TestStatus:
         rows = record["rows"]
         assert isinstance(rows, dict)
         assert (rows["ledger_entries"], rows["findings"], rows["observations"], rows["shards"]) == (3, 2, 2, 2)
-        (policy,) = record["policies"]
-        assert policy["policy"] == POLICY.hex()
+        by_policy = {policy["policy"]: policy for policy in record["policies"]}
+        policy = by_policy.pop(POLICY.hex())
+        (registered,) = by_policy.values()
+        assert list(registered) == list(policy)
+        assert registered["scanned_clean"] == 0
         assert (policy["scanned_clean"], policy["scanned_with_findings"], policy["findings"]) == (1, 2, 2)
         (seen,) = record["runs"]
         assert (seen["status"], seen["active"], seen["done"]) == ("active", 1, 1)
@@ -114,8 +137,9 @@ class TestStatus:
     def test_shows_one_tenant_alone(self, database: Path) -> None:
         assert told("status", database, "--tenant", TENANT.hex())["runs"]
         assert told("status", database, "--tenant", "00" * 32)["runs"] == []
+        assert "rows" not in told("status", database, "--tenant", TENANT.hex())
         ran = run("status", database, "--tenant", "zz")
-        assert ran.code == 1
+        assert ran.code == 2
         assert "64 hexadecimal digits" in ran.err
 
     def test_of_nothing_says_how_to_begin(self, tmp_path: Path) -> None:
@@ -172,6 +196,11 @@ class TestVerify:
             ("UPDATE findings SET item = zeroblob(32) WHERE rowid = 1", "findings", "its content"),
             ("UPDATE occurrences SET byte_offset = 5", "occurrences", "its content"),
             ("UPDATE observations SET policy = zeroblob(32)", "observations", "its content"),
+            ("UPDATE observations SET seen_at = 0", "observations", "time"),
+            ("UPDATE triage_events SET state = 2", "triage_events", "its content"),
+            ("UPDATE triage_events SET who = 'eve'", "triage_events", "its content"),
+            ("UPDATE policies SET frame_digest = zeroblob(32)", "policies", "its rules"),
+            ("DELETE FROM policy_rules WHERE name = 'a'", "policies", "its rules"),
             ("UPDATE shards SET fence = 7", "shards", "columns"),
             ("UPDATE shards SET record = zeroblob(9)", "shards", "record"),
             ("UPDATE runs SET status = 2", "runs", "columns"),

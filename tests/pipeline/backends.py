@@ -37,7 +37,14 @@ def memory_stores() -> CheckedPersistence:
         fences[tenant, run_id, shard_id] = fence
 
     return CheckedPersistence(
-        MemoryLedger(tables), findings, findings, findings, MemoryReads(tables), MemoryState(), clock, set_fence
+        MemoryLedger(tables),
+        findings,
+        findings,
+        findings,
+        MemoryReads(tables),
+        MemoryState(tables.fence_of),
+        clock,
+        set_fence,
     )
 
 

@@ -43,7 +43,7 @@ def stores_with(store: type[Any]) -> CheckedPersistence:
     assert isinstance(whole.ledger, MemoryLedger)
     tables = whole.ledger.tables
     if issubclass(store, MemoryState):
-        return replace(whole, state=store())
+        return replace(whole, state=store(tables.fence_of))
     if issubclass(store, MemoryTables):
         own = store(tables.clock, tables.fence_of)
         findings = MemoryFindings(own)

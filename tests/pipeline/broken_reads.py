@@ -15,6 +15,7 @@ from strandline.pipeline.memory_reads import MemoryReads
 from strandline.pipeline.policy import PolicyRecord
 from strandline.pipeline.reads import Coverage, FindingHistory, Known, PendingFinding, PolicyCounts
 from strandline.pipeline.receipts import FindingsReceipt
+from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, MemoryState, Put
 from strandline.pipeline.triage import TriageEvent, event_id
 from tests.pipeline.broken import caught_by
@@ -275,14 +276,20 @@ class TakesEmptyForMissing(MemoryState):
 
 @caught_by("state/the_last_operation_on_a_key_holds")
 class LetsTheFirstOperationHold(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
-        super().apply_batch(tenant, operations[::-1])
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        super().apply_batch(tenant, operations[::-1], writer=writer)
 
 
 @caught_by("state/the_last_operation_on_a_key_holds")
 class DeletesAtTheEnd(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
-        super().apply_batch(tenant, sorted(operations, key=lambda operation: isinstance(operation, Delete)))
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        super().apply_batch(
+            tenant, sorted(operations, key=lambda operation: isinstance(operation, Delete)), writer=writer
+        )
 
 
 @caught_by("state/keys_are_bytes_and_nothing_else")
@@ -290,9 +297,11 @@ class EndsKeysAtAZero(MemoryState):
     def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
         return super().multi_get(tenant, [key.rstrip(b"\x00") or b"\x00" for key in keys])
 
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         cut = [operation._replace(key=operation.key.rstrip(b"\x00") or b"\x00") for operation in operations]
-        super().apply_batch(tenant, cut)
+        super().apply_batch(tenant, cut, writer=writer)
 
 
 @caught_by("state/keys_are_their_tenants_alone")
@@ -300,33 +309,41 @@ class SharesKeys(MemoryState):
     def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
         return super().multi_get(TenantId(bytes(len(tenant))), keys)
 
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
-        super().apply_batch(TenantId(bytes(len(tenant))), operations)
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        super().apply_batch(TenantId(bytes(len(tenant))), operations, writer=writer)
 
 
 @caught_by("state/a_bad_operation_undoes_its_batch")
 class GoesOnAfterABadOperation(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         try:
-            super().apply_batch(tenant, operations)
+            super().apply_batch(tenant, operations, writer=writer)
         except StrandlineError:
             return
 
 
 @caught_by("state/no_error_shows_a_key_or_a_value")
 class QuotesOperations(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         try:
-            super().apply_batch(tenant, operations)
+            super().apply_batch(tenant, operations, writer=writer)
         except InvalidInput as error:
             raise InvalidInput(f"{error}: {tuple(operations[0])}") from error
 
 
 @caught_by("state/a_bad_operation_undoes_its_batch", "state/ten_thousand_keys_are_a_batch_and_one_more_is_not")
 class AppliesUntilItFails(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         for operation in operations:
-            super().apply_batch(tenant, [operation])
+            super().apply_batch(tenant, [operation], writer=writer)
 
 
 @caught_by("state/ten_thousand_keys_are_a_batch_and_one_more_is_not")
@@ -338,7 +355,21 @@ class SplitsLargeBatches(MemoryState):
 
 @caught_by("state/batches_at_once_are_whole")
 class WritesOneAfterAnother(MemoryState):
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         for operation in operations:
-            super().apply_batch(tenant, [operation])
+            super().apply_batch(tenant, [operation], writer=writer)
             time.sleep(0.0005)
+
+
+@caught_by("state/a_stale_writer_sets_nothing")
+class AsksForNoFence(MemoryState):
+    def apply_batch(
+        self,
+        tenant: TenantId,
+        operations: Sequence[Put | Delete],
+        *,
+        writer: WriteContext | None = None,  # noqa: ARG002
+    ) -> None:
+        super().apply_batch(tenant, operations)

@@ -6,7 +6,7 @@ from typing import NoReturn
 import pytest
 
 from strandline.clock import ManualClock
-from strandline.errors import StrandlineError, Unavailable
+from strandline.errors import InvalidInput, StrandlineError, Unavailable
 from strandline.pipeline.commit import Page, commit_page, write_findings
 from strandline.pipeline.coordination import Coordinator, MemoryRecords
 from strandline.pipeline.errors import ReceiptMismatch, ShardReleased
@@ -180,6 +180,15 @@ def test_rows_of_another_page_are_refused_by_the_ledger(pipeline: Pipeline) -> N
     assert not pipeline.tables.ledger
 
 
+def test_a_page_that_the_ledger_would_refuse_writes_nothing(pipeline: Pipeline) -> None:
+    held = pipeline.claim()
+    page = PAGES[0].page(held)
+    wrong = Page(page.findings, [changed(row, error_code="X") for row in page.items])
+    with pytest.raises(InvalidInput, match="no error code"):
+        commit_page(wrong, pipeline.sink, pipeline.ledger, held)
+    assert not pipeline.tables.findings
+
+
 def test_more_findings_than_a_batch_takes_are_written_in_several_parents_first(pipeline: Pipeline) -> None:
     numbers = range(10_001)
     findings, occurrences, observations = zip(*map(found, numbers), strict=True)
@@ -218,6 +227,16 @@ class TestAHeldShard:
         watch.advance(60)
         with pytest.raises(LeaseExpired):
             held.renew()
+
+    def test_is_not_held_longer_for_a_pause_between_its_clocks(self, pipeline: Pipeline) -> None:
+        class Pausing:
+            def now_ns(self) -> int:
+                pipeline.clock.advance(100)
+                return pipeline.clock.now_ns() - 100 * 10**9
+
+        held = claim(pipeline.coordinator, RUN, 1, Pausing(), pipeline.clock.now_ns)
+        assert isinstance(held, HeldShard)
+        assert not held.is_held
 
     def test_is_extended_by_renewing(self, pipeline: Pipeline) -> None:
         held = pipeline.claim()

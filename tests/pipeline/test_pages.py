@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.commit import check_items
+from strandline.pipeline.errors import BatchTooLarge
 from strandline.pipeline.identity import (
     ObjectVersionId,
     RuleFingerprint,
@@ -143,7 +144,34 @@ def test_an_empty_page_and_an_empty_span_are_refused() -> None:
         builder.page(END)
     with pytest.raises(InvalidInput, match="span is empty"):
         builder.add(item(1), Scanned(1, [secret(1, 5, 5)]))
+    with pytest.raises(InvalidInput, match="span is empty"):
+        builder.add(item(1), Scanned(1, [secret(1, -5, 5)]))
     assert len(builder) == 0
+
+
+def test_items_of_a_page_that_fails_stay() -> None:
+    builder = PageBuilder(CONTEXT)
+    builder.add(item(1), Scanned(1))
+    builder.add(item(2), Failed("", retryable=True))
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="error code"):
+            builder.page(END)
+        assert len(builder) == 2
+
+
+def test_a_page_has_as_many_items_as_a_batch_has_rows() -> None:
+    builder = PageBuilder(CONTEXT)
+    for number in range(10_000):
+        builder.add(item(number), Skipped("BINARY"))
+    with pytest.raises(BatchTooLarge, match="10,001 items"):
+        builder.add(item(10_000), Skipped("BINARY"))
+    assert len(builder.page(END).items) == 10_000
+
+
+def test_what_was_found_shows_no_hash() -> None:
+    plain = secret(1)._replace(secret=bytes(digest(0x6161, 6)))  # type: ignore[arg-type]
+    assert "aa" not in repr(plain)
+    assert "aa" not in repr(Scanned(1, [plain]))
 
 
 def test_a_page_of_thousands_takes_a_moment() -> None:

@@ -98,6 +98,7 @@ def test_a_rules_name_that_cannot_be_stored_is_refused(name: str) -> None:
         {"rules": (("", bytes(32)),)},
         {"rules": (("b", bytes(32)), ("a", bytes(32)))},
         {"rules": (("a", bytes(32)), ("a", bytes(32)))},
+        {"rules": tuple((f"{number:05}", bytes(32)) for number in range(10_001))},
     ],
 )
 def test_a_record_that_no_store_could_keep_is_refused(fields: dict[str, object]) -> None:

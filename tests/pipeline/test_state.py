@@ -95,5 +95,5 @@ def test_only_the_last_operation_on_a_key_counts_and_none_shows_bytes() -> None:
         Put(b"c", b"hidden"),
         Delete(b"c"),
     ]
-    assert last_operations(TENANT, batch) == ([Put(b"b", b"2")], [b"a", b"c"])
+    assert last_operations(TENANT, batch, None) == ([Put(b"b", b"2")], [b"a", b"c"])
     assert "hidden" not in repr(batch)

@@ -7,16 +7,17 @@ import typer
 
 from strandline.cli.output import AsJson, Record, emit, emit_rows, to_json
 from strandline.cli.pipeline_address import DEFAULT_ADDRESS, Address, database_at, schema_record
-from strandline.errors import InvalidInput
 from strandline.pipeline.coordination import Coordinator
 from strandline.pipeline.identity import TenantId, tenant_id
+from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.overview import count_rows, list_policies, list_tenants
 from strandline.pipeline.stores import Stores, open_stores, require_current
+from strandline.protocol import RunRecord
 from strandline.protocol.errors import shown
 from strandline.protocol.shards import RunKey
 
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Show this tenant alone: 64 hexadecimal digits.")]
-RUNS_SHOWN = 1_000
+RUNS_SHOWN = 50
 
 
 def status(address: Address = DEFAULT_ADDRESS, tenant: Tenant = None, as_json: AsJson = False) -> None:
@@ -24,27 +25,27 @@ def status(address: Address = DEFAULT_ADDRESS, tenant: Tenant = None, as_json: A
     chosen = None if tenant is None else _parse_tenant(tenant)
     with database_at(address) as database:
         require_current(database)
-        record = {"address": database.describe(), **schema_record(database.status()), "rows": count_rows(database)}
+        record = {"address": database.describe(), **schema_record(database.status())}
+        rows = {} if chosen else count_rows(database)  # of all tenants, which nobody who asks for one should see
         tenants = [chosen] if chosen else list_tenants(database)
     with open_stores(address) as stores:
         policies = [row for one in tenants for row in _policies(stores, one)]
         runs = [row for one in tenants for row in _runs(stores.coordinator, one)]
     if as_json:
-        print(to_json({**record, "policies": policies, "runs": runs}))
+        print(to_json({**record, **({"rows": rows} if rows else {}), "policies": policies, "runs": runs}))
         return
-    rows = record.pop("rows")
-    emit({**record, **(rows if isinstance(rows, dict) else {})}, as_json=False)
+    emit({**record, "pending": record["pending"] or "nothing", **rows}, as_json=False)
     emit_rows(policies, as_json=False, title="policies")
-    emit_rows(runs, as_json=False, title="runs")
+    emit_rows(runs[-RUNS_SHOWN:], as_json=False, title="runs")
+    if len(runs) > RUNS_SHOWN:
+        print(f"and {len(runs) - RUNS_SHOWN:,} older runs, which --json lists")
 
 
 def _parse_tenant(text: str) -> TenantId:
     try:
         return tenant_id(bytes.fromhex(text))
     except ValueError as error:
-        raise InvalidInput(
-            "a tenant is 64 hexadecimal digits", hint="as `strandline pipeline status` shows it"
-        ) from error
+        raise typer.BadParameter("a tenant is 64 hexadecimal digits") from error
 
 
 def _policies(stores: Stores, tenant: TenantId) -> Iterator[Record]:
@@ -55,15 +56,22 @@ def _policies(stores: Stores, tenant: TenantId) -> Iterator[Record]:
         yield {
             "tenant": tenant.hex(),
             "policy": policy.hex(),
-            **{name.name.lower(): count for name, count in sorted(coverage.objects.items())},
+            **{status.name.lower(): coverage.objects.get(status, 0) for status in DoneStatus},
             "incomplete": coverage.incomplete,
             "findings": counts.findings if counts else 0,
             "bytes_seen": coverage.bytes_seen,
         }
 
 
+def _all_runs(coordinator: Coordinator, tenant: TenantId) -> Iterator[RunRecord]:
+    after = None
+    while page := coordinator.list_runs(tenant, after):
+        yield from page
+        after = page[-1].run
+
+
 def _runs(coordinator: Coordinator, tenant: TenantId) -> Iterator[Record]:
-    for run in coordinator.list_runs(tenant, runs_max=RUNS_SHOWN):
+    for run in sorted(_all_runs(coordinator, tenant), key=lambda run: run.created_at):
         progress = coordinator.progress(RunKey(tenant, run.run))
         yield {
             "tenant": tenant.hex(),

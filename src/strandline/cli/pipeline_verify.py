@@ -29,7 +29,8 @@ def verify(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     else:
         _tell(database.describe(), found, seconds)
     if found.problems:
-        wrong = f"{len(found.problems)} promises are broken"
+        count = len(found.problems)
+        wrong = "a promise is broken" if count == 1 else f"{count} promises are broken"
         raise Damaged(database.describe(), wrong, safe="stop the workers and restore a backup, or ask for help")
 
 

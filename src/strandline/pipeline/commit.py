@@ -11,7 +11,7 @@ from typing import Protocol
 
 from strandline.pipeline.errors import BATCH_ROWS_MAX, ReceiptMismatch
 from strandline.pipeline.findings import FindingsBatch, FindingsSink
-from strandline.pipeline.ledger import DoneLedger, LedgerRecord
+from strandline.pipeline.ledger import DoneLedger, LedgerRecord, validate_all
 from strandline.pipeline.page_commit import AwaitingFindings
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
@@ -40,6 +40,7 @@ class Checkpoints(Protocol):
 
 def commit_page(page: Page, sink: FindingsSink, ledger: DoneLedger, coordinator: Checkpoints) -> CheckpointReceipt:
     """Commit a page, and return the proof that all of it is durable."""
+    validate_all(page.items)  # before anything is written
     findings = AwaitingFindings(page.scope).record_findings(write_findings(page.findings, sink))
     items = findings.record_done_ledger(ledger.batch_upsert(page.items, after=findings.receipt))
     return items.record_checkpoint(coordinator.checkpoint(page.scope.boundary, after=items.receipt)).receipt

@@ -10,7 +10,7 @@
     ├── KeyMismatch         two rows that were to be merged are not about the same thing
     └── ContentConflict     an id is stored with other content
 
-Invariants: nothing was written when one of these is raised; no message holds an id or a hash that touches a secret.
+Invariants: the call that raises one of these wrote nothing; no message holds an id or a hash that touches a secret.
 """
 
 from strandline.errors import Conflict, InvalidInput

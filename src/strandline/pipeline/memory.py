@@ -30,21 +30,14 @@ from strandline.pipeline.identity import (
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.policy import PolicyRecord
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
-from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.scope import FenceOf, WriteContext, check_fence, unknown_fence
 from strandline.pipeline.triage import TriageEvent
-from strandline.protocol.errors import StaleFence
 
 LedgerKey = tuple[TenantId, PolicyHash, OvidHash]
-FenceOf = Callable[[TenantId, int, int], int | None]
-"""The current fence of a shard (tenant, run, shard), or None where it is not known."""
 
 
 def _no_hook(stage: str) -> None:
     """Do nothing before or after the stage ("findings", "ledger", "triage", "policy")."""
-
-
-def _no_fence(tenant: TenantId, run_id: int, shard_id: int) -> int | None:  # noqa: ARG001 - knows no shard
-    return None
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ class MemoryTables:
     """What the memory stores share: the rows, and when each was first committed."""
 
     clock: Clock = field(default_factory=SystemClock)
-    fence_of: FenceOf = _no_fence
+    fence_of: FenceOf = unknown_fence
     hooks: Hooks = Hooks()
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     ledger: dict[LedgerKey, LedgerRecord] = field(default_factory=dict)
@@ -85,9 +78,7 @@ class MemoryTables:
 
     def check_fence(self, context: WriteContext) -> None:
         """Refuse a writer whose shard has a newer fence."""
-        current = self.fence_of(context.tenant, context.run_id, context.shard_id)
-        if current is not None and context.fence < current:
-            raise StaleFence(context.shard_id, context.fence, current)
+        check_fence(context, self.fence_of(context.tenant, context.run_id, context.shard_id))
 
 
 @dataclass
@@ -162,6 +153,7 @@ class MemoryFindings:
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
         """Return the decision that holds for each finding, in their order."""
+        triage_rules.check_count(findings)
         with self.tables.lock:
             known = self.tables.triage
             return [triage_rules.current(known.get((tenant, finding), {}).values()) for finding in findings]

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.commit import Page
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord, OccurrenceRecord
 from strandline.pipeline.identity import (
     FindingId,
@@ -30,7 +31,7 @@ from strandline.pipeline.identity import (
     occurrence_ids,
     ovid_hashes,
 )
-from strandline.pipeline.ledger import DoneStatus, LedgerRecord
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord, validate_all
 from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
 
@@ -43,6 +44,9 @@ class FoundSecret(NamedTuple):
     end: int
     location_display: str | None = None
     location_url: str | None = None
+
+    def __repr__(self) -> str:
+        return f"FoundSecret(start={self.start}, end={self.end}, location={self.location_display!r}, …)"
 
 
 class Gaps(NamedTuple):
@@ -99,23 +103,30 @@ class PageBuilder:
 
     def add(self, item: Item, outcome: Outcome) -> None:
         """Add an item that is finished; the order is that of the shard's keys."""
-        if isinstance(outcome, Scanned) and any(found.end <= found.start for found in outcome.found):
+        if len(self._items) >= BATCH_ROWS_MAX:
+            raise BatchTooLarge(len(self._items) + 1, what="items")
+        if isinstance(outcome, Scanned) and any(not 0 <= found.start < found.end for found in outcome.found):
             raise InvalidInput("a secret's span is empty", hint="a span is [start, end), and end is larger")
         self._items.append(item)
         self._outcomes.append(outcome)
 
     def page(self, boundary: Boundary) -> Page:
-        """Return the page of all items added since the last one; it ends at the boundary."""
+        """Return the page of all items added since the last one; it ends at the boundary.
+
+        Where that fails, the items stay, so that no later page can pass over them.
+        """
         items, outcomes, first = self._items, self._outcomes, self._finished
         if not items:
             raise InvalidInput("a page needs at least one item", hint="complete an empty shard directly")
-        self._items, self._outcomes = [], []
-        self._finished += len(items)
         ovids = _ovids(items)
         scope = CommitScope(self.context, Units.of(ovids), boundary)
         batch, distinct = _findings(scope, items, outcomes, ovids, first)
         rows = zip(ovids, items, outcomes, distinct, range(first, first + len(items)), strict=True)
-        return Page(batch, [_row(self.context, *row) for row in rows])
+        page = Page(batch, [_row(self.context, *row) for row in rows])
+        validate_all(page.items)
+        self._items, self._outcomes = [], []
+        self._finished += len(items)
+        return page
 
 
 def _ovids(items: Sequence[Item]) -> list[OvidHash]:

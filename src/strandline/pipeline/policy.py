@@ -10,12 +10,13 @@ Invariants: the order of rules and of keys does not matter; equal content gives 
 what failed for good is looked at again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from strandline.errors import InvalidInput
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, RuleFingerprint, RulesDigest, TenantId
 from strandline.pipeline.texts import check_text
 from strandline.protocol.canonical import Plain, canonical_value, derive, u8, u32
@@ -37,6 +38,13 @@ def policy_hash(rules: RulesDigest, mode: int = KEYED_V1, evidence: int = EVIDEN
     """Return the id of a policy from the digest of its content and the versions of the hashes it leads to."""
     data = u32(POLICY_HASH_VERSION) + u8(mode) + u32(evidence) + rules
     return PolicyHash(derive("gossip/policy-hash/v2", data))
+
+
+def hash_of(rules: Iterable[RuleFingerprint], frame_digest: bytes) -> PolicyHash:
+    """Return the id of a policy from its rules and the digest of its frame."""
+    chosen = sorted(rules)
+    data = u32(len(chosen)) + b"".join(chosen) + frame_digest
+    return policy_hash(RulesDigest(derive("strandline/rules-digest/v2", data)))
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,7 @@ class Policy:
     @cached_property
     def hash(self) -> PolicyHash:
         """Return the policy's id."""
-        rules = sorted(self.fingerprints.values())
-        data = u32(len(rules)) + b"".join(rules) + self.frame_digest
-        return policy_hash(RulesDigest(derive("strandline/rules-digest/v2", data)))
+        return hash_of(self.fingerprints.values(), self.frame_digest)
 
     @property
     def record(self) -> "PolicyRecord":
@@ -90,6 +96,8 @@ def validate(tenant: TenantId, record: PolicyRecord) -> None:
     digests: list[object] = [tenant, record.policy, record.frame_digest, *(rule for _, rule in record.rules)]
     if any(not isinstance(digest, bytes) or len(digest) != DIGEST_BYTES for digest in digests):
         raise InvalidInput(f"an id of the policy is not {DIGEST_BYTES} bytes")
+    if len(record.rules) > BATCH_ROWS_MAX:
+        raise BatchTooLarge(len(record.rules), what="rules")
     names = [name for name, _ in record.rules]
     for name in names:
         check_text(name, "a rule's name", NAME_BYTES_MAX)

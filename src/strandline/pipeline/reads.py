@@ -79,12 +79,19 @@ class PolicyDiff(NamedTuple):
     only_new: list[FindingId]
     both: int
 
+    def __repr__(self) -> str:
+        counts = f"only_old={len(self.only_old)}, only_new={len(self.only_new)}, both={self.both}"
+        return f"PolicyDiff(objects={self.objects}, {counts})"
+
 
 class Known(NamedTuple):
     """What was known at a time under a policy: object versions by status, and the findings observed."""
 
     objects: Mapping[DoneStatus, int]
     findings: list[FindingId]
+
+    def __repr__(self) -> str:
+        return f"Known(objects={dict(self.objects)}, findings={len(self.findings)})"
 
 
 class PipelineReads(Protocol):

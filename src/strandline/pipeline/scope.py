@@ -4,15 +4,16 @@ Invariants: a scope is fixed before anything is written, and every stage of a co
 compared by their distinct keys, not by counting: two items of one object version are one unit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from blake3 import blake3
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import DIGEST_BYTES, OvidHash, PolicyHash, TenantId
+from strandline.protocol.errors import StaleFence
 from strandline.protocol.shards import Cursor
 
 
@@ -55,6 +56,21 @@ class Units:
         """Return the units of so many keys, which may repeat and stand in any order."""
         distinct = sorted(set(ovids))
         return cls(len(distinct), blake3(b"".join(distinct)).digest())
+
+
+FenceOf: TypeAlias = Callable[[TenantId, int, int], int | None]
+"""The current fence of a shard (tenant, run, shard), or None where it is not known."""
+
+
+def unknown_fence(tenant: TenantId, run_id: int, shard_id: int) -> int | None:  # noqa: ARG001 - knows no shard
+    """Say of every shard that its fence is not known."""
+    return None
+
+
+def check_fence(writer: WriteContext, current: int | None) -> None:
+    """Refuse a writer whose shard has a newer fence; where none is known, all may write."""
+    if current is not None and writer.fence < current:
+        raise StaleFence(writer.shard_id, writer.fence, current)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Invariants: a batch is applied whole or not at all; of several operations on one key in a batch the last one holds;
 tenants do not see one another's keys. Keys have 1 to 2048 bytes, values at most 16 MiB, and a call names at most 10,000
-keys. A scan that was not finished must not move a watermark: that is the scanner's promise, not the store's.
+keys. A writer under an old fence is refused where the store knows it. A scan that was not finished must not move a
+watermark: that is the scanner's promise, not the store's.
 """
 
 import threading
@@ -12,6 +13,7 @@ from typing import NamedTuple, Protocol
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import DIGEST_BYTES, TenantId
+from strandline.pipeline.scope import FenceOf, WriteContext, check_fence, unknown_fence
 
 STATE_KEY_BYTES_MAX = 2048
 STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
@@ -43,15 +45,22 @@ class ScannerState(Protocol):
         """Return a value for each key, in their order, as of one moment; None where there is none."""
         ...
 
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
-        """Apply operations, all or none, and return once they are durable; the last one on a key holds."""
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        """Apply operations, all or none, and return once they are durable; the last one on a key holds.
+
+        With a `writer` it is `StaleFence` when the store knows a newer fence of the writer's shard: values are
+        replaced, not merged, so a worker that lost its shard must not write them. Without one nothing is asked.
+        """
         ...
 
 
 class MemoryState:
     """The twin in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence_of: FenceOf = unknown_fence) -> None:
+        self._fence_of = fence_of
         self._values: dict[tuple[TenantId, bytes], bytes] = {}
         self._lock = threading.Lock()
 
@@ -61,17 +70,25 @@ class MemoryState:
         with self._lock:
             return [self._values.get((tenant, key)) for key in keys]
 
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         """Apply operations, all or none; the last one on a key holds."""
-        puts, deletes = last_operations(tenant, operations)
+        puts, deletes = last_operations(tenant, operations, writer)
         with self._lock:
+            if writer is not None:
+                check_fence(writer, self._fence_of(writer.tenant, writer.run_id, writer.shard_id))
             self._values.update(((tenant, put.key), put.value) for put in puts)
             for key in deletes:
                 self._values.pop((tenant, key), None)
 
 
-def last_operations(tenant: TenantId, operations: Sequence[Put | Delete]) -> tuple[list[Put], list[bytes]]:
+def last_operations(
+    tenant: TenantId, operations: Sequence[Put | Delete], writer: WriteContext | None
+) -> tuple[list[Put], list[bytes]]:
     """Return what a batch comes to: what is set and which keys are forgotten, each key once."""
+    if writer is not None and writer.tenant != tenant:
+        raise InvalidInput("the writer is of another tenant")
     check_keys(tenant, [operation.key for operation in operations])
     last = {operation.key: operation for operation in operations}
     puts = [operation for operation in last.values() if isinstance(operation, Put)]

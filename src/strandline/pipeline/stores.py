@@ -51,10 +51,13 @@ class Stores:
     reads: PipelineReads
     state: ScannerState
     coordinator: Coordinator
+    etcd: EtcdClient | None = None
 
     def close(self) -> None:
         """Let go of connections; twice is harmless."""
         self.coordinator.close()
+        if self.etcd is not None:
+            self.etcd.close()
         self.database.close()
 
     def __enter__(self) -> Self:
@@ -68,11 +71,11 @@ def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
     """Return the database at an address, without looking whether anything is there."""
     if address.startswith(_POSTGRES):
         return PostgresDatabase(address, clock=clock)
-    scheme, _, rest = address.partition(":")
-    path = rest if scheme == "sqlite" else address
-    if "://" in path or not path:
+    path = address.removeprefix("sqlite:")
+    # Whatever looks like an address of a server is never taken for a file name, nor shown: it may hold a password.
+    if not path or "://" in path or "password" in path.lower() or path.lower().startswith("postgres"):
         raise InvalidInput(
-            f"{scheme + '://' if '://' in path else 'nothing'} is not a kind of store",
+            "the address is neither a path nor one of a server that is known",
             hint="give the path of a SQLite file, or postgresql://user@host/database",
         )
     return SqliteDatabase(Path(path), clock=clock)
@@ -95,7 +98,8 @@ def open_stores(
         if migrate:
             database.migrate()
         require_current(database)
-        records = _records(database) if coordination is None else _etcd(coordination)
+        client = None if coordination is None else _etcd_client(coordination)
+        records = _records(database) if client is None or coordination is None else _etcd(client, coordination)
     except BaseException:
         database.close()
         raise
@@ -103,7 +107,9 @@ def open_stores(
     findings = SqliteFindings(database) if is_sqlite else PostgresFindings(database)
     ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
     coordinator = Coordinator(records, lease_ttl_ns=lease_ttl_ns)
-    return Stores(database, findings, ledger, findings, findings, SqlReads(database), SqlState(database), coordinator)
+    return Stores(
+        database, findings, ledger, findings, findings, SqlReads(database), SqlState(database), coordinator, client
+    )
 
 
 def require_current(database: AnyDatabase) -> None:
@@ -127,8 +133,12 @@ def _records(database: AnyDatabase) -> RecordStore:
     return SqliteRecords(database) if isinstance(database, SqliteDatabase) else PostgresRecords(database)
 
 
-def _etcd(address: str) -> RecordStore:
+def _etcd_client(address: str) -> EtcdClient:
     parts = urlsplit(address)
-    if parts.scheme != "etcd" or not parts.netloc:
-        raise InvalidInput(f"{parts.scheme or 'nothing'} does not coordinate", hint="give etcd://host:2379")
-    return EtcdRecords(EtcdClient(parts.netloc), prefix=parts.path.rstrip("/") or PREFIX)
+    if parts.scheme != "etcd" or not parts.hostname or "@" in parts.netloc:
+        raise InvalidInput("the address of an etcd cannot be read", hint="give etcd://host:2379, without a user")
+    return EtcdClient(parts.netloc)
+
+
+def _etcd(client: EtcdClient, address: str) -> RecordStore:
+    return EtcdRecords(client, prefix=urlsplit(address).path.rstrip("/") or PREFIX)

@@ -54,6 +54,12 @@ class Triage(Protocol):
         ...
 
 
+def check_count(findings: Sequence[FindingId]) -> None:
+    """Refuse to look up more findings at once than a batch has rows."""
+    if len(findings) > BATCH_ROWS_MAX:
+        raise BatchTooLarge(len(findings), what="findings")
+
+
 def event_id(event: TriageEvent) -> bytes:
     """Return the name of a decision, from its content."""
     text = prefixed(event.who.encode()) + prefixed(event.why.encode())

@@ -6,9 +6,10 @@ that touches a secret.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from strandline.errors import StrandlineError
@@ -28,9 +29,11 @@ from strandline.pipeline.identity import (
     occurrence_id,
 )
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
+from strandline.pipeline.policy import hash_of
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.migrations import Dialect
 from strandline.pipeline.sql.statements import statements
+from strandline.pipeline.triage import TriageEvent, event_id
 
 PAGE_ROWS = 10_000
 Row = tuple[Any, ...]
@@ -59,12 +62,15 @@ def verify(database: Database, tell: Callable[[int], None]) -> Verified:
         rows: dict[str, int] = {}
         problems = [Problem("storage", said, 1) for (said,) in connection.execute(sql["storage"]) if said != "ok"]
         for table, check in _CHECKS.items():
-            wrong: Counter[str] = Counter()
             rows[table] = 0
-            for page in _pages(connection, database.dialect, sql[table]):
-                rows[table] += len(page)
-                wrong.update(check(page))
-                tell(len(page))
+
+            def counted(table: str = table) -> Iterator[Row]:
+                for page in _pages(connection, database.dialect, sql[table]):
+                    rows[table] += len(page)
+                    tell(len(page))
+                    yield from page
+
+            wrong = Counter(check(counted()))
             problems += [Problem(table, problem, count) for problem, count in wrong.items()]
         for name, (table, problem) in _BETWEEN.items():
             (count,) = connection.execute(sql[name]).fetchone()
@@ -86,9 +92,9 @@ def _pages(connection: AnyConnection, dialect: Dialect, sql: str) -> Iterator[li
             yield page
 
 
-def _ledger(page: list[Row]) -> Iterator[str]:
+def _ledger(rows: Iterable[Row]) -> Iterator[str]:
     known = {int(status) for status in DoneStatus}
-    for row in page:
+    for row in rows:
         if row[4] not in known:
             yield f"a status that does not exist ({row[4]})"
             continue
@@ -98,27 +104,43 @@ def _ledger(page: list[Row]) -> Iterator[str]:
             yield str(error)
 
 
-def _findings(page: list[Row]) -> Iterator[str]:
-    for tenant, named, item, rule, secret in page:
+def _findings(rows: Iterable[Row]) -> Iterator[str]:
+    for tenant, named, item, rule, secret in rows:
         parts = TenantId(tenant), StableItemId(item), RuleFingerprint(rule), SecretHash(secret)
         if finding_id(*parts) != named:
             yield "an id that is not that of its content"
 
 
-def _occurrences(page: list[Row]) -> Iterator[str]:
-    for _, named, finding, version, offset, length in page:
+def _occurrences(rows: Iterable[Row]) -> Iterator[str]:
+    for _, named, finding, version, offset, length in rows:
         if occurrence_id(FindingId(finding), ObjectVersionId(version), offset, length) != named:
             yield "an id that is not that of its content"
 
 
-def _observations(page: list[Row]) -> Iterator[str]:
-    for tenant, named, occurrence, policy in page:
+def _observations(rows: Iterable[Row]) -> Iterator[str]:
+    for tenant, named, occurrence, policy, seen_at, located_at in rows:
         if observation_id(TenantId(tenant), PolicyHash(policy), OccurrenceId(occurrence)) != named:
+            yield "an id that is not that of its content"
+        if seen_at < 0 or (located_at is not None and not 0 <= located_at <= seen_at):
+            yield "a time that cannot be"
+
+
+def _decisions(rows: Iterable[Row]) -> Iterator[str]:
+    for named, *row in rows:
+        if event_id(TriageEvent(*row)) != named:
             yield "an id that is not that of its content"
 
 
-def _runs(page: list[Row]) -> Iterator[str]:
-    for tenant, run_id, status, data in page:
+def _policies(rows: Iterable[Row]) -> Iterator[str]:
+    for _, group in groupby(rows, key=itemgetter(0, 1)):
+        together = list(group)
+        _, policy, frame_digest, _ = together[0]
+        if hash_of([rule for *_, rule in together if rule is not None], frame_digest) != policy:
+            yield "a name that is not that of its rules"
+
+
+def _runs(rows: Iterable[Row]) -> Iterator[str]:
+    for tenant, run_id, status, data in rows:
         try:
             record = parse_run(data)
         except StrandlineError as error:
@@ -128,8 +150,8 @@ def _runs(page: list[Row]) -> Iterator[str]:
             yield "columns that differ from the record beside them"
 
 
-def _shards(page: list[Row]) -> Iterator[str]:
-    for *columns, data in page:
+def _shards(rows: Iterable[Row]) -> Iterator[str]:
+    for *columns, data in rows:
         try:
             record = parse_shard(data)
         except StrandlineError as error:
@@ -139,11 +161,13 @@ def _shards(page: list[Row]) -> Iterator[str]:
             yield "columns that differ from the record beside them"
 
 
-_CHECKS: dict[str, Callable[[list[Row]], Iterator[str]]] = {
+_CHECKS: dict[str, Callable[[Iterable[Row]], Iterator[str]]] = {
     "ledger": _ledger,
     "findings": _findings,
     "occurrences": _occurrences,
     "observations": _observations,
+    "triage_events": _decisions,
+    "policies": _policies,
     "runs": _runs,
     "shards": _shards,
 }

@@ -8,8 +8,9 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import TenantId
 from strandline.pipeline.state import STATE_KEY_BYTES_MAX, STATE_VALUE_BYTES_MAX, Delete, Put
+from strandline.protocol.errors import StaleFence
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import OTHER_TENANT, TENANT, CheckedPersistence, PersistenceCheck
+from strandline.testing.persistence_words import OTHER_TENANT, TENANT, WRITER, CheckedPersistence, PersistenceCheck
 
 _HANGS_S = 60.0
 
@@ -134,6 +135,23 @@ def batches_at_once_are_whole(stores: CheckedPersistence) -> None:
     same("how many batches remain", len(set(stores.state.multi_get(TENANT, keys))), 1)
 
 
+def a_stale_writer_sets_nothing(stores: CheckedPersistence) -> None:
+    """Values are replaced, so a writer whose shard has a newer fence is refused where the store knows it."""
+    state = stores.state
+    state.apply_batch(TENANT, [Put(b"a", b"1")], writer=WRITER)
+    refuses(
+        "a writer of another tenant", InvalidInput, state.apply_batch, OTHER_TENANT, [Put(b"a", b"2")], writer=WRITER
+    )
+    if stores.set_fence is not None:
+        stores.set_fence(TENANT, WRITER.run_id, WRITER.shard_id, WRITER.fence + 1)
+        for operation in (Put(b"a", b"2"), Delete(b"a")):
+            refuses("a stale writer", StaleFence, state.apply_batch, TENANT, [operation], writer=WRITER)
+    same("the value", state.multi_get(TENANT, [b"a"]), [b"1"])
+    state.apply_batch(TENANT, [Put(b"a", b"3")], writer=WRITER._replace(fence=WRITER.fence + 1))
+    state.apply_batch(TENANT, [Put(b"b", b"4")])
+    same("the values then", state.multi_get(TENANT, [b"a", b"b"]), [b"3", b"4"])
+
+
 STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     values_come_in_the_order_of_their_keys,
     the_last_operation_on_a_key_holds,
@@ -143,5 +161,6 @@ STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     no_error_shows_a_key_or_a_value,
     ten_thousand_keys_are_a_batch_and_one_more_is_not,
     batches_at_once_are_whole,
+    a_stale_writer_sets_nothing,
 )
 """Every promise of `ScannerState`, as a function whose name says what must hold."""

@@ -5,15 +5,14 @@ PostgreSQL holds the row until the commit, so that whoever acquires the shard wa
 know is not checked; its rows are merged, which is harmless.
 """
 
+from strandline.pipeline import scope
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql.database import AnyConnection
 from strandline.pipeline.sql.migrations import Dialect
 from strandline.pipeline.sql.statements import statements
-from strandline.protocol.errors import StaleFence
 
 
 def check_fence(connection: AnyConnection, dialect: Dialect, context: WriteContext) -> None:
     """Refuse a writer whose shard has a newer fence."""
     row = connection.execute(statements(dialect, "fences")["fence"], context._asdict()).fetchone()
-    if row is not None and context.fence < row[0]:
-        raise StaleFence(context.shard_id, context.fence, row[0])
+    scope.check_fence(context, None if row is None else row[0])

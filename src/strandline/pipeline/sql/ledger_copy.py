@@ -5,7 +5,7 @@ r"""New rows of the ledger as PostgreSQL's binary COPY, built by columns rather 
     trailer                            i16 of -1
 
 Rows of one status and error code have the same lengths everywhere, so such a group is one template, repeated, into
-which the columns that differ are laid. The columns stand in the order of the table.
+which the columns that differ are laid; the rows keep their order. The columns stand in the order of the table.
 """
 
 import struct
@@ -36,10 +36,17 @@ _VARYING = {
 
 def copy_data(rows: Sequence[LedgerRecord], context: WriteContext, now_ns: int) -> bytes:
     """Return rows of one writer as the bytes of a COPY."""
-    groups: dict[tuple[int, str | None], list[LedgerRecord]] = defaultdict(list)
-    for row in rows:
-        groups[row.status, row.error_code].append(row)
-    parts = [_group(group, context, now_ns) for group in groups.values()]
+    groups: dict[tuple[int, str | None], list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        groups[row.status, row.error_code].append(place)
+    if len(groups) == 1:
+        return b"".join([_HEADER, _group(rows, context, now_ns), _TRAILER])
+    parts = [b""] * len(rows)  # each at its row's place: writers of the same rows lock them in the same order
+    for places in groups.values():
+        data = _group([rows[place] for place in places], context, now_ns)
+        size = len(data) // len(places)
+        for number, place in enumerate(places):
+            parts[place] = data[number * size : (number + 1) * size]
     return b"".join([_HEADER, *parts, _TRAILER])
 
 

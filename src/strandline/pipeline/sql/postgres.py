@@ -233,4 +233,7 @@ def _parse_dsn(dsn: str) -> dict[str, Any]:
 def _describe(parameters: dict[str, Any], schema: str) -> str:
     host = parameters.get("host") or parameters.get("hostaddr") or "localhost"
     database = parameters.get("dbname") or parameters.get("user") or ""
-    return f"postgresql {host}/{database} schema {schema}"
+    port = f":{parameters['port']}" if parameters.get("port") else ""
+    if "@" in f"{host}{database}" or not re.fullmatch(r"(:[\d,]+)?", port):
+        raise bad_dsn()  # it may be a part of a password that was not escaped
+    return f"postgresql {host}{port}/{database} schema {schema}"

@@ -28,7 +28,12 @@ _REFUSED = {
 }
 _NOT_MIGRATED = ("42P01", "42703", "3F000")
 # The driver does not tell the code of an error while connecting; the server's words are all there is.
-_WORDS_WHILE_CONNECTING = {"authentication": "28000", "pg_hba.conf": "28000", "does not exist": "3D000"}
+_WORDS_WHILE_CONNECTING = {
+    "authentication": "28000",
+    "pg_hba.conf": "28000",
+    "role ": "28000",
+    "does not exist": "3D000",
+}
 
 
 def postgres_error(where: str, error: psycopg.Error) -> StrandlineError:  # noqa: PLR0911 - a return for each kind
@@ -72,9 +77,7 @@ def cause_of(error: psycopg.Error) -> psycopg.Error | None:
 
 def bad_dsn() -> InvalidInput:
     """Return the error for a connection string that cannot be read; the driver's words would quote it."""
-    return InvalidInput(
-        "the connection string cannot be read", hint="write it like postgresql://user@host/database, or host=… user=…"
-    )
+    return InvalidInput("the connection string cannot be read", hint="write it like postgresql://user@host/database")
 
 
 def _state_while_connecting(error: psycopg.Error) -> str:

@@ -17,7 +17,10 @@ _REFUSED: dict[type[apsw.Error], tuple[str, str]] = {
     apsw.ReadOnlyError: ("it is read-only", "check the permissions of the file and of its folder, and the mount"),
     apsw.PermissionsError: ("access is denied", "check who owns the file and its folder"),
     apsw.AuthError: ("access is denied", "check who owns the file and its folder"),
-    apsw.CantOpenError: ("it cannot be opened", "`strandline pipeline init` makes it; its folder must exist"),
+    apsw.CantOpenError: (
+        "it cannot be opened",
+        "`strandline pipeline init` makes it, in a folder that exists and may be written to",
+    ),
     apsw.IOError: ("the device or file system failed", "check the device before trusting it again"),
 }
 

@@ -6,7 +6,9 @@ SQLite takes the rows one by one; PostgreSQL takes them as arrays, in statements
 from collections.abc import Iterator, Sequence
 
 from strandline.pipeline.identity import TenantId
+from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql.database import AnyConnection, Database
+from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.statements import statements
 from strandline.pipeline.state import Delete, Put, check_keys, last_operations
 
@@ -34,15 +36,19 @@ class SqlState:
         found = self._database.read(get)
         return [found.get(key) for key in keys]
 
-    def apply_batch(self, tenant: TenantId, operations: Sequence[Put | Delete]) -> None:
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
         """Apply operations, all or none, and return once they are durable; the last one on a key holds."""
-        puts, deletes = last_operations(tenant, operations)
+        puts, deletes = last_operations(tenant, operations, writer)
         if not (puts or deletes):
             return
         # Sorted, so that two writers of the same keys wait for one another instead of deadlocking.
         rows = sorted((put.key, put.value) for put in puts)
 
         def apply(connection: AnyConnection) -> None:
+            if writer is not None:
+                check_fence(connection, self._database.dialect, writer)
             if self._database.dialect == "sqlite":
                 connection.executemany(self._sql["put"], [(tenant, *row) for row in rows])
             else:

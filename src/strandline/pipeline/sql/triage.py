@@ -7,7 +7,7 @@ from strandline.pipeline.errors import MissingParent
 from strandline.pipeline.identity import FindingId, TenantId
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.statements import statements
-from strandline.pipeline.triage import TriageEvent, TriageState, current, event_id, validate_all
+from strandline.pipeline.triage import TriageEvent, TriageState, check_count, current, event_id, validate_all
 
 
 class SqlTriage:
@@ -35,6 +35,7 @@ class SqlTriage:
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
         """Return the decision that holds for each finding, in their order; None where nobody decided."""
+        check_count(findings)
         decisions = self._database.read(lambda connection: self._decisions(connection, tenant, findings))
         return [current(decisions.get(finding, ())) for finding in findings]
 

@@ -4,7 +4,11 @@ FROM ledger_entries
 WHERE tenant = %(tenant)s AND policy = %(policy)s AND ovid = ANY (%(ovid)s::bytea[])
 
 -- name: copy
-COPY ledger_entries FROM STDIN (FORMAT BINARY)
+COPY ledger_entries (
+    tenant, policy, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
+    run_id, shard_id, fence, started_at, finished_at, error_code,
+    retryable_ns, permanent_ns, skipped_ns, partial_ns, clean_ns, with_findings_ns
+) FROM STDIN (FORMAT BINARY)
 
 -- name: upsert
 INSERT INTO ledger_entries AS old (

@@ -13,8 +13,18 @@ SELECT tenant, occurrence_id, finding_id, version, byte_offset, byte_length
 FROM occurrences
 
 -- name: observations
-SELECT tenant, observation_id, occurrence_id, policy
+SELECT tenant, observation_id, occurrence_id, policy, seen_at, location_seen_at
 FROM observations
+
+-- name: triage_events
+SELECT event_id, tenant, finding_id, state, when_ns, who, why
+FROM triage_events
+
+-- name: policies
+SELECT p.tenant, p.policy, p.frame_digest, r.rule
+FROM policies AS p
+LEFT JOIN policy_rules AS r ON r.tenant = p.tenant AND r.policy = p.policy
+ORDER BY p.tenant, p.policy
 
 -- name: runs
 SELECT tenant, run_id, status, record
