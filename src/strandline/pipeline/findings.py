@@ -35,11 +35,11 @@ from strandline.pipeline.identity import (
     TenantId,
     observation_ids,
 )
+from strandline.pipeline.ledger import I64_MAX
 from strandline.pipeline.receipts import FindingsReceipt
 from strandline.pipeline.scope import CommitScope
 from strandline.pipeline.texts import check_text
 
-I64_MAX = 2**63 - 1
 LOCATION_BYTES_MAX = 4096
 
 
