@@ -6,6 +6,7 @@ the prefix of their keys.
 """
 
 import http.client
+import os
 import shutil
 import signal
 import socket
@@ -60,6 +61,7 @@ class EtcdServer:
         """Keep it from answering for a while, as an overloaded machine would, and let it go on afterwards."""
         assert self._process is not None, "it does not run"
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # the signal is on its way, some threads still answer
         try:
             yield
         finally:
