@@ -2,10 +2,10 @@
 
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
 from strandline.scan.engine import Engine
-from strandline.scan.gitleaks import parse_rules
 from strandline.scan.limits import Limits
 from strandline.scan.results import Found, ItemResult
-from strandline.scan.rules import Rule, RuleSet
+from strandline.scan.rules.gitleaks import parse_rules
+from strandline.scan.rules.rule import Rule, RuleSet
 
 KEY = TenantSecretKey(b"k" * 32)
 TOKEN = Rule("token", r"tok_([a-z0-9]{16})", tags=("provider:test",))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.policy import delta
-from strandline.scan.confirm import Hit, entropy_bits
 from strandline.scan.engine import Engine
 from strandline.scan.errors import RulesInvalid
 from strandline.scan.limits import Limits
-from strandline.scan.rules import Allowlist, Required, Rule, RuleSet
+from strandline.scan.matching.confirm import Hit, entropy_bits
+from strandline.scan.rules.rule import Allowlist, Required, Rule, RuleSet
 from tests.scan.fakes import KEY, TOKEN, engine, engine_of, hashed, only, spans
 
 SECRET = b"abcdef0123456789"
@@ -221,7 +221,7 @@ def test_the_edge_of_a_window_is_not_the_end_of_the_text() -> None:
 def test_a_copy_from_a_pickle_finds_the_same_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine(TOKEN, Rule("weak", "[0-9a-f]{32}", keywords=("mail",)))
     data = pickle.dumps(first)
-    monkeypatch.setattr("strandline.scan.prefilter._compiled", None)
+    monkeypatch.setattr("strandline.scan.matching.prefilter._compiled", None)
     second: Engine = pickle.loads(data)  # noqa: S301
     assert second.scan(TEXT) == first.scan(TEXT)
     assert second.policy.hash == first.policy.hash

@@ -3,26 +3,27 @@
 **Promise.** The same bytes under the same policy give the same findings, on any machine and in any order; no byte
 of a secret leaves the engine; what was not looked at is counted, so that "nothing found" means that all was seen.
 
-**How.** An item is scanned frame by frame (`frames`): the item itself, the members of archives in it, and the views
-of what is encoded in either. In each frame
+**How.** The `engine` scans an item frame by frame (`frames`): the item itself, the members of archives in it, and the
+views of what is encoded in either. In each frame
 
-    prefilter    one hyperscan database over all rules names windows; a rule's expression is cut to what names it
-    confirm      the rule's own expression decides in the window, then keywords, characters, entropy, allowlists and
-                 validators; the secret becomes a hash under the tenant's key, and a confidence is given
-    selection    rules that others require, one finding for one secret, providers before generic rules
-    views        UTF-16, base64, hex and percent escapes, nested, each with the exact way back to the bytes
-    archives     zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
+    matching    one hyperscan database over all rules names windows; in a window the rule's own expression decides,
+                then keywords, characters, entropy, allowlists and validators; the secret becomes a hash under the
+                tenant's key, a confidence is given, and of hits at one place the rule that knows best speaks
+    views       UTF-16, base64, hex and percent escapes, nested, each with the exact way back to the bytes
+    archives    zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
 
-**Rules.** `rules` are values; `gitleaks` reads and `gitleaks_format` writes them as the TOML of gitleaks;
-`builtin/` is our own set. Expressions are Go's (`syntax`), read into trees over bytes (`nodes`), from which both
-matchers are written. A rule's fingerprint covers all that decides its findings, and the policy the limits too
-(`RuleSet.policy`).
+Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
+same results.
 
-**Ignoring.** `ignore` leaves findings out and says why: comments, `.gitleaksignore`, `baselines`, `globs`. `validators`
-judge a token by its own bytes; `examples` makes the fake secrets that the rules are tested with.
+**Rules.** `rules` are values, read from and written as the TOML of gitleaks; our own set is among them. Their
+`expressions` are Go's, read into trees over bytes, from which both matchers are written. A rule's fingerprint covers
+all that decides its findings, and the policy the limits too (`RuleSet.policy`). `tokens` knows formats: what a token's
+own bytes say about it, and how to make fake ones for tests.
+
+**Ignoring.** `ignoring` leaves findings out and says why: comments, `.gitleaksignore`, baselines, globs.
 
 **Bounds.** Work and memory are linear in the bytes, whatever they are. Python's `re` goes back when it fails, so an
-expression that can read a text in very many ways is matched by `linear`, which never does and whose steps are
+expression that can read a text in very many ways is matched by a slower matcher, which never does and whose steps are
 counted. Depths, entries, ratios and sizes are `Limits`. What a bound cuts off is in `Coverage`.
 
 **Trade-offs.** Lengths are counted in bytes where Go counts characters. A keyword stands within a kilobyte of the
@@ -30,19 +31,19 @@ match rather than anywhere in the file. A secret in a compressed member leads ba
 match is at most 16 KiB long. Two places of one secret in one compressed member are one finding.
 """
 
-from strandline.scan.baselines import Baseline, format_baseline, parse_baseline
 from strandline.scan.engine import Engine
 from strandline.scan.errors import RegexInvalid, RulesInvalid
-from strandline.scan.examples import expand
-from strandline.scan.gitleaks import load_builtin, load_rules, parse_rules
-from strandline.scan.gitleaks_format import format_set
-from strandline.scan.globs import PathGlobs, parse_globs
-from strandline.scan.ignore import Cause, Fingerprint, Ignores, Reason, parse_ignore_file
+from strandline.scan.ignoring.baselines import Baseline, format_baseline, parse_baseline
+from strandline.scan.ignoring.globs import PathGlobs, parse_globs
+from strandline.scan.ignoring.ignores import Cause, Fingerprint, Ignores, Reason, parse_ignore_file
 from strandline.scan.limits import Limits
-from strandline.scan.prefilter import Saved
+from strandline.scan.matching.prefilter import Saved
 from strandline.scan.results import Coverage, Found, ItemResult
-from strandline.scan.rules import Allowlist, Required, Rule, RuleSet
-from strandline.scan.validators import Verdict, judge
+from strandline.scan.rules.gitleaks import load_builtin, load_rules, parse_rules
+from strandline.scan.rules.gitleaks_format import format_set
+from strandline.scan.rules.rule import Allowlist, Required, Rule, RuleSet
+from strandline.scan.tokens.examples import expand
+from strandline.scan.tokens.validators import Verdict, judge
 
 __all__ = [
     "Allowlist",

@@ -4,23 +4,24 @@ Invariants: the same bytes under the same policy give the same result, on any ma
 holds no byte of what it scanned; it pickles by its inputs, and its copy compiles nothing that the first did.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import TenantSecretKey, norm_hash, secret_hash
 from strandline.pipeline.policy import Policy
-from strandline.scan.allowed import CompiledAllowlist, comment_on
-from strandline.scan.archives import Unpacking, kind_of, members
-from strandline.scan.confirm import Hit, Matcher
+from strandline.scan.archives.unpacking import Unpacking, kind_of, members
+from strandline.scan.cells import suspects
+from strandline.scan.expressions.linear import Exhausted, Work
 from strandline.scan.frames import Frame
 from strandline.scan.limits import Limits
-from strandline.scan.linear import Exhausted, Work
-from strandline.scan.prefilter import Prefilter, Saved
+from strandline.scan.matching.allowed import CompiledAllowlist, comment_on
+from strandline.scan.matching.confirm import Hit, Matcher
+from strandline.scan.matching.prefilter import Prefilter, Saved
+from strandline.scan.matching.selection import Known, news, selected
 from strandline.scan.results import Coverage, Found, ItemResult
-from strandline.scan.rules import RuleSet
-from strandline.scan.selection import Known, news, selected
-from strandline.scan.views import Room, views
+from strandline.scan.rules.rule import RuleSet
+from strandline.scan.views.decoding import Room, views
 
 _HELD_TIMES = 4
 """How many times the findings that an item may have are held before they are chosen from."""
@@ -60,6 +61,21 @@ class Engine:
         scan = _ItemScan(self.limits)
         self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan)
         return scan.result()
+
+    def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
+        """Return what `scan` returns for each of many small values of one path, by its position.
+
+        A value that is not there has no finding, and all of it was seen.
+        """
+        if not all(issubclass(kind, bytes) for kind in set(map(type, cells))):
+            raise InvalidInput("an item is bytes")
+        work = Work(self.limits.slow_steps_max)
+        if any(matcher.takes_path(path, work) for matcher in self._for_paths):
+            numbers: Iterable[int] = range(len(cells))
+        else:
+            numbers = suspects(cells, self._prefilter, self.limits)
+        results = ((number, self.scan(cells[number], path, commit)) for number in numbers)
+        return {number: result for number, result in results if result.findings or not result.coverage.is_whole}
 
     def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
         """Scan the item or a member of it; its views share one room."""

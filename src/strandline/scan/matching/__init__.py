@@ -1,0 +1,16 @@
+"""Matching: from a buffer to the secrets in it, by the word of the rules.
+
+databases     hyperscan databases
+prefilter     one database over all rules names the windows worth a closer look
+confirm       a rule's own expression and conditions decide in a window
+allowed       allowlists and comments, which say that a match is none
+confidence    how much speaks for a match
+selection     which of the hits in a buffer count
+"""
+
+from strandline.scan.matching.confirm import Hit, Matcher
+from strandline.scan.matching.databases import Database
+from strandline.scan.matching.prefilter import Prefilter, Saved
+from strandline.scan.matching.selection import selected
+
+__all__ = ["Database", "Hit", "Matcher", "Prefilter", "Saved", "selected"]
