@@ -8,12 +8,12 @@ from typing import Any
 from strandline.errors import InvalidInput, StrandlineError
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord
-from strandline.pipeline.identity import FindingId, PolicyHash, SecretHash, TenantId
+from strandline.pipeline.identity import FindingId, ObservationId, OvidHash, PolicyHash, SecretHash, TenantId
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.memory import MemoryFindings
 from strandline.pipeline.memory_reads import MemoryReads
 from strandline.pipeline.policy import PolicyRecord
-from strandline.pipeline.reads import Coverage, FindingHistory, Known, PendingFinding, PolicyCounts
+from strandline.pipeline.reads import Coverage, FindingHistory, Known, Observed, PendingFinding, PolicyCounts
 from strandline.pipeline.receipts import FindingsReceipt
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, MemoryState, Put
@@ -164,6 +164,42 @@ class ShowsTheFirstLocation(MemoryReads):
         seen = [seen for seen in self._observations(row.tenant) if self._finding_of(seen) == row.finding_id]
         located = [one.location_display for one in seen if one.location_display is not None]
         return super()._pending(row)._replace(location_display=located[0] if located else None)
+
+
+@caught_by("reads/what_was_seen_comes_whole")
+class TellsWhenTheOccurrenceCame(MemoryReads):
+    def _observed(self, row: ObservationRecord) -> Observed:
+        return super()._observed(row)._replace(first_ns=self._first_ns(row))
+
+
+@caught_by("reads/what_was_seen_comes_in_pages_by_id")
+class BeginsWithTheLast(MemoryReads):
+    def observed(
+        self,
+        tenant: TenantId,
+        policy: PolicyHash,
+        ovids: Sequence[OvidHash] | None = None,
+        *,
+        after: ObservationId | None = None,
+        limit: int = 10_000,
+    ) -> list[Observed]:
+        whole = super().observed(tenant, policy, ovids, limit=10**9)
+        at = [row.observation.observation_id for row in whole].index(after) if after else 0
+        return whole[at:][: max(limit, 0)] if at + 1 < len(whole) else []
+
+
+@caught_by("reads/only_the_objects_asked_for_are_told_of")
+class TellsOfAllWhereNoneIsAskedFor(MemoryReads):
+    def observed(
+        self,
+        tenant: TenantId,
+        policy: PolicyHash,
+        ovids: Sequence[OvidHash] | None = None,
+        *,
+        after: ObservationId | None = None,
+        limit: int = 10_000,
+    ) -> list[Observed]:
+        return super().observed(tenant, policy, ovids or None, after=after, limit=limit)
 
 
 # Triage.

@@ -4,22 +4,25 @@ Invariants: nothing is cached, and every answer is computed from rows of one ten
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.pipeline import triage as triage_rules
 from strandline.pipeline.findings import FindingRecord, ObservationRecord
-from strandline.pipeline.identity import FindingId, PolicyHash, SecretHash, TenantId
+from strandline.pipeline.identity import FindingId, ObservationId, OvidHash, PolicyHash, SecretHash, TenantId
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.memory import MemoryTables
 from strandline.pipeline.reads import (
     Coverage,
     FindingHistory,
     Known,
+    Observed,
     PendingFinding,
     PolicyCounts,
     PolicyDiff,
     Seen,
     check_limit,
+    check_objects,
 )
 from strandline.pipeline.triage import TriageEvent, TriageState
 
@@ -58,6 +61,29 @@ class MemoryReads:
                 sorted(seen, key=lambda row: (row.observation_ns, row.observation.observation_id)),
                 sorted(decisions, key=triage_rules.order),
             )
+
+    def observed(
+        self,
+        tenant: TenantId,
+        policy: PolicyHash,
+        ovids: Sequence[OvidHash] | None = None,
+        *,
+        after: ObservationId | None = None,
+        limit: int = 10_000,
+    ) -> list[Observed]:
+        """Return what was seen under a policy, by id."""
+        check_limit(limit)
+        check_objects(ovids)
+        wanted = None if ovids is None else set(ovids)
+        with self.tables.lock:
+            seen = [
+                row
+                for row in self._observations(tenant)
+                if row.policy == policy
+                and (wanted is None or row.ovid in wanted)
+                and (after is None or row.observation_id > after)
+            ]
+            return [self._observed(row) for row in sorted(seen, key=lambda row: row.observation_id)[:limit]]
 
     def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
         """Return how well the policy's objects were looked at."""
@@ -130,6 +156,12 @@ class MemoryReads:
     def _seen(self, row: ObservationRecord) -> Seen:
         occurrence = self.tables.occurrences[row.tenant, row.occurrence_id]
         return Seen(occurrence, row, self.tables.first_ns[row.tenant, occurrence.occurrence_id], self._first_ns(row))
+
+    def _observed(self, row: ObservationRecord) -> Observed:
+        occurrence = self.tables.occurrences[row.tenant, row.occurrence_id]
+        finding = self.tables.findings[row.tenant, occurrence.finding_id]
+        first_ns = self.tables.first_ns[row.tenant, finding.finding_id]
+        return Observed(finding, occurrence, row, first_ns, self._decision(finding))
 
     def _pending(self, row: FindingRecord) -> PendingFinding:
         seen = [seen for seen in self._observations(row.tenant) if self._finding_of(seen) == row.finding_id]

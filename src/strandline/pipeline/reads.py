@@ -8,12 +8,13 @@ over (a time is taken inside its transaction, just before the commit).
 Invariants: every answer is about one tenant; an order is total, so that the same question has the same answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from strandline.errors import InvalidInput
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.findings import FindingRecord, ObservationRecord, OccurrenceRecord
-from strandline.pipeline.identity import FindingId, PolicyHash, SecretHash, TenantId
+from strandline.pipeline.identity import FindingId, ObservationId, OvidHash, PolicyHash, SecretHash, TenantId
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.triage import TriageEvent
 
@@ -48,6 +49,16 @@ class Seen(NamedTuple):
     observation: ObservationRecord
     occurrence_ns: int
     observation_ns: int
+
+
+class Observed(NamedTuple):
+    """An observation with all it stands on: the finding, when that was first committed, and what was decided of it."""
+
+    finding: FindingRecord
+    occurrence: OccurrenceRecord
+    observation: ObservationRecord
+    first_ns: int
+    decision: TriageEvent | None
 
 
 class FindingHistory(NamedTuple):
@@ -109,6 +120,21 @@ class PipelineReads(Protocol):
         """Return all that is known of a finding; None when it is unknown to the tenant."""
         ...
 
+    def observed(
+        self,
+        tenant: TenantId,
+        policy: PolicyHash,
+        ovids: Sequence[OvidHash] | None = None,
+        *,
+        after: ObservationId | None = None,
+        limit: int = 10_000,
+    ) -> list[Observed]:
+        """Return what was seen under a policy, in some object versions or in all, by id, beginning after one.
+
+        `BatchTooLarge` for more than 10,000 object versions; `limit` is at least 1.
+        """
+        ...
+
     def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
         """Return how well the policy's objects were looked at; zeros when there are none."""
         ...
@@ -130,3 +156,9 @@ def check_limit(limit: int) -> None:
     """Refuse to answer with fewer than one row."""
     if limit < 1:
         raise InvalidInput(f"a limit is at least 1, not {limit}")
+
+
+def check_objects(ovids: Sequence[OvidHash] | None) -> None:
+    """Refuse to look up more object versions at once than a batch has rows."""
+    if ovids is not None and len(ovids) > BATCH_ROWS_MAX:
+        raise BatchTooLarge(len(ovids), what="object versions")

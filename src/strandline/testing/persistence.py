@@ -17,6 +17,7 @@ from strandline.testing.persistence_findings import ROW_CHECKS
 from strandline.testing.persistence_ledger import RECORD_CHECKS
 from strandline.testing.persistence_limits import LIMIT_CHECKS
 from strandline.testing.persistence_merging import LEDGER_MERGE_CHECKS, OBSERVATION_MERGE_CHECKS
+from strandline.testing.persistence_observed import OBSERVED_CHECKS
 from strandline.testing.persistence_reads import READ_CHECKS
 from strandline.testing.persistence_redaction import REDACTION_CHECKS
 from strandline.testing.persistence_refusals import REFUSAL_CHECKS
@@ -34,7 +35,7 @@ LEDGER_CHECKS: tuple[PersistenceCheck, ...] = (*RECORD_CHECKS, *LIMIT_CHECKS, *L
 FINDINGS_CHECKS: tuple[PersistenceCheck, ...] = (*ROW_CHECKS, *REFUSAL_CHECKS, *OBSERVATION_MERGE_CHECKS)
 """Every promise of `FindingsSink`, the same way."""
 
-READS_CHECKS: tuple[PersistenceCheck, ...] = (*READ_CHECKS, *TWIN_CHECKS, *TRIAGE_CHECKS)
+READS_CHECKS: tuple[PersistenceCheck, ...] = (*READ_CHECKS, *OBSERVED_CHECKS, *TWIN_CHECKS, *TRIAGE_CHECKS)
 """Every promise of `PipelineReads`, `Triage` and `Policies`, the same way."""
 
 PERSISTENCE_CHECKS: Mapping[str, PersistenceCheck] = {

@@ -172,6 +172,7 @@ def _answers(stores: CheckedPersistence, start_ns: int) -> Iterator[tuple[str, A
         for policy in (POLICY, OTHER_POLICY):
             objects, *sums = reads.coverage(tenant, policy)
             yield "coverage", (known_objects(objects), sums)
+            yield "observed", reads.observed(tenant, policy)
             for second in range(-1, 26):
                 known = reads.known_at(tenant, policy, start_ns + second * 10**9)
                 yield "known_at", (known_objects(known.objects), known.findings)

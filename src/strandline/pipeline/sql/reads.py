@@ -3,26 +3,30 @@
 Invariants: every statement names the tenant; orders are total, and the same in both dialects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strandline.pipeline.findings import FindingRecord, ObservationRecord, OccurrenceRecord
-from strandline.pipeline.identity import FindingId, PolicyHash, SecretHash, TenantId
+from strandline.pipeline.identity import FindingId, ObservationId, OvidHash, PolicyHash, SecretHash, TenantId
 from strandline.pipeline.ledger import I64_MAX, I64_MIN
 from strandline.pipeline.reads import (
     Coverage,
     FindingHistory,
     Known,
+    Observed,
     PendingFinding,
     PolicyCounts,
     PolicyDiff,
     Seen,
     check_limit,
+    check_objects,
 )
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.ledger import read_status
 from strandline.pipeline.sql.statements import statements
 from strandline.pipeline.triage import TriageEvent, TriageState, order
+
+_BEFORE_ALL = b""
 
 
 class SqlReads:
@@ -57,6 +61,40 @@ class SqlReads:
                 [_seen(tenant, finding, seen) for seen in connection.execute(self._sql["sightings"], wanted)],
                 sorted((_decision(event) for event in connection.execute(decisions, wanted)), key=order),
             )
+
+        return self._database.read(look)
+
+    def observed(
+        self,
+        tenant: TenantId,
+        policy: PolicyHash,
+        ovids: Sequence[OvidHash] | None = None,
+        *,
+        after: ObservationId | None = None,
+        limit: int = 10_000,
+    ) -> list[Observed]:
+        """Return what was seen under a policy, in some object versions or in all, by id, beginning after one."""
+        check_limit(limit)
+        check_objects(ovids)
+        if ovids is not None and not ovids:
+            return []
+        wanted = {
+            "tenant": tenant,
+            "policy": policy,
+            "after": _BEFORE_ALL if after is None else after,
+            "limit": min(limit, I64_MAX),
+        }
+        if ovids is not None:
+            wanted["ovids"] = self._database.array(sorted(set(ovids)))
+        statement = self._sql["observed" if ovids is None else "observed_in"]
+        decisions = statements(self._database.dialect, "triage")["of_findings"]
+
+        def look(connection: AnyConnection) -> list[Observed]:
+            rows = connection.execute(statement, wanted).fetchall()
+            ids = sorted({row[0] for row in rows})
+            events = connection.execute(decisions, {"tenant": tenant, "ids": self._database.array(ids)}) if ids else ()
+            decided = {event.finding_id: event for event in sorted(map(_decision, events), key=order)}
+            return [_observed(tenant, policy, row, decided.get(row[0])) for row in rows]
 
         return self._database.read(look)
 
@@ -128,3 +166,14 @@ def _seen(tenant: TenantId, finding: FindingId, row: tuple[Any, ...]) -> Seen:
     occurrence = OccurrenceRecord(tenant, occurrence_id, finding, version, offset, length)
     observation = ObservationRecord._make((tenant, observation_id, occurrence_id, *rest))
     return Seen(occurrence, observation, occurrence_ns, observation_ns)
+
+
+def _observed(tenant: TenantId, policy: PolicyHash, row: tuple[Any, ...], decision: TriageEvent | None) -> Observed:
+    finding_id, item, rule, secret, first_ns, occurrence_id, version, offset, length, observation_id, *rest = row
+    return Observed(
+        _finding((tenant, finding_id, item, rule, secret)),
+        OccurrenceRecord(tenant, occurrence_id, finding_id, version, offset, length),
+        ObservationRecord._make((tenant, observation_id, occurrence_id, policy, *rest)),
+        first_ns,
+        decision,
+    )

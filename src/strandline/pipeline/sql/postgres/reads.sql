@@ -60,6 +60,26 @@ FROM occurrences JOIN observations USING (tenant, occurrence_id)
 WHERE tenant = %(tenant)s AND finding_id = %(finding)s
 ORDER BY observations.committed_ns, observation_id
 
+-- name: observed
+SELECT
+    finding_id, item, rule, secret, findings.committed_ns,
+    occurrence_id, version, byte_offset, byte_length,
+    observation_id, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url
+FROM observations JOIN occurrences USING (tenant, occurrence_id) JOIN findings USING (tenant, finding_id)
+WHERE tenant = %(tenant)s AND policy = %(policy)s AND observation_id > %(after)s
+ORDER BY observation_id
+LIMIT %(limit)s
+
+-- name: observed_in
+SELECT
+    finding_id, item, rule, secret, findings.committed_ns,
+    occurrence_id, version, byte_offset, byte_length,
+    observation_id, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url
+FROM observations JOIN occurrences USING (tenant, occurrence_id) JOIN findings USING (tenant, finding_id)
+WHERE tenant = %(tenant)s AND policy = %(policy)s AND observation_id > %(after)s AND ovid = ANY (%(ovids)s::bytea[])
+ORDER BY observation_id
+LIMIT %(limit)s
+
 -- name: coverage
 SELECT
     status, count(*),

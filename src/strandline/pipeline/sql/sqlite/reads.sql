@@ -60,6 +60,26 @@ FROM occurrences JOIN observations USING (tenant, occurrence_id)
 WHERE tenant = :tenant AND finding_id = :finding
 ORDER BY observations.committed_ns, observation_id
 
+-- name: observed
+SELECT
+    finding_id, item, rule, secret, findings.committed_ns,
+    occurrence_id, version, byte_offset, byte_length,
+    observation_id, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url
+FROM observations JOIN occurrences USING (tenant, occurrence_id) JOIN findings USING (tenant, finding_id)
+WHERE tenant = :tenant AND policy = :policy AND observation_id > :after
+ORDER BY observation_id
+LIMIT :limit
+
+-- name: observed_in
+SELECT
+    finding_id, item, rule, secret, findings.committed_ns,
+    occurrence_id, version, byte_offset, byte_length,
+    observation_id, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url
+FROM observations JOIN occurrences USING (tenant, occurrence_id) JOIN findings USING (tenant, finding_id)
+WHERE tenant = :tenant AND policy = :policy AND observation_id > :after AND ovid IN carray(:ovids)
+ORDER BY observation_id
+LIMIT :limit
+
 -- name: coverage
 SELECT
     status, count(*),
