@@ -103,6 +103,7 @@ def test_a_second_run_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(setup, "pip_install", lambda *arguments: steps.append(arguments))
     monkeypatch.setattr(setup, "set_up_java", lambda venv, _: venv / "java-home")
     monkeypatch.setattr(setup, "set_up_strace", lambda: None)
+    monkeypatch.setattr(setup, "prepare_spark", lambda *_: None)
     setup.set_up(tmp_path, {})
     assert len(steps) == 2
     assert f"export JAVA_HOME := {tmp_path}/.venv/java-home\n" in (tmp_path / ".venv" / "env.mk").read_text()
@@ -111,6 +112,23 @@ def test_a_second_run_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "requirements.lock").write_text("changed")
     setup.set_up(tmp_path, {})
     assert len(steps) == 4
+
+
+@pytest.mark.parametrize(("program", "note"), [("exit 0", False), ("echo noise >&2; exit 1", True), (None, True)])
+def test_spark_is_prepared_and_failing_at_it_is_only_a_note(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], program: str | None, note: bool
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    if program is not None:
+        python.write_text(f'#!/bin/sh\necho "$JAVA_HOME $*" > {tmp_path}/ran\n{program}\n')
+        python.chmod(0o755)
+    setup.prepare_spark(tmp_path, Path("/opt/java"))
+    said = capfd.readouterr()
+    assert said.err == ""
+    assert ("note: Spark could not be prepared" in said.out) == note
+    if program is not None:
+        assert (tmp_path / "ran").read_text() == "/opt/java -m strandline.spark.prepare\n"
 
 
 def test_an_old_python_is_told_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

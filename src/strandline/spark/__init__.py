@@ -1,0 +1,23 @@
+"""All of it as DataFrames: the scan pipeline on Spark, and journals as a source and a sink.
+
+**Promise.** A scan is exactly once in effect, whatever Spark does: tasks that are retried, run twice or come back from
+the dead, executors and drivers that are killed, a second driver on the same run. What is done is not done again.
+
+**How.** Spark distributes; the pipeline's stores hold the truth.
+
+    inputs      what can be scanned (files, git, tables, journals): items in a fixed order, and their bytes
+    jobs        plan what is left to do, run it in tasks that commit findings, ledger and cursor themselves, settle
+    journals    the format `strandline`: one range reader with three doors, and a sink
+    frames      `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
+    session     a tuned session for the command line and the tests; library functions take any `spark`
+
+**Where Spark is imported.** In this package alone, and only where a job runs: planning a scan that finds nothing to do
+imports no PySpark and starts no Java.
+
+**Trade-offs.** Spark's own checkpoint is never the truth for us: a cursor lives with its effects, so that a checkpoint
+may be thrown away. SQLite stores serve one machine; past that, PostgreSQL, or etcd for runs and shards.
+"""
+
+from strandline.spark.session import session
+
+__all__ = ["session"]

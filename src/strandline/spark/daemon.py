@@ -1,0 +1,33 @@
+"""The parent of Spark's Python workers, which spares each task a walk over the worker's whole heap.
+
+Spark collects garbage after every task, and with pyarrow and pandas loaded that takes longer than many a task. After
+its first task a worker moves all it has loaded out of the collector's sight; what later tasks leave is collected.
+
+Named by `spark.python.daemon.module`, so it runs in executors: it imports nothing but PySpark's own daemon.
+"""
+
+import gc
+import socket
+
+import pyspark.daemon
+
+_worker = pyspark.daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - the signature is Spark's
+    """Run a task as PySpark does; the first one of a process also freezes its heap."""
+    code = _worker(sock, authenticated)
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+    return code
+
+
+def manager() -> None:
+    """Fork workers as PySpark's daemon does, until Spark closes the standard input."""
+    pyspark.daemon.worker = worker
+    pyspark.daemon.manager()
+
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,171 @@
+"""Start the Java process that is Spark's driver, out of sight: nothing it or its children print reaches the terminal.
+
+Invariants: it ends with this process, however that ends (it reads our end of a pipe); Ctrl-C is ours alone; the
+environment of this process is as before when a call returns.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from strandline.errors import Unavailable
+from strandline.files import storage_errors
+from strandline.spark.cache import cache_folder
+from strandline.spark.java import Java
+from strandline.spark.settings import is_loopback
+from strandline.spark.workspace import Workspace
+
+_STARTS_WITHIN_S = 120.0
+_ENDS_WITHIN_S = 10.0
+_LINKED = ("bin", "jars", "sbin")
+
+
+class SparkNotStarted(Unavailable):
+    """Spark's Java process ended, or did not answer, while it was starting; `log` is the end of what it said."""
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(f"Spark did not start: {reason}\n{log}".rstrip(), hint="what Java said should tell the cause")
+        self.reason = reason
+        self.log = log
+
+
+def spark_home() -> Path:
+    """Return a home of Spark without its zipped copy of PySpark, which every Python worker would import from, slowly.
+
+    It is a folder of links into the installed package, in the cache: one name for as long as the package is the same,
+    because a class-data archive holds the paths of its jars. A home named by SPARK_HOME is taken as it is.
+    """
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    package = _package_folder()
+    home = cache_folder() / f"spark-home-{hashlib.sha256(os.fsencode(package)).hexdigest()[:16]}"
+    home.mkdir(exist_ok=True)
+    for name in _LINKED:
+        with contextlib.suppress(FileExistsError):
+            (home / name).symlink_to(package / name)
+    return home
+
+
+def _package_folder() -> Path:
+    spec = importlib.util.find_spec("pyspark")  # finding it takes no time, importing it does
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    return Path(spec.origin).resolve().parent
+
+
+def child_environment(java: Java, home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the Java process, which its Python workers get too."""
+    environ = dict(os.environ)
+    environ |= {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(home),
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+        "PYSPARK_PYTHON": worker_python(),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    if is_loopback(settings["spark.master"]):
+        environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the web interface obeys nothing else
+        paths = [settings.get("spark.executorEnv.PYTHONPATH"), environ.get("PYTHONPATH")]
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return environ
+
+
+def worker_python() -> str:
+    """Return the Python that workers run: this one, where Spark's own default is whatever PATH calls python3."""
+    return os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+class Driver:
+    """The Java process, started at once and not waited for; `connect` returns what PySpark calls the gateway to it."""
+
+    def __init__(self, java: Java, home: Path, workspace: Workspace, settings: Mapping[str, str]) -> None:
+        self.workspace = workspace
+        self._answer = workspace.path / "connection"
+        self._gateway: Any = None
+        command = [str(home / "bin" / "spark-submit")]
+        command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        environ = child_environment(java, home, settings)
+        with storage_errors(workspace.log):
+            log = workspace.log.open("ab")
+        with log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own arguments
+                [*command, "pyspark-shell"],
+                env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer)},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - it only calls signal
+            )
+
+    def is_alive(self) -> bool:
+        """Tell whether Java runs."""
+        return self._process.poll() is None
+
+    def connect(self) -> Any:  # noqa: ANN401 - py4j has no types
+        """Wait until Java answers, and return the gateway to it."""
+        if self._gateway is not None:
+            return self._gateway
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only a session needs PySpark
+
+        answer = self._answered()
+        port, length = struct.unpack_from(">ii", answer)
+        secret = answer[8 : 8 + length].decode()
+        with changed_environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
+            self._gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        jvm = self._gateway.jvm
+        folder = jvm.java.io.File(str(self.workspace.path))
+        # Should this process be killed, Java ends too, and removes what it can of the folder on its way.
+        jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
+        return self._gateway
+
+    def end(self, within_s: float = _ENDS_WITHIN_S) -> None:
+        """End Java in good order, or at once if it takes too long, and remove the folder; twice is harmless."""
+        if not self.workspace.is_owner():
+            return
+        try:
+            self._process.communicate(timeout=within_s)  # closes its standard input, which tells it to end
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # whoever presses Ctrl-C again wants it now
+            self._process.kill()
+            self._process.wait()
+        self.workspace.remove()
+
+    def _answered(self) -> bytes:
+        deadline = time.monotonic() + _STARTS_WITHIN_S
+        while not self._answer.exists():
+            if not self.is_alive():
+                raise SparkNotStarted(f"Java ended with code {self._process.returncode}", self.workspace.last_lines())
+            if time.monotonic() > deadline:
+                raise SparkNotStarted(f"no answer within {_STARTS_WITHIN_S:.0f} s", self.workspace.last_lines())
+            time.sleep(0.01)
+        answer = self._answer.read_bytes()
+        self._answer.unlink()  # it holds the key to the gateway
+        return answer
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Change environment variables of this process for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
