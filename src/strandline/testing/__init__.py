@@ -14,7 +14,7 @@ function of a fresh storage and its clock, and its name says what must hold.
 The pipeline's stores (`DoneLedger`, `FindingsSink`, `Triage`, `Policies`, `PipelineReads`, `ScannerState`) are checked
 together, because what is written to one is read through another: `check_persistence` takes a function that opens them
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
-same for a coordinator over a `RecordStore`.
+same for a coordinator over a `RecordStore`, and `check_source` and `SOURCE_CHECKS` for something to scan.
 
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
@@ -42,6 +42,7 @@ from strandline.testing.persistence_state import STATE_CHECKS
 from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
 from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
 from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
+from strandline.testing.sources import SOURCE_CHECKS, CheckedSource, OpenSource, SourceCheck, check_source
 
 __all__ = [
     "COORDINATION_CHECKS",
@@ -53,19 +54,23 @@ __all__ = [
     "QUEUE_STORAGE_CHECKS",
     "READS_CHECKS",
     "REDACTION_CHECKS",
+    "SOURCE_CHECKS",
     "STATE_CHECKS",
     "CheckedCoordinator",
     "CheckedPersistence",
+    "CheckedSource",
     "CheckedStorage",
     "ContractBroken",
     "CoordinationCheck",
     "OpenCoordinator",
     "OpenPersistence",
+    "OpenSource",
     "OpenStorage",
     "PersistenceCheck",
     "QueueStorageCheck",
     "RedactionCheck",
     "SetFence",
+    "SourceCheck",
     "check_coordination",
     "check_done_ledger",
     "check_findings_sink",
@@ -74,4 +79,5 @@ __all__ = [
     "check_queue_storage",
     "check_redaction",
     "check_scanner_state",
+    "check_source",
 ]
