@@ -151,18 +151,18 @@ def _joined(location: Location) -> str:
 
 
 def _path(text: str) -> str:
-    return quote(_bytes(text), _PATH_SAFE)
+    return quote(text_bytes(text), _PATH_SAFE)
 
 
 def _value(text: str) -> str:
-    return quote(_bytes(text), _VALUE_SAFE)
+    return quote(text_bytes(text), _VALUE_SAFE)
 
 
 def _text(quoted: str) -> str:
     return unquote(quoted, errors="surrogateescape")
 
 
-def _bytes(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
     """Return a text's bytes; a name that the file system gave is again the bytes it had."""
     try:
         return text.encode(errors="surrogateescape")
