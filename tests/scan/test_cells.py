@@ -61,7 +61,7 @@ def test_a_value_that_is_not_named_has_no_finding(values: list[bytes]) -> None:
     assert alone(ENGINE, values).keys() <= named
 
 
-@pytest.mark.parametrize("packed", HIDDEN)
+@pytest.mark.parametrize("packed", HIDDEN, ids=map(str, range(len(HIDDEN))))
 def test_packed_and_encoded_values_are_found_among_others(packed: bytes) -> None:
     found = engine().scan_many([b"nothing"] * 50 + [packed] + [b"nothing"] * 50)
     assert found == {50: engine().scan(packed)}
@@ -127,7 +127,7 @@ def test_few_of_many_values_need_a_scan() -> None:
 def test_groups_cover_all_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "JOINED_BYTES_MAX", 10)
     values = [b"a" * size for size in (0, 3, 20, 4, 4, 9, 10, 0, 0)]
-    groups = list(cells.Lines(values).groups())
+    groups = list(cells.groups(values))
     assert [number for first, last in groups for number in range(first, last)] == list(range(len(values)))
     assert all(last - first == 1 or sum(map(len, values[first:last])) <= 10 for first, last in groups)
     assert engine().scan_many([SECRET, *values, SECRET]).keys() == {0, 10}

@@ -281,6 +281,7 @@ def test_any_bytes_give_the_same_result_twice(data: bytes, path: str) -> None:
 
 def test_an_expression_that_could_explode_is_matched_in_bounded_work() -> None:
     slow = engine(Rule("slow", r"key=(?:([a-z]+)+)+!"), limits=Limits(slow_steps_max=200_000))
+    assert slow.slow_rules == ("slow",)
     assert slow.notes == (
         "rule 'slow': its expression can read a text in too many ways, so it is matched by the slow matcher",
     )
@@ -314,3 +315,11 @@ def test_hostile_bytes_take_time_linear_in_their_size(data: bytes) -> None:
     begin = time.process_time()
     hostile.scan(data)
     assert time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize(("path", "commit"), [("a.lock", ""), ("a", "abcdef0")])
+def test_an_item_that_is_allowed_whole_is_not_looked_into(path: str, commit: str) -> None:
+    rules = RuleSet((TOKEN,), (Allowlist(paths=(r"\.lock$",), commits=("abcdef0",)),))
+    broken = b"\x1f\x8b\x08 no archive"
+    assert Engine(rules, key=KEY).scan(broken, path, commit).coverage.is_whole
+    assert not Engine(rules, key=KEY).scan(broken, "other").coverage.is_whole

@@ -25,14 +25,23 @@ def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> li
     """Return the numbers of the values that need a scan of their own, in order."""
     if prefilter.is_everywhere:
         return list(range(len(cells)))
-    lines = Lines(cells)
     named: list[int] = []
-    for first, last in lines.groups():
+    for first, last in groups(cells):
         if last - first == 1:
             named.append(first)
         else:
             named += sorted(first + number for number in _named(Lines(cells[first:last]), prefilter, limits))
     return named
+
+
+def groups(cells: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield spans of values that are looked at together."""
+    ends = list(accumulate(map(len, cells)))
+    first = size = 0
+    while first < len(cells):
+        last = max(bisect_right(ends, size + JOINED_BYTES_MAX, first), first + 1)
+        yield first, last
+        first, size = last, ends[last - 1]
 
 
 class Lines:
@@ -41,20 +50,11 @@ class Lines:
     def __init__(self, cells: Sequence[bytes]) -> None:
         self.cells = cells
         self.sizes = list(map(len, cells))
-        self._starts = [start + number for number, start in enumerate(accumulate(self.sizes, initial=0))]
+        self._starts = list(accumulate(map((1).__add__, self.sizes), initial=0))
 
     def text(self) -> bytes:
         """Return the text; every line of it ends with a break."""
         return b"\n".join((*self.cells, b""))
-
-    def groups(self) -> Iterator[tuple[int, int]]:
-        """Yield spans of values that are looked at together."""
-        first = 0
-        while first < len(self.cells):
-            last = bisect_right(self._starts, self._starts[first] + JOINED_BYTES_MAX) - 1
-            last = max(last, first + 1)
-            yield first, last
-            first = last
 
     def numbers(self, ends: Iterable[int]) -> Iterator[int]:
         """Yield the values that ends belong to, each once; the ends come in order."""

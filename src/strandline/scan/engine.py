@@ -28,7 +28,10 @@ _HELD_TIMES = 4
 
 
 class Engine:
-    """Rules, compiled; `notes` says what some of them cost."""
+    """Rules, compiled; `notes` says what some of them cost.
+
+    `slow_rules` are matched by the slow matcher; those of one item share a bound of work (`Limits.slow_steps_max`).
+    """
 
     def __init__(
         self, rules: RuleSet, limits: Limits | None = None, *, key: TenantSecretKey, saved: Saved | None = None
@@ -38,11 +41,12 @@ class Engine:
         self.policy: Policy = rules.policy(self.limits)
         self._key = key
         self._shared = tuple(CompiledAllowlist(allowlist) for allowlist in rules.allowlists)
+        self._for_files = [allowlist for allowlist in self._shared if allowlist.is_for_files]
         self._matchers = [Matcher(rule, number, self.limits, self._shared) for number, rule in enumerate(rules.rules)]
         self._for_paths = [matcher for matcher in self._matchers if matcher.rule.regex is None]
         self._prefilter = Prefilter(rules.rules, self.limits, saved)
-        slow = [matcher.rule.id for matcher in self._matchers if matcher.is_slow]
-        self.notes: tuple[str, ...] = (*self._prefilter.notes, *map(_slow_note, slow))
+        self.slow_rules: tuple[str, ...] = tuple(matcher.rule.id for matcher in self._matchers if matcher.is_slow)
+        self.notes: tuple[str, ...] = (*self._prefilter.notes, *map(_slow_note, self.slow_rules))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.rules, self.limits, self._key, self._prefilter.saved())
@@ -86,16 +90,17 @@ class Engine:
 
     def _scan(self, frame: Frame, scan: "_ItemScan", room: Room, known: tuple[Known, ...] = ()) -> None:
         """Scan a frame and what is inside it; `known` are the frames of the same file around it, for a view."""
-        if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._shared):
+        if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._for_files):
             return
         rules, marks = self.rules.rules, dict[int, int]()
-        confirmed = list(self._hits(frame, scan, marks))
-        hits = selected(confirmed, rules, lambda hit: frame.lines.locate(hit.start))
+        hits = list(self._hits(frame, scan, marks))
+        hits = selected(hits, rules, lambda hit: frame.lines.locate(hit.start)) if hits else []
         kind = kind_of(frame.data)
         if kind is not None:
             self._scan_members(kind, frame, scan)
         hits = news(frame, hits, known, rules) if known else hits
-        scan.add([self._found(frame, hit) for hit in hits], unless_known=kind is not None)
+        if hits:
+            scan.add([self._found(frame, hit) for hit in hits], unless_known=kind is not None)
         if kind is None and (marks or b"\0" in frame.data):
             inside = (*known, Known(frame, hits))
             for view in views(frame.data, marks, room, is_too_deep=frame.decodes >= self.limits.decode_depth):

@@ -7,6 +7,8 @@
 Invariants: a message names the file or the rule and the key, never a byte that was scanned.
 """
 
+from typing import Self
+
 from strandline.errors import InvalidInput
 
 
@@ -17,6 +19,13 @@ class RulesInvalid(InvalidInput):
         super().__init__(f"{where}: {problem}", hint=hint)
         self.where = where
         self.problem = problem
+
+    def within(self, file: str) -> Self:
+        """Name the file too, unless it is named; return the error."""
+        if not self.where.startswith(file):
+            self.where = f"{file}: {self.where}"
+            self.args = (f"{self.where}: {self.problem}",)
+        return self
 
 
 class RegexInvalid(RulesInvalid):

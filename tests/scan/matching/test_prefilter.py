@@ -12,7 +12,16 @@ from strandline.scan.expressions.nodes import Node, to_hyperscan, to_python, wid
 from strandline.scan.expressions.syntax import parse
 from strandline.scan.limits import Limits
 from strandline.scan.matching import prefilter
-from strandline.scan.matching.prefilter import PERCENT, RUN, Prefilter, plan, stripped, trimmed_head, trimmed_tail
+from strandline.scan.matching.prefilter import (
+    PERCENT,
+    RUN,
+    Prefilter,
+    loosened,
+    plan,
+    stripped,
+    trimmed_head,
+    trimmed_tail,
+)
 from strandline.scan.rules.rule import Rule
 from tests.scan.expressions.trees import spans_by_re, texts, trees
 
@@ -54,6 +63,19 @@ def test_what_is_left_of_a_trimmed_expression_is_in_every_match(node: Node, text
         start, end = spans[0]
         parts = combinations(range(start, end + 1), 2)
         assert any(re.compile(to_python(core)).fullmatch(text, first, last) for first, last in parts)
+
+
+@given(node=trees(), text=texts(40))
+@settings(max_examples=200, deadline=None)
+def test_a_loosened_expression_matches_all_that_it_did(node: Node, text: bytes) -> None:
+    loose = re.compile(to_python(loosened(stripped(node))), re.DOTALL)
+    for spans in spans_by_re(node, text):
+        start, end = spans[0]
+        assert any(loose.match(text, start, stop) for stop in (end, len(text)))
+
+
+def test_runs_in_optional_parts_lose_their_upper_bound() -> None:
+    assert to_hyperscan(loosened(parse("a{1,3}(?:b{1,3}c{2}|d{0,4})?e"))) == b"a{1,3}(?:b+c{2}|d*)?e"
 
 
 def test_the_tail_and_the_head_are_trimmed_and_a_wide_gap_is_cut() -> None:

@@ -1,6 +1,7 @@
 """Rules files of gitleaks are read in full, and what is wrong in them is named."""
 
 import contextlib
+import pickle
 from pathlib import Path
 
 import pytest
@@ -143,8 +144,10 @@ def test_keys_are_compared_without_case() -> None:
         ("[[rules]]\nid = 'a'\nregex = 'b'\n[[rules.required]]\nid = 'z'", "requires 'z'"),
         ("[[rules]]\nid = 'a'\nregex = 'b'\n[[rules.required]]\nwithinLines = 1", "required.id"),
         ("[[rules]]\nid = 'a'\nregex = 'b'\n[[rules.required]]\nid = 'z'\nwithinLines = -1", "0 or more"),
-        ("[[rules]]\nid = 'a'\nregex = 3", "regex is of a wrong kind"),
-        ("[[rules]]\nid = 'a'\nregex = 'b'\nentropy = true", "entropy is of a wrong kind"),
+        ("[[rules]]\nid = 'a'\nregex = 3", "regex is not a text"),
+        ("[[rules]]\nid = 'a'\nregex = 'b'\nentropy = true", "entropy is not a number"),
+        ("[[rules]]\nid = 'a'\nregex = 'b'\nskipReport = 1", "skipReport is not true or false"),
+        ("[[rules]]\nid = 'a'\nregex = 'b'\nsecretgroup = 1.5", "secretGroup is not a whole number"),
         ("[[rules]]\nid = 'a'\nregex = 'b'\nentropy = 9", "entropy"),
         ("[[rules]]\nid = 'a'\nregex = 'b'\nsecretGroup = 1", "secretGroup 1"),
         ("[[rules]]\nid = 'a'\nregex = 'b'\nkeywords = 'c'", "keywords is not a list"),
@@ -163,6 +166,22 @@ def test_keys_are_compared_without_case() -> None:
 def test_what_is_wrong_is_named(toml: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RulesInvalid, match=message.replace("[", r"\[")):
         parse_rules(toml, "file.toml", tmp_path)
+
+
+@pytest.mark.parametrize("rest", ["", "regex = 'a('", "regex = 'a'\nsecretGroup = 1", "regex = 'a'\nentropy = 9"])
+def test_what_is_wrong_with_a_rule_names_its_file(rest: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[[rules]]\nid = 'bad'\n{rest}\n")
+    with pytest.raises(RulesInvalid) as caught:
+        load_rules(path)
+    assert str(caught.value).startswith(f"{path}: rule 'bad'")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301
+
+
+def test_an_unknown_key_is_told_with_the_nearest_that_is_known() -> None:
+    with pytest.raises(RulesInvalid) as caught:
+        parse_rules("[[rules]]\nid = 'a'\nsecretGroups = 1")
+    assert (caught.value.hint or "").startswith("perhaps secretGroup; known keys: id, description, regex, secretGroup")
 
 
 @pytest.mark.parametrize("regex", ["(?=a)b", r"(a)\1", "a++", r"\pL", "(", "[z-a]", r"a\Z"])

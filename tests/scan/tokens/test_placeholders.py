@@ -31,6 +31,8 @@ from strandline.scan.tokens.placeholders import placeholder_reason, word_reason
         (b"DATABASE_CREDENTIALS", "an identifier, a path or an address"),
         (b"databaseCredentialsFile", "an identifier, a path or an address"),
         (b"oauth2client.client.OAuth2Credentials", "an identifier, a path or an address"),
+        (b"PKCS7PrivateKeyTypes", "an identifier, a path or an address"),
+        (b"rust_openssl.hpke.MLKEM768X25519PrivateKey", "an identifier, a path or an address"),
         (b"typing.Optional[bytes]", "an identifier, a path or an address"),
         (b"/run/secrets/token", "an identifier, a path or an address"),
         (b"https://acme.io/t0k3n", "an identifier, a path or an address"),
@@ -53,7 +55,11 @@ def test_what_was_generated_is_hardly_ever_taken_for_a_placeholder(form: str) ->
 
 
 @pytest.mark.parametrize(
-    "value", [b"internal-service-2", b"prod/shop/db.v2", b"jo@acme.io", b"./data/set-1.csv", b"cert2024Xy.pem"]
+    "value",
+    [
+        *(b"internal-service-2", b"prod/shop/db.v2", b"jo@acme.io", b"./data/set-1.csv", b"cert2024Xy.pem"),
+        *(b"mock_access_key/20220524/us-east-1/aws4_request", b"greengrass-TwilioAuthToken-nt5lp6"),
+    ],
 )
 def test_words_with_something_between_them_are_names(value: bytes) -> None:
     assert word_reason(value)

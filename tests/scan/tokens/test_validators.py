@@ -147,6 +147,23 @@ def test_a_generic_token_mixes_letters_and_digits_or_cases() -> None:
     assert validate("generic-token", b"48151623421081516") is INVALID
 
 
+def test_a_generic_token_of_few_hexadecimal_digits_is_an_identifier() -> None:
+    assert validate("generic-token", b"62d91b17309e76c8") is INVALID
+    assert validate("generic-token", b"62d91b17309e76c8a1b0") is UNKNOWN
+
+
+def test_base64_of_a_value_is_judged_by_what_it_holds() -> None:
+    def judged(value: bytes) -> Verdict:
+        return validate("base64-value", base64.b64encode(value))
+
+    assert judged(b"Kx7#mQ2vTz9") is UNKNOWN
+    assert judged(bytes(range(128, 160))) is UNKNOWN
+    assert judged(b"/run/secrets/db_password") is INVALID
+    assert judged(b"https://login.acme.io/oauth2/v1/token") is INVALID
+    assert judged(b"changeme") is INVALID
+    assert validate("base64-value", b"S3g3I21RMnZUej") is INVALID
+
+
 def test_a_generic_token_of_a_provider_with_a_wrong_checksum_is_invalid() -> None:
     assert validate("generic-token", made("ghp_{{base62:36}}")) is INVALID
     assert validate("generic-token", made("{{github-crc32:ghp_}}")) is UNKNOWN

@@ -221,3 +221,11 @@ def test_any_view_leads_back_into_its_buffer(data: bytes) -> None:
                 assert (start, end) >= last
                 last = (start, end)
             assert view.locate(0, len(view.data))[1] == last[1]
+
+
+@pytest.mark.parametrize("following", [b"cache_key: 1", b"end of it", b"<html>", b"next=1"])
+def test_a_line_that_says_something_else_is_not_read_as_the_rest_of_a_run(following: bytes) -> None:
+    rule = Rule("last", r"tok_[0-9a-f]{16}\z")
+    text = b"a text before: tok_0123456789abcdef"
+    data = b"  a: " + base64.b64encode(b"." * (-len(text) % 3) + text) + b"\n  " + following + b"\n"
+    assert only(engine(rule).scan(data)).via == ("base64",)

@@ -77,6 +77,11 @@ class CompiledAllowlist:
             checks.append(any(word in lowered for word in self._stopwords))
         return all(checks) if self._all_of else any(checks)
 
+    @property
+    def is_for_files(self) -> bool:
+        """Return whether the list may allow everything in an item."""
+        return not self._all_of and bool(self._paths or self._commits)
+
     def allows_file(self, path: str, commit: str, work: Work) -> bool:
         """Return whether everything in an item is allowed, whatever it is."""
         if self._all_of:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
-from strandline.scan.errors import RulesInvalid
 from strandline.scan.expressions.linear import Spans, Work
 from strandline.scan.expressions.nodes import Chars, Node, Repeat, Seq, members
 from strandline.scan.expressions.patterns import Pattern
@@ -22,7 +21,7 @@ from strandline.scan.matching.allowed import CompiledAllowlist, Subject, path_pa
 from strandline.scan.matching.confidence import confidence
 from strandline.scan.rules.rule import Rule, parse_regex
 from strandline.scan.tokens.examples import CHARSETS
-from strandline.scan.tokens.validators import VALIDATORS, Verdict, validate
+from strandline.scan.tokens.validators import Verdict, validate
 
 
 class Hit(NamedTuple):
@@ -61,10 +60,6 @@ class Matcher:
         self.rule = rule
         self.number = number
         where = f"rule {rule.id!r}"
-        if rule.charset is not None and rule.charset not in CHARSETS:
-            raise RulesInvalid(where, f"unknown charset {rule.charset!r}", hint=f"known: {', '.join(CHARSETS)}")
-        if rule.validator is not None and rule.validator not in VALIDATORS:
-            raise RulesInvalid(where, f"unknown validator {rule.validator!r}", hint=f"known: {', '.join(VALIDATORS)}")
         self._limits = limits
         self._charset = CHARSETS[rule.charset].encode() if rule.charset else None
         mask, self._lead_max, tree = split_lead(parse_regex(where, rule.regex or ""))

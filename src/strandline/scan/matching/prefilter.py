@@ -74,7 +74,22 @@ def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
     if not least or (literal(core) < LITERAL_MIN and rule.keywords and min(map(len, rule.keywords)) >= LITERAL_MIN):
         return None
     after = _capped(width(whole)[1], limits) - min(least, limits.match_bytes_max)
-    return Probe(to_hyperscan(core), (number,), _capped(width(head)[1], limits), after, size(core))
+    return Probe(to_hyperscan(loosened(core)), (number,), _capped(width(head)[1], limits), after, size(core))
+
+
+def loosened(node: Node, *, is_optional: bool = False) -> Node:
+    """Return a tree that matches more with fewer states: in optional parts, runs of a class have no upper bound."""
+    match node:
+        case Repeat(item=Chars(), low=low, high=int(high)) if is_optional and low < high:
+            return Repeat(node.item, low, None)
+        case Repeat(item=item, low=low):
+            return Repeat(loosened(item, is_optional=low == 0), low, node.high)
+        case Seq(items=items):
+            return Seq(tuple(loosened(item, is_optional=is_optional) for item in items))
+        case Alt(options=options):
+            return Alt(tuple(loosened(option, is_optional=is_optional) for option in options))
+        case _:
+            return node
 
 
 def size(node: Node) -> int:

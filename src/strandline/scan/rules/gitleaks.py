@@ -12,6 +12,7 @@ file; what `strandline.scan.rules.gitleaks_format` writes is read back the same.
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -23,14 +24,15 @@ EXTEND_DEPTH_MAX = 2
 FILE_BYTES_MAX = 16 << 20
 
 _Table: TypeAlias = Mapping[str, Any]
-_TOP = ("title", "description", "minversion", "extend", "rules", "allowlist", "allowlists")
-_EXTEND = ("usedefault", "path", "url", "disabledrules")
+_TOP = ("title", "description", "minVersion", "extend", "rules", "allowlist", "allowlists")
+_EXTEND = ("useDefault", "path", "url", "disabledRules")
 _RULE = (
-    *("id", "description", "regex", "secretgroup", "entropy", "path", "keywords", "tags", "allowlist", "allowlists"),
-    *("required", "skipreport", "validator", "charset", "examples", "counterexamples"),
+    *("id", "description", "regex", "secretGroup", "entropy", "path", "keywords", "tags", "allowlist", "allowlists"),
+    *("required", "skipReport", "validator", "charset", "examples", "counterexamples"),
 )
-_ALLOWLIST = ("description", "condition", "commits", "paths", "regexes", "regextarget", "stopwords")
-_REQUIRED = ("id", "withinlines", "withincolumns")
+_ALLOWLIST = ("description", "condition", "commits", "paths", "regexes", "regexTarget", "stopwords")
+_REQUIRED = ("id", "withinLines", "withinColumns")
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false", (int, float): "a number"}
 
 
 def load_rules(path: str | Path) -> RuleSet:
@@ -87,7 +89,10 @@ class _Config:
             if name not in rules:
                 raise RulesInvalid(self.name, f"allowlists: targetRules names {name!r}, which is no rule here")
             rules[name] = replace(rules[name], allowlists=(*rules[name].allowlists, allowlist))
-        return RuleSet(tuple(rules.values()), tuple(self.allowlists))
+        try:
+            return RuleSet(tuple(rules.values()), tuple(self.allowlists))
+        except RulesInvalid as error:
+            raise error.within(self.name) from None
 
 
 def _merged(own: Rule, base: Rule) -> Rule:
@@ -135,8 +140,8 @@ def _parse(text: str, name: str, folder: Path | None, depth: int) -> _Config:
             raise RulesInvalid(name, f"rule {rule.id!r} is there twice")
         config.rules[rule.id] = rule
     for table in _allowlist_tables(top, name):
-        keys = _keys(table, (*_ALLOWLIST, "targetrules"), name, "allowlists.")
-        targets = _texts(keys, "targetrules", name)
+        keys = _keys(table, (*_ALLOWLIST, "targetRules"), name, "allowlists.")
+        targets = _texts(keys, "targetRules", name)
         allowlist = _allowlist(keys, name)
         config.targeted += [(target, allowlist) for target in targets]
         config.allowlists += [] if targets else [allowlist]
@@ -146,14 +151,14 @@ def _parse(text: str, name: str, folder: Path | None, depth: int) -> _Config:
 
 
 def _extend(config: _Config, keys: _Table, folder: Path | None, depth: int) -> None:
-    default, path = _typed(keys, "usedefault", bool, config.name) or False, _text(keys, "path", config.name)
+    default, path = _typed(keys, "useDefault", bool, config.name) or False, _text(keys, "path", config.name)
     if default and path:
         raise RulesInvalid(config.name, "extend: useDefault and path exclude each other")
     if keys.get("url"):
         raise RulesInvalid(config.name, "extend.url: rules are not fetched over the network", hint="use extend.path")
     if depth >= EXTEND_DEPTH_MAX:
         raise RulesInvalid(config.name, f"extend: more than {EXTEND_DEPTH_MAX} files extend each other")
-    disabled = _texts(keys, "disabledrules", config.name)
+    disabled = _texts(keys, "disabledRules", config.name)
     if default:
         builtin = load_builtin()
         base = _Config("builtin")
@@ -173,7 +178,7 @@ def _rule(table: _Table, name: str) -> Rule:
         id=rule_id,
         regex=_text(keys, "regex", where) or None,
         description=_text(keys, "description", where),
-        secret_group=_typed(keys, "secretgroup", int, where) or 0,
+        secret_group=_typed(keys, "secretGroup", int, where) or 0,
         entropy=float(_typed(keys, "entropy", (int, float), where) or 0.0),
         path=_text(keys, "path", where) or None,
         keywords=tuple(keyword.lower() for keyword in _texts(keys, "keywords", where)),
@@ -184,7 +189,7 @@ def _rule(table: _Table, name: str) -> Rule:
         required=tuple(
             _required(_keys(t, _REQUIRED, where, "required."), where) for t in _tables(keys, "required", where)
         ),
-        skip_report=_typed(keys, "skipreport", bool, where) or False,
+        skip_report=_typed(keys, "skipReport", bool, where) or False,
         validator=_text(keys, "validator", where) or None,
         charset=_text(keys, "charset", where) or None,
         examples=_texts(keys, "examples", where),
@@ -195,7 +200,7 @@ def _rule(table: _Table, name: str) -> Rule:
 def _required(keys: _Table, where: str) -> Required:
     if not _text(keys, "id", where):
         raise RulesInvalid(where, "required.id is missing")
-    lines, columns = (_typed(keys, key, int, where) for key in ("withinlines", "withincolumns"))
+    lines, columns = (_typed(keys, key, int, where) for key in ("withinLines", "withinColumns"))
     if min(lines or 0, columns or 0) < 0:
         raise RulesInvalid(where, "required: withinLines and withinColumns are 0 or more")
     return Required(_text(keys, "id", where), lines, columns)
@@ -205,7 +210,7 @@ def _allowlist(keys: _Table, where: str) -> Allowlist:
     condition = _text(keys, "condition", where).upper() or "OR"
     if condition not in {"OR", "||", "AND", "&&"}:
         raise RulesInvalid(where, "allowlists.condition is OR or AND")
-    target = _text(keys, "regextarget", where) or "secret"
+    target = _text(keys, "regexTarget", where) or "secret"
     if target not in {"secret", "match", "line"}:
         raise RulesInvalid(where, "allowlists.regexTarget is secret, match or line")
     allowlist = Allowlist(
@@ -231,13 +236,18 @@ def _allowlist_tables(keys: _Table, where: str) -> list[_Table]:
 
 
 def _keys(table: _Table, known: tuple[str, ...], where: str, prefix: str) -> dict[str, Any]:
+    """Return a table by the known spelling of its keys."""
+    spelled = {key.lower(): key for key in known}
     keys: dict[str, Any] = {}
     for key, value in table.items():
-        if key.lower() not in known:
-            raise RulesInvalid(where, f"unknown key {prefix}{key}", hint=f"known keys: {', '.join(known)}")
-        if key.lower() in keys:
+        name = spelled.get(key.lower())
+        if name is None:
+            near = get_close_matches(key.lower(), spelled, 1)
+            guess = f"perhaps {spelled[near[0]]}; " if near else ""
+            raise RulesInvalid(where, f"unknown key {prefix}{key}", hint=f"{guess}known keys: {', '.join(known)}")
+        if name in keys:
             raise RulesInvalid(where, f"key {prefix}{key} is there twice, in another case")
-        keys[key.lower()] = value
+        keys[name] = value
     return keys
 
 
@@ -258,7 +268,7 @@ def _typed(keys: _Table, key: str, kind: Any, where: str) -> Any:  # noqa: ANN40
     value = keys.get(key)
     if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
         return value
-    raise RulesInvalid(where, f"{key} is of a wrong kind")
+    raise RulesInvalid(where, f"{key} is not {_KINDS[kind]}")
 
 
 def _text(keys: _Table, key: str, where: str) -> str:

@@ -19,6 +19,8 @@ from strandline.scan.expressions.classes import Unsupported
 from strandline.scan.expressions.nodes import Node, groups
 from strandline.scan.expressions.syntax import parse
 from strandline.scan.limits import ENGINE_VERSION, VIEWS, Limits
+from strandline.scan.tokens.examples import CHARSETS
+from strandline.scan.tokens.validators import VALIDATORS
 
 RegexTarget: TypeAlias = Literal["secret", "match", "line"]
 REGEX_CHARACTERS_MAX = 65_536
@@ -116,18 +118,24 @@ class Rule:
             raise RulesInvalid("a rule", "it has no id")
         if self.regex is None and self.path is None:
             raise RulesInvalid(where, "it has neither regex nor path")
+        self._check_expressions(where)
+        if not 0 <= self.entropy <= 8:  # noqa: PLR2004
+            raise RulesInvalid(where, f"entropy {self.entropy} is not within 0 to 8 bits")
+        if any(not keyword for keyword in self.keywords):
+            raise RulesInvalid(where, "a keyword is empty")
+        for kind, name, known in (("charset", self.charset, CHARSETS), ("validator", self.validator, VALIDATORS)):
+            if name is not None and name not in known:
+                raise RulesInvalid(where, f"unknown {kind} {name!r}", hint=f"known: {', '.join(known)}")
+        for allowlist in self.allowlists:
+            allowlist.check(where)
+
+    def _check_expressions(self, where: str) -> None:
         if self.path is not None:
             parse_regex(f"{where}, path", self.path)
         if self.regex is not None:
             count = sum(1 for _ in groups(parse_regex(where, self.regex)))
             if not 0 <= self.secret_group <= count:
                 raise RulesInvalid(where, f"secretGroup {self.secret_group} is not one of its {count} groups")
-        if not 0 <= self.entropy <= 8:  # noqa: PLR2004
-            raise RulesInvalid(where, f"entropy {self.entropy} is not within 0 to 8 bits")
-        if any(not keyword for keyword in self.keywords):
-            raise RulesInvalid(where, "a keyword is empty")
-        for allowlist in self.allowlists:
-            allowlist.check(where)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ _IDENTIFIERS = rb"""
     ^[A-Z]?[a-z]+(?:[-_. /:][A-Z]?[a-z]+)*[0-9]?$  # words, and paths of words
   | ^[A-Z]+(?:[-_. /:][A-Z]+)*[0-9]?$            # CONSTANTS
   | ^[A-Za-z]?[a-z]{2,}[0-9]{0,2}(?:[A-Z][a-z]{2,}[0-9]{0,2}|[A-Z]{2,4}(?=[A-Z]|$))+$      # camelCase
-  | ^[A-Za-z_]+[0-9]{0,5}[A-Za-z_]*(?:(?:\.|->|::|\?\.)[A-Za-z_]+[0-9]{0,5}[A-Za-z_]*)+(?:[(\[].*)?$  # attribute.of.it
+  | ^[A-Z]{2,6}[0-9]{0,4}(?:[A-Z][a-z]{2,}[0-9]{0,2})+$        # ACRONYMS7BeforeWords
+  | ^[A-Za-z_]+[0-9]{0,5}[A-Za-z_]*(?:(?:\.|->|::|\?\.)[A-Za-z_]+(?:[0-9]{1,5}[A-Za-z_]*){0,3})+(?:[(\[].*)?$  # a.b.c
   | ^[A-Za-z_][\w.]*[(\[] | [(\[{]$              # calls and subscripts
   | ^(?:\.{0,2}|~)(?:/[A-Za-z_.-]+[0-9]{0,3})+/?$ | ^[A-Za-z]:\\
   | ^(?:https?|file|s3|gs|arn|urn|ssm|vault|op|ref|env|data|secret)s?:
@@ -68,8 +69,10 @@ _FORMS = (
 )
 
 # Words, short numbers and versions with something between them: names of things, hosts and files.
-_PART = rb"(?:[A-Z]?[a-z]{2,}[0-9]{0,3}|[A-Z]{2,}[0-9]{0,3}|[0-9]{1,4}|v[0-9]{1,3})"
+_PART = rb"(?:[A-Z]?[a-z]{2,}[0-9]{0,3}|[A-Z]{2,}[0-9]{0,3}|[0-9]{1,8}|v[0-9]{1,3})"
 _NAMES = re.compile(rb"^(?:\.{0,2}/)?%b(?:[-_./:@]%b)+$" % (_PART, _PART))
+# What AWS Secrets Manager makes of a secret's name: words and six characters more.
+_SUFFIXED = re.compile(rb"^(?:[A-Za-z]{3,24}[0-9]{0,3}[-_/.]){1,5}[0-9A-Za-z]{6}$")
 _FILES = re.compile(
     rb"\.(?:json|ya?ml|toml|pem|key|crt|cer|txt|csv|md|html?|css|jsx?|tsx?|py|go|rs|java|rb|php|sh|env|xml|log|svg|png)$"
 )
@@ -89,6 +92,6 @@ def placeholder_reason(value: bytes) -> str | None:
 def word_reason(value: bytes) -> str | None:
     """Return why a value that stands for a token is a name of something, or None if it does not look like one."""
     head = value[:_LOOKED_AT]
-    if _NAMES.search(head):
+    if _NAMES.search(head) or _SUFFIXED.search(head):
         return "words with something between them"
     return "the name of a file" if _FILES.search(head) else None

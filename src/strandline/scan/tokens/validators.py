@@ -251,6 +251,16 @@ def _basic(secret: bytes) -> Judgement:
     return _invalid(reason) if reason else _valid("a user and a password")
 
 
+def _base64_value(secret: bytes) -> Judgement:
+    """Judge base64 of a value that its name calls a secret: what reads as text is judged as a password."""
+    data = from_base64(secret)
+    if data is None or len(secret) % 4:
+        return _invalid("not base64")
+    if not re.fullmatch(rb"[\t\n\r\x20-\x7e]+", data):
+        return _unknown("base64 of no text")
+    return _generic_password(data.strip())
+
+
 def _key_of(size: int) -> Validator:
     def judged(secret: bytes) -> Judgement:
         data = from_base64(secret)
@@ -273,6 +283,8 @@ def _generic_token(secret: bytes) -> Judgement:
         return _invalid(reason)
     if any(secret.startswith(prefixes) and judged(secret).verdict is Verdict.INVALID for prefixes, judged in _PROVING):
         return _invalid("a provider's form with a wrong checksum")
+    if _SHORT_HEX.fullmatch(secret):
+        return _invalid("an identifier or a short hash")
     letters = sum(bytes([byte]).isalpha() for byte in secret)
     digits = sum(bytes([byte]).isdigit() for byte in secret)
     if not letters or not (digits or _case_changes(secret) > _RANDOM_CASE):
@@ -287,6 +299,7 @@ _PROVING: tuple[tuple[tuple[bytes, ...], Validator], ...] = (
     ((b"pypi-AgE",), _pypi),
 )
 _RANDOM_CASE = 0.35
+_SHORT_HEX = re.compile(rb"[0-9a-f]{1,19}|[0-9A-F]{1,19}")
 _LONG_PASSWORD = 16
 
 
@@ -324,6 +337,7 @@ VALIDATORS: Mapping[str, Validator] = MappingProxyType(
         "discord": _discord,
         "onepassword": _onepassword,
         "basic": _basic,
+        "base64-value": _base64_value,
         "key-32-bytes": _key_of(32),
         "key-64-bytes": _key_of(64),
         "not-placeholder": _not_placeholder,

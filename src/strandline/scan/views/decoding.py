@@ -35,7 +35,7 @@ _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _STANDARD, _URL_SAFE = re.compile(rb"[A-Za-z0-9+/]{32,}"), re.compile(rb"[A-Za-z0-9_\-]{32,}")
 _FOREIGN, _URL_SIGN = re.compile(rb"[+/]"), re.compile(rb"[_\-]")
-_NEXT_LINE = re.compile(rb"\r?\n[ \t]{0,64}([A-Za-z0-9+/]{1,256})(?![A-Za-z0-9+/])")
+_NEXT_LINE = re.compile(rb"\r?\n[ \t]{0,64}([A-Za-z0-9+/]{1,256})(?==?=?[ \t]{0,8}(?:[\r\n\"'`,;)<\\]|\Z))")
 _PADDING = re.compile(rb"={0,2}")
 _TELLING = re.compile(rb"[\t\n\r\x20-\x7e]{16}|(?:[\t\n\r\x20-\x7e]\x00){8}|(?:\x00[\t\n\r\x20-\x7e]){8}")
 _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]{20}")
