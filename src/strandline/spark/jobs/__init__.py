@@ -1,0 +1,60 @@
+"""The scan as a job: plan what is left to do, run it in workers that commit by themselves, settle.
+
+**Promise.** Everything that the sources list is looked at once for each version and policy, and never again; what was
+found is stored once; what was not looked at is said. Whatever is killed (workers, executors, the driver), the same
+request goes on where it stopped and comes to the same rows; a second driver of the same request works on the same run.
+
+**How.**
+
+    plan      sources are listed; versions come from the source, the last inventory (`recall`) or the stat cache; the
+              ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of its rows
+    run       workers take shards under leases, read rows after the cursor, scan, and commit page by page (`work`,
+              `shard_work`, `page_work`); Spark gives them processes and machines, and nothing else (`run`)
+    settle    the ledger is asked about everything that was listed; the inventory is kept for the next scan
+
+**Workers take shards.** A task of Spark is a worker, not a shard: it begins with the shard of its number and then
+claims any that is free, so that few tasks do many shards, a split shard finds its worker, and what a dead worker held
+is taken over when its lease ends. A task that Spark runs twice is one worker more.
+
+**What is not done again.** A page is committed as findings, ledger, cursor (`strandline.pipeline`): work goes on after
+the last page. An item that the ledger has is not read; one whose content is known, although its timestamps are
+new, is read and not scanned. A changed rule looks at old items alone (`deltas`): what an older policy saw is carried
+over where no added rule hits and no removed rule had hit, and is then, row for row, what a full scan would have found.
+
+**What goes wrong.** An item that cannot be read or scanned is recorded with a code, and the rest goes on. An item that
+kills workers is found by making pages of one item, split off, and put aside with its shard (*parked*); `retry_parked`
+tries it again. Stores that are away are waited for, a minute long, then the scan ends with a typed error.
+
+**Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
+(`engines`).
+
+**Trade-offs.** The listing is held in memory, about 300 bytes an item. A page is a second of work, or 4,000 items: what
+a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died before its run began
+stays in the state. Where the history of a blob grew, a carried finding keeps the place that was seen first.
+"""
+
+from strandline.spark.jobs.inventory import find_inventory, read_inventories
+from strandline.spark.jobs.plan import Plan, Reason, explained
+from strandline.spark.jobs.progress import Progress, rates
+from strandline.spark.jobs.request import ScanRequest
+from strandline.spark.jobs.scan import Event, Listed, Planned, Resumed, explain, scan
+from strandline.spark.jobs.settle import ItemNote, Outcome
+
+__all__ = [
+    "Event",
+    "ItemNote",
+    "Listed",
+    "Outcome",
+    "Plan",
+    "Planned",
+    "Progress",
+    "Reason",
+    "Resumed",
+    "ScanRequest",
+    "explain",
+    "explained",
+    "find_inventory",
+    "rates",
+    "read_inventories",
+    "scan",
+]

@@ -1,0 +1,40 @@
+"""What can go wrong with a scan as a whole; part of the one tree of `strandline.errors`.
+
+InvalidInput
+└── StateNotShared      the stores are a file of this machine, and the workers are on others
+Unavailable
+└── WorkersFailed       workers stopped before the run was done; what they committed stays
+Damaged
+└── ManifestBroken      what a run was to look at is gone or cannot be read
+"""
+
+from strandline.errors import Damaged, InvalidInput, Unavailable
+
+AGAIN = "run the same command again: it goes on where this one stopped"
+
+
+class StateNotShared(InvalidInput):
+    """SQLite is a file of one machine; workers of a cluster would each have their own, or none."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(
+            f"the state is a SQLite file, which workers of {master} cannot share",
+            hint="give --state postgresql://…, or a master on this machine such as local[*]",
+        )
+        self.master = master
+
+
+class WorkersFailed(Unavailable):
+    """Workers gave up before the run was done; `kind` is the error's class."""
+
+    def __init__(self, kind: str, reason: str, hint: str | None = None) -> None:
+        super().__init__(f"a worker stopped: {reason}", hint=hint or AGAIN)
+        self.kind = kind
+        self.reason = reason
+
+
+class ManifestBroken(Damaged):
+    """The rows of a run are gone or cannot be read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("the manifest of a run", problem, safe=AGAIN)

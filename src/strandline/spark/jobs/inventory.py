@@ -1,0 +1,144 @@
+"""Inventories: what the last scan of some sources listed, so that results can be shown by path, and changes be named.
+
+    inventories                                 digests of sources, 32 bytes each, the latest first
+    inventory/<digest of the sources>           head: JSON, see `Inventory`
+    inventory/<digest of the sources>/<u64 stamp><u32 n>    chunk n: an Arrow IPC stream (zstd) of `ITEMS`
+
+Invariants: a head names chunks that are there: they are written before it, under a new stamp, and the old ones are
+deleted after; an item whose version is not known (it was not looked at) has no ovid. Two scans that end at once may
+leave one of them out of the list until it is done again; its head is there.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
+from strandline.pipeline.state import Delete, Put, ScannerState
+from strandline.spark.inputs import Source
+from strandline.spark.jobs.arrow_chunks import format_table, parse_table
+from strandline.spark.jobs.errors import ManifestBroken
+from strandline.spark.jobs.facts import FACTS
+from strandline.spark.jobs.versions import DIGEST, LISTED
+
+ITEMS = pa.schema(
+    [
+        pa.field("item", DIGEST, nullable=False),
+        ("ovid", DIGEST),
+        pa.field("path", pa.binary(), nullable=False),
+        *(LISTED.field(name) for name in ("source", "locator", "version", "size", "stat", "extra", "problem", "weak")),
+        *FACTS,
+    ]
+)
+"""An item as it was listed, and what the ledger said of it under the policy; see `LISTED` and `FACTS`.
+
+`path` is the display path, in UTF-8 with bytes that are not as they are; `source` counts from 0. `stat` is kept only
+where it vouches for the version.
+"""
+
+INVENTORIES_MAX = 256
+_CHUNK_ROWS = 50_000
+_INDEX = b"inventories"
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What is said of a source."""
+
+    tag: str
+    name: str
+    instance: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What one scan listed; `items` reads the rows."""
+
+    inputs: str
+    policy: PolicyHash
+    finished_ns: int
+    run_id: int | None
+    sources: tuple[SourceFacts, ...]
+    rows: int
+    stamp: int
+    chunks: int
+    started_ns: int = 0
+
+    def items(self, state: ScannerState, tenant: TenantId) -> pa.Table:
+        """Return the rows of `ITEMS`."""
+        values = [state.multi_get(tenant, [key])[0] for key in self.chunk_keys()]
+        if None in values:
+            raise ManifestBroken("a chunk of an inventory is gone")
+        tables = [parse_table(value, ITEMS) for value in values if value is not None]
+        return pa.concat_tables(tables) if tables else ITEMS.empty_table()
+
+    def chunk_keys(self) -> list[bytes]:
+        """Return where the chunks are."""
+        begin = _head_key(bytes.fromhex(self.inputs)) + b"/" + self.stamp.to_bytes(8, "big")
+        return [begin + at.to_bytes(4, "big") for at in range(self.chunks)]
+
+
+def read_inventories(state: ScannerState, tenant: TenantId) -> list[Inventory]:
+    """Return the inventory of each set of sources that was scanned, the latest first."""
+    heads = state.multi_get(tenant, [_head_key(digest) for digest in _listed(state, tenant)])
+    return [_parse_head(head) for head in heads if head is not None]
+
+
+def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inventory | None:
+    """Return the inventory of some sources, or None."""
+    (head,) = state.multi_get(tenant, [_head_key(inputs)])
+    return None if head is None else _parse_head(head)
+
+
+def write_inventory(state: ScannerState, tenant: TenantId, head: Inventory, items: pa.Table) -> Inventory:
+    """Keep what a scan listed, in place of what the last one of these sources did."""
+    before = find_inventory(state, tenant, bytes.fromhex(head.inputs))
+    chunks = [items.slice(begin, _CHUNK_ROWS) for begin in range(0, len(items), _CHUNK_ROWS)]
+    new = replace(head, stamp=secrets.randbits(63), chunks=len(chunks), rows=len(items))
+    for key, chunk in zip(new.chunk_keys(), chunks, strict=True):
+        state.apply_batch(tenant, [Put(key, format_table(chunk.combine_chunks()))])
+    touch_inventory(state, tenant, new)
+    if before is not None:
+        state.apply_batch(tenant, [Delete(key) for key in before.chunk_keys()])
+    return new
+
+
+def touch_inventory(state: ScannerState, tenant: TenantId, head: Inventory) -> None:
+    """Keep a head, whose chunks are there, and put it first."""
+    inputs = bytes.fromhex(head.inputs)
+    latest = [inputs, *(one for one in _listed(state, tenant) if one != inputs)]
+    kept, dropped = latest[:INVENTORIES_MAX], latest[INVENTORIES_MAX:]
+    state.apply_batch(tenant, [Put(_head_key(inputs), _format_head(head)), Put(_INDEX, b"".join(kept))])
+    for old in (find_inventory(state, tenant, one) for one in dropped):
+        if old is not None:
+            gone = [_head_key(bytes.fromhex(old.inputs)), *old.chunk_keys()]
+            state.apply_batch(tenant, [Delete(key) for key in gone])
+
+
+def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
+    """Return what is said of sources."""
+    return tuple(SourceFacts(one.tag, one.name, one.instance.hex()) for one in sources)
+
+
+def _listed(state: ScannerState, tenant: TenantId) -> list[bytes]:
+    (value,) = state.multi_get(tenant, [_INDEX])
+    data = value or b""
+    return [data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)]
+
+
+def _head_key(inputs: bytes) -> bytes:
+    return b"inventory/" + inputs
+
+
+def _format_head(head: Inventory) -> bytes:
+    sources = [vars(one) for one in head.sources]
+    return json.dumps({**vars(head), "policy": head.policy.hex(), "sources": sources}).encode()
+
+
+def _parse_head(data: bytes) -> Inventory:
+    head = json.loads(data)
+    sources = tuple(SourceFacts(**one) for one in head["sources"])
+    return Inventory(**{**head, "policy": PolicyHash(bytes.fromhex(head["policy"])), "sources": sources})

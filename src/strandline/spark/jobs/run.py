@@ -1,0 +1,146 @@
+"""Workers as tasks of a Spark job: one partition for each, which gets its first shard by its number.
+
+    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: what it did, or why it gave up
+
+Nothing but counts goes through Spark: executors open the stores, read the items and commit the pages themselves, so
+that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
+
+Invariants: SQLite is used only by workers of this machine; an error of ours that ends a worker comes back as a row, so
+that Spark does not repeat what a worker already repeated; leaving this function early cancels the job.
+
+This is the only module here that touches Spark; it imports none, and is given a session.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.errors import StrandlineError
+from strandline.pipeline.sql.sqlite import SqliteDatabase
+from strandline.pipeline.stores import open_database
+from strandline.spark.carried import carrying
+from strandline.spark.failures import translated
+from strandline.spark.jobs.errors import StateNotShared, WorkersFailed
+from strandline.spark.jobs.job import Job
+from strandline.spark.jobs.request import ScanRequest
+from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
+from strandline.spark.jobs.work import work
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+REPORT = pa.schema([("worker", pa.int64()), ("totals", pa.binary()), ("error", pa.string())])
+_REPORT_SQL = "worker long, totals binary, error string"
+POLL_S = 0.5
+
+
+class Task:
+    """What runs in a partition; it pickles by its fields."""
+
+    def __init__(self, job: Job, shards: Sequence[int]) -> None:
+        self._job = job
+        self._shards = tuple(shards)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work on the run, beginning with the shard of this partition's number, if it has one."""
+        with carrying():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield self._report(number)
+
+    def _report(self, number: int) -> pa.RecordBatch:
+        prefer = self._shards[number] if number < len(self._shards) else None
+        done, problem = Totals(), None
+        try:
+            done = work(self._job, prefer)
+        except StrandlineError as error:
+            problem = json.dumps([type(error).__name__, str(error), error.hint])
+        columns = [[number], [format_totals(done)], [problem]]
+        return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
+
+
+class SparkWorkers:
+    """Workers of a Spark session, which is made when there is something to do."""
+
+    def __init__(self, session_factory: Callable[[], "SparkSession"], master: str | None = None) -> None:
+        self._session_factory = session_factory
+        self._master = master
+
+    def check(self, request: ScanRequest) -> None:
+        """Refuse a SQLite state for a master that is not on this machine."""
+        if self._master is not None:
+            check_shared(request, self._master)
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        """Work in tasks until no shard of the run is active; return what they did."""
+        spark = self._session_factory()
+        master = spark.conf.get("spark.master", "local") or "local"
+        slots = _slots(spark, master, job(1).request.parallelism)
+        given = job(slots)
+        check_shared(given.request, master)
+        workers = max(1, slots if len(shards) > 1 else 1)
+        frame = spark.range(0, workers, 1, workers).mapInArrow(Task(given, shards), _REPORT_SQL)
+        with translated():
+            rows = _polled(spark, frame.collect, poll)
+        failed = [row.error for row in rows if row.error is not None]
+        if failed:
+            raise WorkersFailed(*json.loads(failed[0]))
+        return reduce(Totals.plus, (parse_totals(bytes(row.totals)) for row in rows), Totals())
+
+
+def check_shared(request: ScanRequest, master: str) -> None:
+    """Refuse a state that the workers of a master could not share."""
+    if _is_local(master):
+        return
+    with open_database(request.address) as database:
+        if isinstance(database, SqliteDatabase):
+            raise StateNotShared(master)
+
+
+def _slots(spark: "SparkSession", master: str, expected: int) -> int:
+    """Return how many tasks run at once; a cluster may still be gathering its executors."""
+    known = 1 if _is_connect(spark) else int(spark.sparkContext.defaultParallelism)
+    return known if _is_local(master) and not _is_connect(spark) else max(known, expected)
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def _is_connect(spark: "SparkSession") -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _polled(spark: "SparkSession", collect: Callable[[], list["Row"]], poll: Callable[[], None]) -> list["Row"]:
+    """Run a job in a thread of its own, and look how far it is meanwhile."""
+    results: list[list[Row]] = []
+    errors: list[BaseException] = []
+    tag = f"strandline-scan-{uuid.uuid4().hex}"
+
+    def run() -> None:
+        if not _is_connect(spark):
+            spark.sparkContext.setInterruptOnCancel(interruptOnCancel=True)
+        spark.addTag(tag)
+        try:
+            results.append(collect())
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=tag, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_S)
+            poll()
+    except BaseException:
+        spark.interruptTag(tag)
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]

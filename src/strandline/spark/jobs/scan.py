@@ -1,0 +1,209 @@
+"""The whole scan: go on with what was begun, plan, run, settle.
+
+Invariants: workers are asked for only if there is something to do; whatever ends this process, the same request goes on
+where it stopped; two drivers of one request work on one run.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from strandline.pipeline.identity import stable_item_id
+from strandline.pipeline.stores import Stores
+from strandline.protocol.keyspace import parse_manifest_row
+from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.spark.jobs.errors import AGAIN, WorkersFailed
+from strandline.spark.jobs.job import Job
+from strandline.spark.jobs.manifest import read_rows, rows_of
+from strandline.spark.jobs.plan import Plan, plan
+from strandline.spark.jobs.progress import Progress, progress_of
+from strandline.spark.jobs.request import ScanRequest
+from strandline.spark.jobs.retrying import retried
+from strandline.spark.jobs.run import SparkWorkers
+from strandline.spark.jobs.runs import (
+    OpenRun,
+    all_shards,
+    begin_run,
+    end_run,
+    find_run,
+    parked_runs,
+    parked_shards,
+    unpark,
+)
+from strandline.spark.jobs.settle import Outcome, settle
+from strandline.spark.jobs.totals import Totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPLANS_MAX = 8
+
+
+class Listed(NamedTuple):
+    """So many items are listed."""
+
+    items: int
+
+
+class Resumed(NamedTuple):
+    """A run that was begun before is gone on with."""
+
+    run_id: int
+
+
+class Planned(NamedTuple):
+    """It is known what is left to do."""
+
+    plan: Plan
+
+
+Event: TypeAlias = Listed | Resumed | Planned | Progress
+Tell: TypeAlias = Callable[[Event], None]
+
+
+def _silent(event: Event) -> None:
+    """Tell nobody."""
+
+
+class Workers(Protocol):
+    """Who works on runs."""
+
+    def check(self, request: ScanRequest) -> None:
+        """Refuse a request whose stores the workers could not reach."""
+        ...
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        """Work until no shard of the run is active; `job` takes the number of workers, `poll` is called meanwhile.
+
+        Returns what these workers did; `WorkersFailed` if some gave up.
+        """
+        ...
+
+
+def scan(
+    request: ScanRequest,
+    session_factory: "Callable[[], SparkSession]",
+    tell: Tell = _silent,
+    *,
+    master: str | None = None,
+) -> Outcome:
+    """Do a scan on Spark; `session_factory` is called only if there is something to do.
+
+    `master` is what the session will have, so that a state which its workers cannot share is refused before anything.
+    """
+    with request.open_stores() as stores:
+        return scan_with(stores, request, SparkWorkers(session_factory, master), tell)
+
+
+def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> Outcome:
+    """Do a scan over open stores."""
+    workers.check(request)
+    driver = _Driver(stores, request, workers, tell)
+    driver.resume()
+    for _ in range(REPLANS_MAX):
+        left = driver.plan()
+        if not len(left.todo) or driver.run(left):
+            break
+    return driver.settle(left)
+
+
+def explain(request: ScanRequest, tell: Tell = _silent) -> Plan:
+    """Return what a scan would do, and do nothing."""
+    with request.open_stores() as stores:
+        return explain_with(stores, request, tell)
+
+
+def explain_with(stores: Stores, request: ScanRequest, tell: Tell = _silent) -> Plan:
+    """Return what a scan over open stores would do."""
+    return plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
+
+
+def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
+    """Return the items of shards that were put aside."""
+    items = set[bytes]()
+    for run in parked_runs(stores, request):
+        for shard in parked_shards(stores, run):
+            items |= _items_left(stores, request, run, shard)
+    return frozenset(items)
+
+
+class _Driver:
+    def __init__(self, stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> None:
+        self._stores = stores
+        self._request = request
+        self._workers = workers
+        self._tell = tell
+        self._last: OpenRun | None = None
+        self._progress: Progress | None = None
+        self._started_ns = time.time_ns()
+        self._worked = Totals()
+
+    def resume(self) -> None:
+        """Finish what was begun before; take up what was put aside, if that is asked for."""
+        while (found := find_run(self._stores, self._request)) is not None:
+            self._tell(Resumed(found.key.run))
+            self._drive(found)
+        if self._request.retry_parked:
+            for run in parked_runs(self._stores, self._request):
+                self._tell(Resumed(run.key.run))
+                self._drive(run, unpark(self._stores, run))
+
+    def plan(self) -> Plan:
+        """List, and decide what is left."""
+        left = explain_with(self._stores, self._request, self._tell)
+        self._tell(Planned(left))
+        return left
+
+    def run(self, left: Plan) -> bool:
+        """Do what is left; return whether it was done by this plan, and not by another driver's."""
+        run, is_ours = begin_run(self._stores, self._request, left)
+        self._drive(run)
+        return is_ours
+
+    def settle(self, left: Plan) -> Outcome:
+        """Tell what the scan comes to."""
+        stores, request = self._stores, self._request
+        aside = sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request))
+        run_id = self._last.key.run if self._last else None
+        return settle(
+            stores,
+            request,
+            left,
+            run=self._progress,
+            run_id=run_id,
+            parked_shards=aside,
+            started_ns=self._started_ns,
+            worked=self._worked,
+        )
+
+    def _drive(self, run: OpenRun, forgiven: Mapping[int, int] | None = None) -> None:
+        """Let workers work on a run until no shard is active, and end it."""
+        self._last = run
+        coordinator = self._stores.coordinator
+        active = [shard.shard for shard in all_shards(coordinator, run.key) if shard.status == ShardStatus.ACTIVE]
+        if active:
+            job = partial(self._job, run, forgiven or {})
+            self._worked = self._worked.plus(self._workers.run(job, active, lambda: self._look(run)))
+        self._look(run)
+        if not end_run(self._stores, self._request, run):
+            raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
+
+    def _job(self, run: OpenRun, forgiven: Mapping[int, int], slots: int) -> Job:
+        return Job(self._request, run.key, run.manifest.number, slots, forgiven)
+
+    def _look(self, run: OpenRun) -> None:
+        self._progress = retried(lambda: progress_of(self._stores.coordinator, run))
+        self._tell(self._progress)
+
+
+def _items_left(stores: Stores, request: ScanRequest, run: OpenRun, shard: ShardRecord) -> set[bytes]:
+    """Return the items of a shard after its cursor."""
+    hint = rows_of(shard.spec)
+    start = parse_manifest_row(shard.cursor.key).row + 1 if shard.cursor.key else hint.start
+    items = set[bytes]()
+    for _, table in read_rows(stores.state, request.tenant, run.manifest, start, hint.end):
+        for number, locator in zip(table["source"].to_pylist(), table["locator"].to_pylist(), strict=True):
+            source = request.sources[number]
+            items.add(stable_item_id(source.tag, source.instance, locator))
+    return items

@@ -1,0 +1,46 @@
+"""What a shard has done so far, as the token of its cursor: progress is the sum over the shards of a run.
+
+    token    u8 version = 1, then eleven u64, little-endian: see `Totals`, in the order of its fields
+
+Invariants: `parse_totals(format_totals(totals)) == totals`; no token, or one of a later version, counts as nothing
+done, so that progress may be behind and work never is.
+"""
+
+import struct
+from typing import NamedTuple
+
+_TOKEN = struct.Struct("<B11Q")
+_VERSION = 1
+
+
+class Totals(NamedTuple):
+    """Counts of a shard: `moved_at` is the fence under which its cursor moved last; `known` items were done already."""
+
+    moved_at: int = 0
+    items: int = 0
+    bytes: int = 0
+    findings: int = 0
+    allowed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    known: int = 0
+    carried: int = 0
+    work_ns: int = 0
+    commit_ns: int = 0
+
+    def plus(self, other: "Totals") -> "Totals":
+        """Return both together; the cursor moved last under the larger fence."""
+        counts = (one + more for one, more in zip(self[1:], other[1:], strict=True))
+        return Totals(max(self.moved_at, other.moved_at), *counts)
+
+
+def format_totals(totals: Totals) -> bytes:
+    """Return the token of a cursor."""
+    return _TOKEN.pack(_VERSION, *totals)
+
+
+def parse_totals(token: bytes) -> Totals:
+    """Return what a token counts."""
+    if len(token) != _TOKEN.size or token[0] != _VERSION:
+        return Totals()
+    return Totals(*_TOKEN.unpack(token)[1:])

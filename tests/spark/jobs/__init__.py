@@ -1,0 +1,1 @@
+"""Tests of jobs; workers of Spark import their sources by this name."""

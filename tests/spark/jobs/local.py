@@ -1,0 +1,84 @@
+"""Scans without Spark: workers as threads, and requests over a state of their own."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from strandline.pipeline.identity import TenantSecretKey
+from strandline.pipeline.stores import open_database
+from strandline.scan import Engine, Rule, RuleSet
+from strandline.spark.inputs import Content, Source
+from strandline.spark.jobs.job import Job
+from strandline.spark.jobs.request import ScanRequest
+from strandline.spark.jobs.scan import Event, scan_with
+from strandline.spark.jobs.scanning import Look, look_at
+from strandline.spark.jobs.settle import Outcome
+from strandline.spark.jobs.tenants import tenant_named
+from strandline.spark.jobs.totals import Totals
+from strandline.spark.jobs.work import work
+
+TENANT = tenant_named("test")
+KEY = TenantSecretKey(b"k" * 32)
+
+
+def rule(name: str, regex: str | None = None, **more: Any) -> Rule:  # noqa: ANN401
+    """Return a rule that finds its name and digits: `abc_123`."""
+    return Rule(name, regex or rf"\b{name}_[0-9]{{3,}}\b", **more)
+
+
+RULES = RuleSet((rule("alpha"), rule("beta")))
+
+
+@dataclass
+class ThreadWorkers:
+    """Workers in threads of this process."""
+
+    count: int = 2
+    started: int = field(default=0)
+
+    def check(self, request: ScanRequest) -> None:
+        """Take any request."""
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        """Work until no shard is active."""
+        self.started += 1
+        given = job(self.count)
+        prefer = [*shards[: self.count], *[None] * max(0, self.count - len(shards))]
+        with ThreadPoolExecutor(self.count) as pool:
+            running = [pool.submit(work, given, one) for one in prefer]
+            while wait(running, 0.05).not_done:
+                poll()
+            return reduce(Totals.plus, (one.result() for one in running), Totals())
+
+
+def made(address: str) -> str:
+    """Make the tables at an address, and return it."""
+    with open_database(address) as database:
+        database.migrate()
+    return address
+
+
+def request_for(address: str, *sources: Source, rules: RuleSet = RULES, **more: Any) -> ScanRequest:  # noqa: ANN401
+    """Return a request over sources."""
+    return ScanRequest(sources, rules, TENANT, KEY, address, **{"parallelism": 2, **more})
+
+
+def scanned(request: ScanRequest, workers: ThreadWorkers | None = None, events: list[Event] | None = None) -> Outcome:
+    """Do a scan."""
+    told = [] if events is None else events
+    with request.open_stores() as stores:
+        return scan_with(stores, request, workers or ThreadWorkers(), told.append)
+
+
+def on_each_look(monkeypatch: pytest.MonkeyPatch, what: Callable[[Content], None]) -> None:
+    """Let something happen before an item is scanned in full."""
+
+    def looked(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> Look:
+        what(content)
+        return look_at(engine, source, content, beat)
+
+    monkeypatch.setattr("strandline.spark.jobs.looking.look_at", looked)
