@@ -43,7 +43,7 @@ def test_two_drivers_work_on_one_run(things: Things, address: str, monkeypatch: 
         rows = rows_of(stores, TENANT)
         done = [run.run for run in stores.coordinator.list_runs(TENANT)]
     assert len(rows["observations"]) == len(rows["ledger"]) == 120
-    assert max(READS.values()) <= 2, "an item is read again only where a driver planned it before another did it"
+    assert max(READS.values()) <= len(outcomes), "an item is read again only by a driver that planned it too early"
     assert len(done) <= 3
 
 

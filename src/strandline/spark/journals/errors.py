@@ -1,0 +1,40 @@
+"""Errors of the format: what a query is told when a journal is no longer the one, or no longer holds what it was.
+
+    StrandlineError
+    ├── InvalidInput       an option or a column that cannot work
+    ├── RecordsMissing     records that the query should see are gone: trimmed, damaged, or another journal's
+    └── UnknownOutcome
+        └── SinkUnsure     whether a commit happened can no longer be told
+
+Invariants: the hint is also a note of the error, since Spark shows a worker's traceback and nothing else.
+"""
+
+from strandline.errors import InvalidInput, StrandlineError, UnknownOutcome
+
+
+def refused(message: str, hint: str) -> InvalidInput:
+    """Return the error for an option or a column that cannot work."""
+    error = InvalidInput(message, hint=hint)
+    error.add_note(hint)
+    return error
+
+
+class RecordsMissing(StrandlineError):
+    """Records between the query's offset and what the journal holds now are gone, or were never this journal's."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        hint = "restore the journal, start a new query where it begins now, or set failOnDataLoss to false to go on"
+        super().__init__(f"{path}: {problem}", hint=hint)
+        self.add_note(hint)
+        self.path = path
+        self.problem = problem
+
+
+class SinkUnsure(UnknownOutcome):
+    """A commit was cut short and what would tell how far it came is gone."""
+
+    def __init__(self, path: str, problem: str, hint: str) -> None:
+        super().__init__(f"{path}: {problem}", hint=hint)
+        self.add_note(hint)
+        self.path = path
+        self.problem = problem
