@@ -19,7 +19,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: ## Run the demonstration
-	@$(BIN)/strandline journal demo
+	@$(BIN)/strandline demo
 
 test: ## Run the tests (ARGS="-k name" narrows them)
 	$(BIN)/pytest -n $(PARALLEL) -m "not long" $(ARGS)

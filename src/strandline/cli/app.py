@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from strandline import __version__
-from strandline.cli import journal, pipeline
+from strandline.cli import demo, findings, journal, pipeline, scan
 from strandline.errors import Damaged, StrandlineError
 
 EXIT_FAILED = 1
@@ -35,6 +35,9 @@ app = typer.Typer(
 )
 
 # Groups, in the order in which `strandline --help` lists them.
+app.command("scan")(scan.scan)
+app.command("demo")(demo.demo)
+app.add_typer(findings.app, name="findings")
 app.add_typer(journal.app, name="journal")
 app.add_typer(pipeline.app, name="pipeline")
 

@@ -15,8 +15,9 @@ the dead, executors and drivers that are killed, a second driver on the same run
 imports no PySpark and starts no Java.
 
 **Trade-offs.** Spark's own checkpoint is never the truth for us: a cursor lives with its effects, so that a checkpoint
-may be thrown away. This list has the session alone: Spark's worker daemon imports the package before it forks, and what
-starts threads (pyarrow, numpy) must wait; import the others from their modules. SQLite stores serve one machine; past that, PostgreSQL, or etcd for runs and shards.
+may be thrown away. SQLite stores serve one machine; past that, PostgreSQL, or etcd for runs and shards. This list has
+the session alone: Spark's worker daemon imports the package before it forks, and what starts threads (pyarrow, numpy)
+must wait; everything else is imported from its module.
 """
 
 from strandline.spark.session import session

@@ -1,0 +1,217 @@
+"""`strandline scan`: find leaked secrets in files, histories, tables and journals, each object version once.
+
+The same command again goes on where the last one stopped, or finds that there is nothing to do.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.findings_export import format_of, write_report
+from strandline.cli.findings_list import print_findings
+from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore, load_ignores, tell_ignored
+from strandline.cli.output import AsJson, to_json
+from strandline.cli.results import report_of
+from strandline.cli.scan_progress import ScanProgress
+from strandline.cli.scan_sources import Chosen, sources_of
+from strandline.cli.scan_summary import outcome_record, plan_record, print_outcome, print_plan
+from strandline.cli.state import (
+    DEFAULT_STATE,
+    DEFAULT_TENANT,
+    CoordinationOption,
+    KeyFileOption,
+    State,
+    StateOption,
+    TenantOption,
+    open_state,
+)
+from strandline.errors import InvalidInput
+from strandline.scan import RuleSet, load_builtin, load_rules
+from strandline.scan.reports import Report, ReportFormat
+from strandline.spark import session
+from strandline.spark.inputs import SIZE_MAX
+from strandline.spark.jobs import ScanRequest, explain, find_inventory
+from strandline.spark.jobs import scan as run_scan
+from strandline.spark.masters import check_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_FOUND = 4
+LEASE_S = 30.0
+
+Paths = Annotated[list[Path] | None, typer.Argument(metavar="[PATH]…", help="Folders and files, or repositories.")]
+Rules = Annotated[
+    Path | None,
+    typer.Option("--rules", metavar="FILE", help="Rules in the TOML of gitleaks, instead of our own set."),
+]
+Tables = Annotated[list[str] | None, typer.Option("--table", metavar="parquet:PATH", help="Scan a Parquet table.")]
+TableKey = Annotated[str | None, typer.Option("--table-key", metavar="COLUMN", help="The column that names a row.")]
+Journals = Annotated[list[Path] | None, typer.Option("--journal", metavar="PATH", help="Scan a journal.")]
+IsGit = Annotated[bool, typer.Option("--git", help="Scan the whole history of the repositories, each blob once.")]
+Staged = Annotated[bool, typer.Option("--staged", help="Scan what is staged in the repositories: for a hook.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="REV|DATE", help="Scan what HEAD has since a revision or a date.")
+]
+Excludes = Annotated[list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Leave paths out, as git does.")]
+ExcludeFrom = Annotated[Path | None, typer.Option("--exclude-from", metavar="FILE", help="Globs, one on a line.")]
+SourceName = Annotated[
+    str, typer.Option("--source-name", metavar="NAME", help="Name the source, so that it is the same on any machine.")
+]
+FileBytesMax = Annotated[
+    int, typer.Option("--max-file-bytes", metavar="N", min=1, help="Larger files are skipped, and said to be.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", envvar="STRANDLINE_MASTER", help="A Spark master; here, by default."),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark, as spark-submit takes it.")
+]
+Ui = Annotated[bool, typer.Option("--ui", help="Let Spark show its own pages.")]
+Form = Annotated[
+    ReportFormat | None, typer.Option("--format", help="Write the findings in this format instead of a table.")
+]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to write them; - is the terminal.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Say what would be done, and why; do nothing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run: the same as without, for those who ask.")]
+RetryParked = Annotated[bool, typer.Option("--retry-parked", help="Take up what was put aside after failing again.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help=f"Leave with {EXIT_FOUND} if anything was found.")]
+Lease = Annotated[
+    float, typer.Option("--lease-s", min=1, help="How long a worker that is gone is waited for.", hidden=True)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+
+
+def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    paths: Paths = None,
+    rules: Rules = None,
+    table: Tables = None,
+    table_key: TableKey = None,
+    journal: Journals = None,
+    git: IsGit = False,
+    staged: Staged = False,
+    since: Since = None,
+    exclude: Excludes = None,
+    exclude_from: ExcludeFrom = None,
+    source_name: SourceName = "",
+    max_file_bytes: FileBytesMax = SIZE_MAX,
+    where: StateOption = DEFAULT_STATE,
+    tenant: TenantOption = DEFAULT_TENANT,
+    key_file: KeyFileOption = None,
+    coordination: CoordinationOption = None,
+    master: Master = None,
+    conf: Settings = None,
+    ui: Ui = False,
+    form: Form = None,
+    output: Output = "-",
+    ignore_file: IgnoreFiles = None,
+    baseline: Baselines = None,
+    no_ignore: NoIgnore = False,
+    explain_only: Explain = False,
+    resume: Resume = False,  # noqa: ARG001 - the same command again is how a scan goes on
+    retry_parked: RetryParked = False,
+    exit_code: ExitCode = False,
+    lease_s: Lease = LEASE_S,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find leaked secrets, exactly once for each version of an object and each set of rules.
+
+    Findings are kept in the state folder without a byte of any secret. The same command again goes on where the last
+    one stopped, and looks only at what is new or changed.
+    """
+    chosen = Chosen(
+        paths=paths or [],
+        tables=table or [],
+        journals=journal or [],
+        git=git,
+        staged=staged,
+        since=since,
+        excludes=exclude or [],
+        exclude_from=exclude_from,
+        name=source_name,
+        size_max=max_file_bytes,
+        table_key=table_key,
+    )
+    rule_set = rules_of(rules)
+    form = form_of(form, output)
+    factory = session_factory(master, conf or [], ui=ui)
+    with open_state(where, tenant=tenant, key_file=key_file, coordination=coordination, create=True) as state:
+        request = ScanRequest(
+            sources=sources_of(chosen, state.folder),
+            rules=rule_set,
+            tenant=state.tenant,
+            key=state.key,
+            address=state.address,
+            coordination=state.coordination,
+            lease_ttl_s=lease_s,
+            retry_parked=retry_parked,
+        )
+        load_ignores(state.key, files=ignore_file, baselines=baseline)  # what cannot be read is told before the scan
+        with ScanProgress(quiet=quiet) as progress:
+            if explain_only:
+                plan = explain(request, progress.tell)
+            else:
+                began = time.monotonic()
+                outcome = run_scan(request, factory, progress.tell, master=master)
+                seconds = time.monotonic() - began
+        if explain_only:
+            print(to_json(plan_record(plan))) if as_json else print_plan(plan)
+            return
+        report = scan_report(state, request, with_coverage=form in {ReportFormat.SARIF, ReportFormat.HTML})
+        if not no_ignore:
+            roots = [one.root for one in report.facts.sources]
+            report = report.ignoring(load_ignores(state.key, files=ignore_file, baselines=baseline, roots=roots))
+    if form is not None:
+        write_report(report, form, output)
+    else:
+        print_findings(report, as_json=as_json)
+    if as_json and form is None:
+        print(to_json({"summary": outcome_record(outcome, len(report.findings), seconds)}))
+    elif not quiet:
+        print_outcome(outcome, len(report.findings), seconds)
+        tell_ignored(report)
+    if exit_code and report.findings:
+        raise typer.Exit(EXIT_FOUND)
+
+
+def rules_of(path: Path | None) -> RuleSet:
+    """Return the rules of a file, or our own."""
+    rules = load_builtin() if path is None else load_rules(path)
+    if not rules.rules:
+        raise InvalidInput(f"{path}: there is no rule in it", hint="a rule begins with [[rules]], an id and a regex")
+    return rules
+
+
+def form_of(form: ReportFormat | None, output: str) -> ReportFormat | None:
+    """Return the format of the report, which a file's name may tell; a place for it that is none is refused at once."""
+    if output == "-":
+        return form
+    if not Path(output).absolute().parent.is_dir():
+        raise InvalidInput(f"--output {output}: there is no such folder", hint="make it first, or name another")
+    return form or format_of(output)
+
+
+def scan_report(state: State, request: ScanRequest, *, with_coverage: bool) -> Report:
+    """Return the findings in what a request's sources hold now."""
+    inventory = find_inventory(state.stores.state, state.tenant, request.inputs_digest)
+    return report_of(state, inventories=[inventory] if inventory else [], coverage=with_coverage)
+
+
+def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callable[[], "SparkSession"]:
+    """Return what makes a session when one is needed; settings that cannot be read are refused at once."""
+    settings: dict[str, str] = {}
+    for entry in conf:
+        name, mark, value = entry.partition("=")
+        if not mark or not name.startswith("spark."):
+            raise InvalidInput(f"--conf {name}: not a setting of Spark", hint="write --conf spark.name=value")
+        settings[name] = value
+    if master is not None and not master.startswith(
+        "spark://"
+    ):  # whether one of those answers is asked when it is needed
+        check_master(master)
+    return lambda: session(master=master, ui=ui, settings=settings)

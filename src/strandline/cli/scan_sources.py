@@ -1,0 +1,81 @@
+"""What `strandline scan` looks at, from its arguments: paths, repositories, tables and journals as sources.
+
+Invariants: nothing is read here but what tells whether a source is there; what names nothing to scan, or two things
+that exclude each other, is an error before anything is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.errors import InvalidInput
+from strandline.scan import PathGlobs, parse_globs
+from strandline.spark.inputs import FileSource, GitSource, JournalSource, Source, TableSource
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The arguments that say what to scan."""
+
+    paths: Sequence[Path]
+    tables: Sequence[str]
+    journals: Sequence[Path]
+    git: bool
+    staged: bool
+    since: str | None
+    excludes: Sequence[str]
+    exclude_from: Path | None
+    name: str
+    size_max: int
+    table_key: str | None
+
+
+def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
+    """Return the sources, in the order of paths, tables and journals; the state folder is never one."""
+    is_git = chosen.git or chosen.staged or chosen.since is not None
+    if is_git and not chosen.paths:
+        raise InvalidInput("--git, --staged and --since need a repository", hint="name its folder, such as .")
+    if not (chosen.paths or chosen.tables or chosen.journals):
+        raise InvalidInput("there is nothing to scan", hint="name a folder or a file, or use --table or --journal")
+    if chosen.name and len(chosen.paths) + len(chosen.tables) + len(chosen.journals) > 1:
+        raise InvalidInput("--source-name names one source, and there are several", hint="scan them one by one")
+    excludes = _excludes(chosen)
+    files = (_repository if is_git else _files)(chosen, excludes, state_folder)
+    tables = [TableSource.at(table, key=chosen.table_key, name=chosen.name) for table in chosen.tables]
+    journals = [JournalSource.at(path, name=chosen.name) for path in chosen.journals]
+    return (*files, *tables, *journals)
+
+
+def _files(chosen: Chosen, excludes: PathGlobs, state_folder: Path | None) -> list[Source]:
+    leave_out = () if state_folder is None else (state_folder,)
+    return [
+        FileSource.at(path, name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=chosen.size_max)
+        for path in chosen.paths
+    ]
+
+
+def _repository(chosen: Chosen, excludes: PathGlobs, _: Path | None) -> list[Source]:
+    return [
+        GitSource.at(
+            path,
+            since=chosen.since,
+            staged=chosen.staged,
+            name=chosen.name,
+            excludes=excludes,
+            size_max=chosen.size_max,
+        )
+        for path in chosen.paths
+    ]
+
+
+def _excludes(chosen: Chosen) -> PathGlobs:
+    lines = list(chosen.excludes)
+    if chosen.exclude_from is not None:
+        try:
+            lines = [*chosen.exclude_from.read_text().splitlines(), *lines]
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise InvalidInput(
+                f"{chosen.exclude_from}: {reason}", hint="--exclude-from reads a file of globs"
+            ) from error
+    return parse_globs("\n".join(lines), "--exclude")

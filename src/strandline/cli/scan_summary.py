@@ -1,0 +1,98 @@
+"""What a scan says at its end: how much was looked at, what was not and why, and what was found."""
+
+import sys
+from collections.abc import Iterator
+
+from strandline.cli.output import Record, emit_rows
+from strandline.pipeline.ledger import DoneStatus
+from strandline.scan.reports.values import reason_text
+from strandline.spark.jobs import Outcome, Plan, explained
+
+NOTES_SHOWN = 10
+_STATUSES = {
+    DoneStatus.SCANNED_WITH_FINDINGS: "with findings",
+    DoneStatus.SCANNED_CLEAN: "clean",
+    DoneStatus.SCANNED_PARTIAL: "in part",
+    DoneStatus.SKIPPED: "skipped",
+    DoneStatus.FAILED_PERMANENT: "failed for good",
+    DoneStatus.FAILED_RETRYABLE: "failed, to be tried again",
+}
+
+
+def plan_record(plan: Plan) -> Record:
+    """Return what a plan comes to, for programs."""
+    return {
+        "items": plan.items,
+        "to_look_at": len(plan.todo),
+        "bytes_to_read": plan.todo_bytes,
+        "reasons": {reason.value: count for reason, count in explained(plan)},
+        "left_out": dict(plan.left_out),
+    }
+
+
+def print_plan(plan: Plan) -> None:
+    """Print what a scan would do, and why."""
+    emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
+    print(f"{len(plan.todo):,} of {plan.items:,} items would be looked at, {plan.todo_bytes / 1e6:,.1f} MB")
+    for what, count in plan.left_out.items():
+        print(f"left out: {count:,} ({what})")
+
+
+def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
+    """Return what a scan comes to, for programs."""
+    done = outcome.progress.done if outcome.progress else None
+    return {
+        "items": outcome.items,
+        "statuses": {status.name.lower(): count for status, count in outcome.statuses.items()},
+        "reasons": {reason.value: count for reason, count in outcome.reasons.items() if count},
+        "codes": dict(outcome.codes),
+        "not_looked_at": outcome.unseen,
+        "incomplete": outcome.incomplete,
+        "gaps": outcome.gaps._asdict(),
+        "left_out": dict(outcome.left_out),
+        "bytes_seen": outcome.bytes_seen,
+        "findings": findings,
+        "allowed_by_comment": done.allowed if done else 0,
+        "parked_shards": outcome.parked_shards,
+        "whole": outcome.is_whole,
+        "seconds": round(seconds, 3),
+    }
+
+
+def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
+    """Say on standard error what a scan comes to."""
+    for line in _lines(outcome, findings, seconds):
+        print(line, file=sys.stderr)
+
+
+def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
+    looked = outcome.progress.done.items if outcome.progress else 0
+    size = outcome.progress.done.bytes if outcome.progress else 0
+    yield (
+        f"{outcome.items:,} items: {looked:,} looked at now ({size / 1e6:,.1f} MB), "
+        f"{outcome.items - min(looked, outcome.items):,} known from before; {seconds:.1f} s"
+    )
+    statuses = [
+        f"{outcome.statuses[status]:,} {name}" for status, name in _STATUSES.items() if status in outcome.statuses
+    ]
+    if outcome.unseen:
+        statuses.append(f"{outcome.unseen:,} not looked at")
+    yield f"coverage: {', '.join(statuses) or 'nothing was listed'}"
+    for code, count in sorted(outcome.codes.items(), key=lambda entry: -entry[1]):
+        yield f"  {count:,} {'item' if count == 1 else 'items'}: {reason_text(code)}"
+    if outcome.incomplete:
+        gaps = ", ".join(
+            f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.gaps._asdict().items() if count
+        )
+        yield f"  {outcome.incomplete:,} items with gaps: {gaps}"
+    for note in outcome.notes[:NOTES_SHOWN]:
+        yield f"    {note.path}: {reason_text(note.code)}"
+    if len(outcome.notes) > NOTES_SHOWN:
+        yield "    and more: `strandline findings coverage` lists them"
+    for what, count in outcome.left_out.items():
+        yield f"left out: {count:,} ({what})"
+    if outcome.progress and outcome.progress.done.allowed:
+        yield f"allowed by a comment on the line: {outcome.progress.done.allowed:,}"
+    if outcome.parked_shards:
+        yield f"{outcome.parked_shards:,} shards were put aside; --retry-parked takes them up again"
+    yield f"findings: {findings:,}"

@@ -1,0 +1,150 @@
+"""The tenant's key: a file that holds it, and the value by which a store knows it again.
+
+A key file has 64 hexadecimal digits and a line end, or the 32 bytes as they are. One that we make is readable by its
+owner alone, is whole or not there, and never replaces another.
+
+Invariants: no byte of a key is in a message; results under one key never mix with those under another, since the store
+keeps a hash that only the right key gives.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from strandline.errors import Conflict, InvalidInput
+from strandline.files import OsDisk, storage_errors
+from strandline.pipeline.identity import DIGEST_BYTES, TenantId, TenantSecretKey
+from strandline.pipeline.state import Put, ScannerState
+
+CHECK_KEY = b"tenant/key-check"
+_CHECK_DOMAIN = b"strandline/key-check/v1"
+_OTHERS = 0o007
+_MAKE_ONE = "a key file has 64 hexadecimal digits; make one with `openssl rand -hex 32 > FILE && chmod 600 FILE`"
+
+
+class KeyMissing(InvalidInput):
+    """Results are there, and the key that their hashes need is not."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: the key of this tenant's results is missing",
+            hint="put the file back from a copy; with a new key start with a new --state",
+        )
+        self.path = path
+
+
+class KeyRefused(Conflict):
+    """The key is not the one that the tenant's results are kept under."""
+
+    def __init__(self, path: Path, tenant: str) -> None:
+        super().__init__(
+            f"{path}: this is not the key of the results of tenant {tenant!r}",
+            hint="give the file with the tenant's key (--key-file), or name another tenant (--tenant)",
+        )
+        self.path = path
+        self.tenant = tenant
+
+
+class TenantUnknown(InvalidInput):
+    """Nothing was ever kept for the tenant."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(
+            f"tenant {tenant!r} has no results here",
+            hint="run `strandline scan` for it first, or name another tenant with --tenant",
+        )
+        self.tenant = tenant
+
+
+class KeyFileInvalid(InvalidInput):
+    """The file holds no key, or anybody may read it."""
+
+    def __init__(self, path: Path, problem: str, hint: str) -> None:
+        super().__init__(f"{path}: {problem}", hint=hint)
+        self.path = path
+        self.problem = problem
+
+
+def format_key(key: TenantSecretKey) -> bytes:
+    """Return a key as its file holds it."""
+    return bytes.hex(key).encode() + b"\n"
+
+
+def parse_key(data: bytes) -> TenantSecretKey | None:
+    """Return the key that a file's bytes are, or None if they are none."""
+    if len(data) == DIGEST_BYTES:
+        return TenantSecretKey(data)
+    with suppress(ValueError):
+        return TenantSecretKey(bytes.fromhex(data.decode("ascii").strip()))
+    return None
+
+
+def read_key(path: Path) -> TenantSecretKey | None:
+    """Return the key in a file, or None where there is no such file."""
+    with storage_errors(path):
+        try:
+            with path.open("rb") as file:
+                mode, data = os.fstat(file.fileno()).st_mode, file.read(1024)
+        except FileNotFoundError:
+            return None
+    if mode & _OTHERS:
+        raise KeyFileInvalid(path, "everybody on this machine may read or change the key", f"chmod 600 {path}")
+    key = parse_key(data)
+    if key is None:
+        raise KeyFileInvalid(path, "it holds no key", _MAKE_ONE)
+    return key
+
+
+def make_key(path: Path) -> TenantSecretKey:
+    """Return the key in a file that is made now; where somebody else made one at the same time, theirs."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    with storage_errors(path):
+        try:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
+                file.write(format_key(TenantSecretKey(secrets.token_bytes(DIGEST_BYTES))))
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                path.hardlink_to(temporary)  # unlike a rename, it never replaces a key
+        finally:
+            temporary.unlink(missing_ok=True)
+        OsDisk().sync_folder(path.parent)
+    key = read_key(path)
+    if key is None:
+        raise KeyMissing(path)
+    return key
+
+
+def tenant_key(
+    state: ScannerState, tenant: TenantId, name: str, path: Path, *, create: bool, is_ours: bool
+) -> TenantSecretKey:
+    """Return the tenant's key from its file; a key of other results is refused.
+
+    With `create` the store remembers the key of a new tenant, and a file that `is_ours` is made if it is missing.
+    Without it, a tenant that the store does not know is `TenantUnknown`.
+    """
+    (known,) = state.multi_get(tenant, [CHECK_KEY])
+    if known is None and not create:
+        raise TenantUnknown(name)
+    key = read_key(path)
+    if key is None:
+        if known is not None:
+            raise KeyMissing(path)
+        if not is_ours:
+            raise KeyFileInvalid(path, "there is no such file", _MAKE_ONE)
+        key = make_key(path)
+    check = check_value(key)
+    if known is None:
+        state.apply_batch(tenant, [Put(CHECK_KEY, check)])
+        (known,) = state.multi_get(tenant, [CHECK_KEY])
+    if known != check:
+        raise KeyRefused(path, name)
+    return key
+
+
+def check_value(key: TenantSecretKey) -> bytes:
+    """Return what a store keeps to know a key again; it says nothing about the key."""
+    return blake3(_CHECK_DOMAIN, key=key).digest()
