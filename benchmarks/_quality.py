@@ -1,0 +1,157 @@
+"""How well secrets are found: findings compared with labels, ours and Kingfisher's, and the page that shows it.
+
+A label counts as found if a finding stands on it, whatever its rule is called; `named` counts those that the label's
+own rule found. A finding that stands on no label is a false one.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks._corpus import Corpus
+from benchmarks._harness import RESULTS, machine
+from benchmarks._peer import PeerFinding, peer_knows
+from strandline.scan import Engine
+
+PAGE = Path("docs/detection.md")
+INTRODUCTION = """# Detection
+
+`make bench ONLY=scan` wrote this page; do not edit it. It says how many of the secrets planted in a made corpus are
+found, by Strandline's own rules and by Kingfisher on the same files, and how much is found that is none.
+
+The corpus is made from a seed (`benchmarks/_corpus.py`): each rule's format, filled in afresh, stands in kinds of files
+that know nothing of the rule (source code of many languages, settings, CI files, manifests, logs, notebooks, shell
+histories, bundles), among lines that mislead. Files without a secret are lock files, hashes, identifiers, certificates,
+images, source maps, schemas, placeholders and code that handles secrets. A secret counts as found if any finding stands
+on it. A provider is known to Kingfisher if one of its rules is named after it; some of its rules ask for a second value
+nearby (an account, a host) before they report, which a file of this corpus need not hold.
+"""
+
+
+@dataclass
+class Score:
+    """What one scanner found: counts by rule, and what it found where nothing is."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    named: Counter[str] = field(default_factory=Counter)
+    true: int = 0
+    false: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def precision(self) -> float:
+        """Return the share of findings that stand on a label."""
+        return self.true / (self.true + len(self.false) or 1)
+
+    def recall(self, labels: Counter[str]) -> float:
+        """Return the share of the labels of some rules that were found."""
+        return sum(self.found[rule] for rule in labels) / (labels.total() or 1)
+
+
+def our_score(engine: Engine, corpus: Corpus) -> Score:
+    """Return what the engine finds."""
+    score = Score()
+    for path, data in corpus.files.items():
+        label = corpus.labels.get(path)
+        findings = engine.scan(data, path).findings
+        on = [found for found in findings if label and found.start < label.end and label.start < found.end]
+        score.true += len(on)
+        score.false += [(path, found.rule_id) for found in findings if found not in on]
+        if label and on:
+            score.found[label.rule_id] += 1
+            score.named[label.rule_id] += any(found.rule_id == label.rule_id for found in on)
+    return score
+
+
+def peer_score(findings: Sequence[PeerFinding], corpus: Corpus) -> Score:
+    """Return what the peer found; it tells lines, so a finding on a label's lines counts."""
+    score = Score()
+    reached: set[str] = set()
+    for found in findings:
+        label = corpus.labels.get(found.path)
+        if label and found.first_line <= label.last_line and label.first_line <= found.last_line:
+            score.true += 1
+            reached.add(found.path)
+        else:
+            score.false.append((found.path, found.rule_id))
+    score.found.update(corpus.labels[path].rule_id for path in reached)
+    return score
+
+
+def label_counts(corpus: Corpus) -> Counter[str]:
+    """Return how many labels each rule has."""
+    return Counter(label.rule_id for label in corpus.labels.values())
+
+
+def providers(corpus: Corpus) -> dict[str, str]:
+    """Return the provider of each rule."""
+    return {label.rule_id: label.provider for label in corpus.labels.values()}
+
+
+def both_know(corpus: Corpus) -> dict[str, list[str]]:
+    """Return the providers that the peer has rules for, with those rules."""
+    known = {provider: peer_knows(provider) for provider in sorted(set(providers(corpus).values()))}
+    return {provider: rules for provider, rules in known.items() if rules}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What became of the labels of one rule."""
+
+    rule_id: str
+    provider: str
+    labels: int
+    found: int
+    named: int
+    peer_found: int
+    peer_rules: list[str]
+
+
+def rule_results(corpus: Corpus, ours: Score, peer: Score) -> list[RuleResult]:
+    """Return the result of each rule."""
+    of, known = providers(corpus), both_know(corpus)
+    return [
+        RuleResult(rule, of[rule], count, ours.found[rule], ours.named[rule], peer.found[rule], known.get(of[rule], []))
+        for rule, count in sorted(label_counts(corpus).items())
+    ]
+
+
+def write_results(results: Sequence[RuleResult], corpus: Corpus, ours: Score, peer: Score) -> None:
+    """Write the results of each rule as JSON, and the page."""
+    folder = RESULTS / "detection"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rules.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    PAGE.write_text("".join(_page(results, corpus, ours, peer)))
+
+
+def _page(results: Sequence[RuleResult], corpus: Corpus, ours: Score, peer: Score) -> Iterator[str]:
+    labels = label_counts(corpus)
+    shared = Counter({result.rule_id: result.labels for result in results if result.peer_rules})
+    clean = [path for path in corpus.files if path not in corpus.labels]
+    yield f"{INTRODUCTION}\nLast run on {machine()}: "
+    yield f"{len(corpus.files):,} files, {labels.total():,} secrets of {len(labels)} rules.\n\n"
+    yield "| | Strandline | Kingfisher |\n|---|---:|---:|\n"
+    yield f"| recall | {ours.recall(labels):.3f} | {peer.recall(labels):.3f} |\n"
+    yield f"| recall, providers that both know | {ours.recall(shared):.3f} | {peer.recall(shared):.3f} |\n"
+    yield f"| precision | {ours.precision:.3f} | {peer.precision:.3f} |\n"
+    yield f"| found in {len(clean)} files without a secret | {_in(ours, clean)} | {_in(peer, clean)} |\n"
+    yield f"| found by the rule that knows it best | {ours.named.total() / labels.total():.3f} | |\n"
+    yield "\n## By provider\n\nThe share that is found, and how many rules Kingfisher has for the provider.\n\n"
+    yield "| provider | secrets | Strandline | Kingfisher | its rules |\n|---|---:|---:|---:|---:|\n"
+    for provider in sorted({result.provider for result in results}):
+        of = [result for result in results if result.provider == provider]
+        count = sum(result.labels for result in of)
+        cells = [
+            f"{sum(result.found for result in of) / count:.2f}",
+            f"{sum(result.peer_found for result in of) / count:.2f}",
+        ]
+        known = f"{len(of[0].peer_rules)}" if of[0].peer_rules else "none"
+        yield f"| {provider} | {count} | {' | '.join(cells)} | {known} |\n"
+    yield "\n## Rules that miss some\n\n| rule | secrets | found |\n|---|---:|---:|\n"
+    yield from (f"| {each.rule_id} | {each.labels} | {each.found} |\n" for each in results if each.found < each.labels)
+
+
+def _in(score: Score, paths: Sequence[str]) -> int:
+    wanted = set(paths)
+    return sum(path in wanted for path, _ in score.false)
