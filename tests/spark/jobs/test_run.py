@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from strandline.scan import expand, load_builtin
 from strandline.spark.inputs import Content, InputRefused, ItemReader
 from strandline.spark.jobs import scan
 from strandline.spark.jobs.errors import StateNotShared, WorkersFailed
@@ -21,6 +22,7 @@ from strandline.spark.jobs.run import check_shared
 from tests.spark.jobs.local import TENANT, made, request_for, scanned
 from tests.spark.jobs.sources import Reader, Thing, Things
 from tests.spark.rows import rows_of
+from tests.spark.scripts import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,3 +163,35 @@ def test_sqlite_with_a_cluster_is_refused_with_the_reason(tmp_path: Path, master
     for fine in ("local", "local[2]", "local[2,4]", "local-cluster[2,1,1024]"):
         check_shared(request, fine)
     check_shared(request_for("postgresql://nobody@nowhere/none", things), master)
+
+
+CONNECT = """
+    from pyspark.sql import SparkSession
+    from strandline.cli.state import open_state
+    from strandline.scan import load_builtin
+    from strandline.spark.inputs import FileSource
+    from strandline.spark.jobs import ScanRequest, scan
+
+    def remote():
+        return SparkSession.builder.remote("local[2]").getOrCreate()
+
+    with open_state(sys.argv[2], create=True) as state:
+        rules = load_builtin().only(["github-pat"])
+        request = ScanRequest((FileSource.at(sys.argv[1]),), rules, state.tenant, state.key, state.address)
+        first, again = scan(request, remote), scan(request, remote)
+    print(len(first.findings), first.progress.done.items, again.progress)
+    remote().stop()
+"""
+
+
+@pytest.mark.long  # its server takes half a minute to start
+def test_a_scan_runs_on_spark_connect(tmp_path: Path) -> None:
+    here, tree = tmp_path / "here", tmp_path / "tree"
+    here.mkdir()
+    tree.mkdir()
+    secret = expand(load_builtin().by_id["github-pat"].examples[0], "connect")
+    for number in range(50):
+        (tree / f"file{number}.txt").write_text(secret if number == 7 else f"nothing in {number}\n")
+    ran = run(CONNECT, here, str(tree), str(tmp_path / "state"), PYSPARK_PYTHON=sys.executable)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.splitlines()[-1] == "1 50 None"
