@@ -27,6 +27,7 @@ from strandline.cli.state import (
     StateOption,
     TenantOption,
     open_state,
+    state_folder,
 )
 from strandline.errors import InvalidInput
 from strandline.scan import RuleSet, load_builtin, load_rules
@@ -140,9 +141,10 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     rule_set = rules_of(rules)
     form = form_of(form, output)
     factory = session_factory(master, conf or [], ui=ui)
+    sources = sources_of(chosen, state_folder(where))
     with open_state(where, tenant=tenant, key_file=key_file, coordination=coordination, create=True) as state:
         request = ScanRequest(
-            sources=sources_of(chosen, state.folder),
+            sources=sources,
             rules=rule_set,
             tenant=state.tenant,
             key=state.key,

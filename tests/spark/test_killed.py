@@ -1,0 +1,301 @@
+"""Drivers, workers and executors of the real command are killed, anywhere: what is stored is as if they were not.
+
+Each seed is printed, and names the victims and the moments; the moments are counts of committed items, or times.
+"""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import psutil
+import psycopg
+import pytest
+
+from tests.servers_postgres import PostgresServer
+from tests.servers_spark import SparkCluster
+from tests.spark.killed_world import LEASE_S, Corpus, Watch, coverage, plant, watching
+from tests.spark.lives import Life, Lives, living, pause, wait_for
+from tests.spark.rows import Rows
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "50ms",
+    "spark.speculation.task.duration.threshold": "200ms",
+    # Two tasks on four cores: the other two are for copies.
+    "spark.default.parallelism": "2",
+    "spark.executor.cores": "2",
+}
+TASK_DEATHS_MAX = 3  # Spark gives a task up at the fourth
+FILES, MANY_FILES = 280, 1_000
+Strike: TypeAlias = Callable[[Life], bool]
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What an undisturbed run of a corpus comes to."""
+
+    corpus: Corpus
+    rows: Rows = field(repr=False)
+    coverage: dict[str, Any]
+
+
+def undisturbed(folder: Path, files: int) -> Calm:
+    """Scan a new corpus, and let nothing happen."""
+    corpus = plant(folder / "corpus", files)
+    with living(corpus.arguments(str(folder / "calm"))) as lives:
+        settled = coverage(lives.finish())
+    with watching(str(folder / "calm" / "pipeline.db")) as watch:
+        rows = watch.rows()
+    assert settled["items"] == corpus.items == len(rows["ledger"])
+    assert len(rows["findings"]) > 50 * files
+    return Calm(corpus, rows, settled)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    return undisturbed(tmp_path_factory.mktemp("killed"), FILES)
+
+
+@pytest.fixture(scope="module")
+def long_calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    return undisturbed(tmp_path_factory.mktemp("killed"), MANY_FILES)
+
+
+@pytest.fixture
+def postgres_state(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
+    """A database of its own, as `--state` takes it."""
+    socket = postgres_server.dsn.split()[0].removeprefix("host=")
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {postgres_schema}")
+    yield f"postgresql://postgres@/{postgres_schema}?host={quote(socket, safe='')}"
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {postgres_schema} WITH (FORCE)")
+
+
+def lose_power(life: Life) -> bool:
+    life.lose_power()
+    return True
+
+
+def kill_driver(life: Life) -> bool:
+    life.kill_driver()
+    return True
+
+
+def kill_java(life: Life) -> bool:
+    if not _hit(life.java(), psutil.Process.kill):
+        return False
+    life.is_doomed = life.wait(60) != 0  # it may have been done with Java
+    if life.is_doomed:
+        assert life.wait() == 1, life.err
+        assert "Traceback" not in life.err
+        assert "hint: " in life.err
+    return True
+
+
+def kill_executor(life: Life) -> bool:
+    """Kill the Java process of an executor, and with it all that runs in it; Spark starts another."""
+    return _kill_task(life, life.executors())
+
+
+def kill_worker(life: Life) -> bool:
+    """Kill the Python of a task; Spark tries the task again."""
+    return _kill_task(life, life.workers())
+
+
+def _kill_task(life: Life, victims: list[psutil.Process]) -> bool:
+    if life.task_deaths >= TASK_DEATHS_MAX:
+        return lose_power(life)
+    life.task_deaths += 1
+    return _hit(victims, psutil.Process.kill)
+
+
+def make_zombie(life: Life) -> bool:
+    """Let a worker sleep until others have its shard, and wake up."""
+    return _hit(life.workers(), lambda worker: pause(worker, 2 * LEASE_S))
+
+
+def _hit(victims: list[psutil.Process], how: Callable[[psutil.Process], None]) -> bool:
+    try:
+        for one in victims[-1:]:
+            how(one)
+    except psutil.NoSuchProcess:
+        return False
+    return bool(victims)
+
+
+VICTIMS = (lose_power, kill_driver, kill_java, kill_worker, make_zombie)
+STARTING_S, EARLY_SHARE = 6.0, 0.3
+
+
+@dataclass
+class Campaign:
+    """A scan that is disturbed by one victim after another, and then runs to its end."""
+
+    calm: Calm
+    lives: Lives
+    watch: Watch
+    source: random.Random
+    more: tuple[str, ...] = ()
+    hits: list[tuple[str, int]] = field(default_factory=list)
+
+    def disturb(self, victims: Sequence[Strike], *, early: bool = False) -> None:
+        """Strike each victim at a moment of its own; with `early`, some while the scan is still starting."""
+        life = self.lives.start(*self.more)
+        for number, strike in enumerate(victims):
+            if life.is_doomed:
+                life = self.lives.start(*self.more)
+            if early and self.source.random() < EARLY_SHARE:
+                time.sleep(self.source.random() * STARTING_S)
+            elif not self._wait(life, len(victims) - number):
+                break  # the scan was done before all victims were struck
+            at = self.watch.committed()
+            if strike(life):
+                self.hits.append((strike.__name__, at))
+        if not life.is_doomed:
+            # A task that died is tried again within the run: the command itself does not notice.
+            code = life.wait()
+            assert code == 0, life.err
+            assert coverage(life) == self.calm.coverage
+
+    def _wait(self, life: Life, left: int) -> bool:
+        """Wait until some more items are committed, and workers are there; False if the scan ended before."""
+        now = self.watch.committed()
+        enough = now + self.source.randint(1, max(1, (self.calm.corpus.items - now) // (2 * left + 1)))
+        return wait_for(lambda: self.watch.committed() >= enough and life.workers(), life)
+
+    def check(self) -> None:
+        """Run it to its end: everything is as if nothing had happened."""
+        print("hits:", self.hits)  # noqa: T201 - what happened, should the test fail
+        done = self.lives.finish(*self.more)
+        assert coverage(done) == self.calm.coverage
+        rows = self.watch.rows()
+        assert {name: len(some) for name, some in rows.items()} == {
+            name: len(some) for name, some in self.calm.rows.items()
+        }
+        assert rows == self.calm.rows
+
+    @property
+    def hits_in_the_middle(self) -> int:
+        """How many strikes came when some items were committed, and not all."""
+        return sum(0 < at < self.calm.corpus.items for _, at in self.hits)
+
+
+def campaign(
+    calm: Calm,
+    state: str,
+    seed: int,
+    victims: Sequence[Strike],
+    *,
+    more: Sequence[str] = (),
+    early: bool = False,
+) -> Campaign:
+    """Disturb a scan into a state, and see that it comes to the same."""
+    print("seed:", seed)  # noqa: T201 - what to try again, should the test fail
+    source = random.Random(seed)
+    address = state if "://" in state else str(Path(state) / "pipeline.db")
+    if address != state:
+        Path(state).mkdir()
+    with watching(address) as watch, living(calm.corpus.arguments(state)) as lives:
+        one = Campaign(calm, lives, watch, source, tuple(more))
+        one.disturb(victims, early=early)
+        one.check()
+    return one
+
+
+def configured(settings: Mapping[str, str]) -> list[str]:
+    """Return Spark's settings as arguments."""
+    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+
+
+class TwoHosts(SparkCluster):
+    """A cluster whose workers have addresses of their own: Spark runs no copy of a task on a host where it runs."""
+
+    def add_worker(self, name: str) -> int:
+        """Start one more worker of two cores; return its process id."""
+        host = f"127.0.0.{len(self._processes) + 1}"
+        size, place = ("-c", 2, "-m", "1g"), ("-d", self._folder / name, "--host", host, "--webui-port", 0)
+        return self._run("worker.Worker", *size, *place, self.master)
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[list[str]]:
+    """Run a cluster of two hosts; return the arguments that let a scan run on it, with speculation."""
+    with tempfile.TemporaryDirectory(prefix="spark-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        cluster = TwoHosts(Path(folder))
+        cluster.start()
+        try:
+            yield ["--master", cluster.master, *configured(cluster.settings | SPECULATION)]
+        finally:
+            cluster.stop()
+
+
+@pytest.mark.timeout(300)
+def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
+    done = campaign(calm, str(tmp_path / "state"), 11, [lose_power, kill_java, make_zombie])
+    assert done.hits_in_the_middle == len(done.hits) == 3
+
+
+@pytest.mark.timeout(300)
+def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm, postgres_state: str) -> None:
+    done = campaign(calm, postgres_state, 12, [kill_driver, kill_worker])
+    assert done.hits_in_the_middle == len(done.hits) == 2
+
+
+@pytest.mark.timeout(300)
+def test_speculative_tasks_and_a_killed_executor_change_nothing(
+    calm: Calm, postgres_state: str, two_hosts: list[str], tmp_path: Path
+) -> None:
+    log = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": tmp_path.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    done = campaign(calm, postgres_state, 13, [kill_executor], more=[*two_hosts, *configured(log)])
+    assert done.hits_in_the_middle == 1
+    text = "".join(path.read_text() for path in tmp_path.rglob("*events*") if path.is_file())
+    assert '"Speculative":true' in text
+    assert "SparkListenerExecutorRemoved" in text
+
+
+@pytest.mark.timeout(300)
+def test_two_drivers_at_once_come_to_the_same(calm: Calm, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with living(calm.corpus.arguments(str(state))) as lives:
+        both = [lives.start(), lives.start()]
+        for life in both:
+            code = life.wait()
+            assert code == 0, life.err
+            assert coverage(life) == calm.coverage
+    with watching(str(state / "pipeline.db")) as watch:
+        assert watch.rows() == calm.rows
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_many_kills_on_sqlite(long_calm: Calm, tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    victims = [source.choice(VICTIMS) for _ in range(6)]
+    done = campaign(long_calm, str(tmp_path / "state"), 100 + seed, victims, early=True)
+    assert len(done.hits) >= 4
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_many_kills_on_postgres_with_speculation(
+    long_calm: Calm, postgres_state: str, two_hosts: list[str], seed: int
+) -> None:
+    source = random.Random(seed)
+    victims = [source.choice((*VICTIMS, kill_executor)) for _ in range(6)]
+    done = campaign(long_calm, postgres_state, 200 + seed, victims, more=two_hosts, early=True)
+    assert len(done.hits) >= 4
