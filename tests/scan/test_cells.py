@@ -54,6 +54,33 @@ def test_values_together_give_what_each_gives_alone(values: list[bytes], with_: 
     assert with_.scan_many(values, path) == alone(with_, values, path)
 
 
+@given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.sampled_from(["", "a.env"]))
+@settings(max_examples=200)
+def test_a_quick_look_passes_over_nothing_that_a_scan_finds(values: list[bytes], with_: Engine, path: str) -> None:
+    named = {number for number, value in enumerate(values) if with_.may_find(value, path)}
+    assert alone(with_, values, path).keys() <= named
+
+
+@pytest.mark.parametrize("packed", [SECRET, *HIDDEN], ids=map(str, range(len(HIDDEN) + 1)))
+def test_a_quick_look_names_what_is_packed_and_encoded(packed: bytes) -> None:
+    assert engine().scan(packed).findings
+    assert engine().may_find(packed)
+    assert engine().may_find(b"a line of text\n" * 200 + b"x" * 40 + b"\n" + packed)
+
+
+def test_a_quick_look_names_what_is_found_by_its_path_everywhere_or_in_a_large_item() -> None:
+    text = b"a line of text, and another_word_that_is_longer_than_32_digits;\n" * 200
+    assert not engine().may_find(text, "id.key")
+    assert engine(Rule("keys", path=r"\.key$")).may_find(text, "id.key")
+    assert not engine(Rule("keys", path=r"\.key$")).may_find(text, "key.id")
+    assert engine(Rule("all", "(foo)?")).may_find(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strandline.scan.matching.prefilter.CHUNK_BYTES", 16)
+        split = b"." * 10 + SECRET
+        assert engine().scan(split).findings
+        assert engine().may_find(split)
+
+
 @given(CELLS)
 @settings(max_examples=200)
 def test_a_value_that_is_not_named_has_no_finding(values: list[bytes]) -> None:
@@ -109,6 +136,7 @@ def test_members_of_a_tar_without_nul_are_found_by_their_paths() -> None:
     found = finder.scan_many([b"nothing", value, b"nothing"])
     assert found == {1: finder.scan(value)}
     assert found[1].findings
+    assert finder.may_find(value)
 
 
 def test_a_broken_archive_in_escapes_is_counted_as_it_is_alone() -> None:

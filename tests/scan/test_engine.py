@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from strandline.errors import InvalidInput
 from strandline.pipeline.policy import delta
 from strandline.scan.engine import Engine
-from strandline.scan.errors import RulesInvalid
+from strandline.scan.errors import RegexInvalid, RulesInvalid
+from strandline.scan.expressions.nodes import Node
 from strandline.scan.limits import Limits
 from strandline.scan.matching.confirm import Hit, entropy_bits
-from strandline.scan.rules.rule import Allowlist, Required, Rule, RuleSet
+from strandline.scan.rules.rule import Allowlist, Required, Rule, RuleSet, parse_regex
 from tests.scan.fakes import KEY, TOKEN, engine, engine_of, hashed, only, spans
 
 SECRET = b"abcdef0123456789"
@@ -227,6 +228,45 @@ def test_a_copy_from_a_pickle_finds_the_same_and_compiles_nothing(monkeypatch: p
     assert second.policy.hash == first.policy.hash
 
 
+def test_a_copy_reads_the_expression_of_a_rule_at_its_first_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = (TOKEN, Rule("weak", "[0-9a-f]{32}", keywords=("mail",)), Rule("slow", r"key=(?:([a-z]+)+)+!"))
+    first = engine(*rules, Rule("long", "[a-z]{40}"))
+    data, read = pickle.dumps(first), list[str]()
+
+    def counted(where: str, text: str) -> Node:
+        read.append(where)
+        return parse_regex(where, text)
+
+    monkeypatch.setattr("strandline.scan.matching.prefilter.parse_regex", counted)
+    monkeypatch.setattr("strandline.scan.matching.confirm.parse_regex", counted)
+    second: Engine = pickle.loads(data)  # noqa: S301
+    assert (second.notes, second.slow_rules) == (first.notes, first.slow_rules)
+    assert (len(second.notes), second.slow_rules) == (2, ("slow",))
+    assert pickle.dumps(second) == data
+    assert not second.scan(b"nothing to see").findings
+    assert read == []
+    for _ in range(2):
+        assert second.scan(TEXT) == first.scan(TEXT)
+        assert read == ["rule 'token'"]
+    for text in (b"key=abc!", b"mail " + b"0123456789abcdef" * 2, b"z" * 40):
+        assert second.scan(text) == first.scan(text)
+        assert second.scan(text).findings
+
+
+def test_what_another_engine_saved_is_taken_only_by_one_of_the_same_rules_limits_and_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = engine().saved()
+    other = RuleSet((Rule("other", "key_([a-z]{4})"),))
+    assert spans(Engine(other, key=KEY, saved=saved).scan(b"key_abcd")) == [("other", 4, 8)]
+    with pytest.raises(RegexInvalid, match="repeats are too many"):
+        Engine(RuleSet((Rule("huge", "(?:(?:a{1,900}){1,900}b){1,900}"),)), key=KEY, saved=saved)
+    assert Engine(RuleSet((TOKEN,)), Limits(match_bytes_max=64), key=KEY, saved=saved).saved() != saved
+    nonsense = saved._replace(layout=saved.layout._replace(reaches=()))
+    monkeypatch.setattr("strandline.scan.matching.saved._code_digest", lambda: b"of other code")
+    assert Engine(RuleSet((TOKEN,)), key=KEY, saved=nonsense).scan(TEXT).findings
+
+
 def test_the_policy_follows_rules_limits_and_allowlists() -> None:
     base = RuleSet((TOKEN,))
     again = RuleSet((Rule(**{**vars(TOKEN), "description": "words", "examples": ("x",)}),))
@@ -291,6 +331,18 @@ def test_an_expression_that_could_explode_is_matched_in_bounded_work() -> None:
     apart = b" " * 40_000
     assert slow.scan((b"key=" + b"a" * 16_000 + b"!" + apart) * 5).coverage.findings_dropped == 5
     assert time.process_time() - begin < 20
+
+
+def test_a_rule_is_slow_by_any_of_its_expressions() -> None:
+    slow = r"(?:([a-z]+)+)+!"
+    rules = (
+        Rule("regex", "key=" + slow),
+        Rule("path", "tok_[a-z]{8}", path=slow),
+        Rule("allowed", "tik_[a-z]{8}", allowlists=(Allowlist(regexes=(slow,)),)),
+        Rule("allowed-path", "tak_[a-z]{8}", allowlists=(Allowlist(paths=(slow,)),)),
+        Rule("quick", "tek_[a-z]{8}", path="a+", allowlists=(Allowlist(regexes=("b+",), paths=("c+",)),)),
+    )
+    assert engine(*rules).slow_rules == ("allowed", "allowed-path", "path", "regex")
 
 
 @pytest.mark.parametrize(

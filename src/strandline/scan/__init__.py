@@ -37,7 +37,7 @@ from strandline.scan.ignoring.baselines import Baseline, format_baseline, parse_
 from strandline.scan.ignoring.globs import PathGlobs, parse_globs
 from strandline.scan.ignoring.ignores import Cause, Fingerprint, Ignores, Reason, parse_ignore_file
 from strandline.scan.limits import Limits
-from strandline.scan.matching.prefilter import Saved
+from strandline.scan.matching.saved import Saved
 from strandline.scan.results import Coverage, Found, ItemResult
 from strandline.scan.rules.gitleaks import load_builtin, load_rules, parse_rules
 from strandline.scan.rules.gitleaks_format import format_set

@@ -1,7 +1,8 @@
 """The scan of one item: prefilter, confirmation, views and members, and what of it counts.
 
 Invariants: the same bytes under the same policy give the same result, on any machine and in any order; an engine
-holds no byte of what it scanned; it pickles by its inputs, and its copy compiles nothing that the first did.
+holds no byte of what it scanned; it pickles by its inputs. A rule that cannot be run is refused when the first engine
+of it is made: one that is made from what that one saved compiles a rule when there is a first window of it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +18,12 @@ from strandline.scan.frames import Frame
 from strandline.scan.limits import Limits
 from strandline.scan.matching.allowed import CompiledAllowlist, comment_on
 from strandline.scan.matching.confirm import Hit, Matcher
-from strandline.scan.matching.prefilter import Prefilter, Saved
+from strandline.scan.matching.prefilter import Prefilter
+from strandline.scan.matching.saved import Saved, maker_of
 from strandline.scan.matching.selection import Known, news, selected
 from strandline.scan.results import Coverage, Found, ItemResult
 from strandline.scan.rules.rule import RuleSet
-from strandline.scan.views.decoding import Room, views
+from strandline.scan.views.decoding import Room, may_have_views, views
 
 _HELD_TIMES = 4
 """How many times the findings that an item may have are held before they are chosen from."""
@@ -40,20 +42,32 @@ class Engine:
         self.limits = limits or Limits()
         self.policy: Policy = rules.policy(self.limits)
         self._key = key
+        self._maker = maker_of(self.policy.hash)
+        known = saved if saved is not None and saved.maker == self._maker else None
         self._shared = tuple(CompiledAllowlist(allowlist) for allowlist in rules.allowlists)
         self._for_files = [allowlist for allowlist in self._shared if allowlist.is_for_files]
-        self._matchers = [Matcher(rule, number, self.limits, self._shared) for number, rule in enumerate(rules.rules)]
-        self._for_paths = [matcher for matcher in self._matchers if matcher.rule.regex is None]
-        self._prefilter = Prefilter(rules.rules, self.limits, saved)
-        self.slow_rules: tuple[str, ...] = tuple(matcher.rule.id for matcher in self._matchers if matcher.is_slow)
-        self.notes: tuple[str, ...] = (*self._prefilter.notes, *map(_slow_note, self.slow_rules))
+        self._matchers: dict[int, Matcher] = {}
+        numbers = range(len(rules.rules))
+        self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
+        slow = known.slow_rules if known else (each.rule.id for each in map(self._matcher, numbers) if each.is_slow)
+        self.slow_rules: tuple[str, ...] = tuple(slow)
+        self._prefilter = Prefilter(rules.rules, self.limits, known)
+        self.notes: tuple[str, ...] = (*self._prefilter.layout.notes, *map(_slow_note, self.slow_rules))
+
+    def _matcher(self, number: int) -> Matcher:
+        """Return a rule, ready to be matched; threads that make one at once make the same."""
+        matcher = self._matchers.get(number)
+        if matcher is None:
+            matcher = Matcher(self.rules.rules[number], number, self.limits, self._shared)
+            self._matchers[number] = matcher
+        return matcher
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.rules, self.limits, self._key, self._prefilter.saved())
+        return _rebuilt, (self.rules, self.limits, self._key, self.saved())
 
     def saved(self) -> Saved:
         """Return what spares another engine of the same rules and limits, on such a machine, to compile them."""
-        return self._prefilter.saved()
+        return Saved(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules)
 
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"
@@ -65,6 +79,17 @@ class Engine:
         scan = _ItemScan(self.limits)
         self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan)
         return scan.result()
+
+    def may_find(self, data: bytes, path: str = "") -> bool:
+        """Return whether a scan of an item may find something or leave something out, at a quick look.
+
+        For the many items in which a few rules find nothing: one that is not named needs no scan.
+        """
+        marks = self._prefilter.marks_alone(data)
+        if marks is None or kind_of(data) is not None or may_have_views(data, marks):
+            return True
+        work = Work(self.limits.slow_steps_max)
+        return any(matcher.takes_path(path, work) for matcher in self._for_paths)
 
     def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
         """Return what `scan` returns for each of many small values of one path, by its position.
@@ -122,7 +147,7 @@ class Engine:
                     yield Hit(matcher.number, 0, 0, secret_hash(self._key, norm_hash(b"")), 0)
         sweep = self._prefilter.sweep(frame.data)
         for number, start, end in sweep.windows():
-            matcher = self._matchers[number]
+            matcher = self._matcher(number)
             if not matcher.takes_path(frame.path, scan.work):
                 continue
             try:

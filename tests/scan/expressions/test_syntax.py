@@ -110,6 +110,27 @@ def test_what_go_refuses_is_refused_with_its_position(regex: str, problem: str, 
     assert caught.value.position == position
 
 
+def test_an_expression_is_read_once_and_refused_each_time() -> None:
+    assert parse("once_[a-z]{3}") is parse("once_[a-z]{3}")
+    long = "a" * 2_000
+    assert parse(long) == parse(long)
+    for _ in range(2):
+        with pytest.raises(Unsupported):
+            parse("once_[a-z")
+
+
+def test_a_class_that_stands_twice_is_read_the_same_and_refused_where_it_stands() -> None:
+    for before in ("", "x", "xyz(?:", "(?i)", "x(?i:"):
+        for broken, position in (("[b-a]", 4), (r"[ab\y]", 3), (r"[a\x4]", 2)):
+            with pytest.raises(Unsupported) as caught:
+                parse(before + broken)
+            assert caught.value.position == len(before) + position
+    assert parse("[ab]") == parse("[ab]") == parse("(?i)(?-i:[ab])")
+    assert parse("(?i)[ab]") == parse("[abAB]") != parse("[ab]")
+    assert parse("[^]a]") == parse(r"[^a\]]")
+    assert parse("(?i)k") == parse("[kK]") != parse("k")
+
+
 @settings(max_examples=500, deadline=None)
 @given(text=st.text(alphabet="ab1(){}[]|*+?.^$\\:-,<>=!?PQEiUmsxpdwb é\ud7ff", max_size=24))
 @example("(?")

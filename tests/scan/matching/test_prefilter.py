@@ -22,6 +22,7 @@ from strandline.scan.matching.prefilter import (
     trimmed_head,
     trimmed_tail,
 )
+from strandline.scan.matching.saved import Layout, Saved
 from strandline.scan.rules.rule import Rule
 from tests.scan.expressions.trees import spans_by_re, texts, trees
 
@@ -101,23 +102,23 @@ def test_a_rule_without_a_literal_is_looked_for_around_its_keywords() -> None:
 @pytest.mark.parametrize("huge", ["(?:a[bc]{1,900}d[ef]{1,900}g){50,900}token", r"\b\Btoken[a-z]{4}"])
 def test_a_rule_that_is_too_much_falls_back_and_says_so(huge: str) -> None:
     with_word = Prefilter([Rule("worded", huge, keywords=("token",))], LIMITS)
-    assert with_word.notes == [
-        "rule 'worded': its expression is too much for the prefilter, so it is matched around its keywords"
-    ]
+    assert with_word.layout.notes == (
+        "rule 'worded': its expression is too much for the prefilter, so it is matched around its keywords",
+    )
     without = Prefilter([Rule("bare", huge), Rule("fine", "tok_[a-z]{8}")], LIMITS)
-    assert without.notes == [
-        "rule 'bare': its expression is too much for the prefilter, so it is matched everywhere, which is slow"
-    ]
+    assert without.layout.notes == (
+        "rule 'bare': its expression is too much for the prefilter, so it is matched everywhere, which is slow",
+    )
     text = b"... tok_abcdefgh ..."
     assert {rule for rule, _, _ in without.sweep(text).windows()} == {0, 1}
 
 
 def test_what_a_rule_costs_is_noted() -> None:
-    notes = Prefilter([Rule("weak", "[a-z]{40}"), Rule("empty", "(foo)?"), Rule("fine", "tok_[a-z]{8}")], LIMITS).notes
-    assert notes == [
+    rules = [Rule("weak", "[a-z]{40}"), Rule("empty", "(foo)?"), Rule("fine", "tok_[a-z]{8}")]
+    assert Prefilter(rules, LIMITS).layout.notes == (
         "rule 'weak': its expression has no telling literal, which slows every scan",
         "rule 'empty': its expression can match nothing, so it is matched everywhere, which is slow",
-    ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,15 +133,17 @@ def test_a_gap_of_anything_behind_a_telling_literal_is_cut(regex: str, is_cut: b
 def test_a_saved_database_is_as_good_as_a_compiled_one() -> None:
     rules = [Rule("a", "tok_[a-z]{8}"), Rule("weak", "[0-9a-f]{32}", keywords=("mail",))]
     first = Prefilter(rules, LIMITS)
-    second = Prefilter(rules, LIMITS, first.saved())
+    second = Prefilter(rules, LIMITS, Saved(b"", first.dumped(), first.layout, ()))
     text = b"tok_abcdefgh mail " + b"0123456789abcdef" * 2
     assert list(first.sweep(text).windows()) == list(second.sweep(text).windows()) != []
 
 
 def test_a_database_of_another_machine_is_compiled_anew() -> None:
     rules = [Rule("a", "tok_[a-z]{8}")]
-    saved = Prefilter(rules, LIMITS).saved()._replace(database=b"not a database" * 10)
-    assert list(Prefilter(rules, LIMITS, saved).sweep(b"tok_abcdefgh").windows())
+    first = Prefilter(rules, LIMITS)
+    second = Prefilter(rules, LIMITS, Saved(b"", b"not a database" * 10, Layout((), (), frozenset(), ()), ()))
+    assert second.layout == first.layout
+    assert list(second.sweep(b"tok_abcdefgh").windows())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every built-in rule finds its examples, and nothing else finds them; nothing finds what only looks like a secret."""
 
+import pickle
 import re
 import time
 from pathlib import Path
@@ -267,6 +268,19 @@ def test_all_rules_compile_together_in_time() -> None:
 
 def test_the_engine_needs_no_fall_back_for_any_rule(engine: Engine) -> None:
     assert engine.notes == ()
+
+
+def test_an_engine_that_was_saved_finds_what_the_first_finds(engine: Engine) -> None:
+    again: Engine = pickle.loads(pickle.dumps(engine))  # noqa: S301
+    texts = [rule_examples(rule.id, rule.examples)[0].encode() for rule in RULES]
+    assert [again.scan(text) for text in texts] == [engine.scan(text) for text in texts]
+    together = b"\n".join(texts)
+    assert again.scan(together) == engine.scan(together)
+    assert len(again.scan(together).findings) >= len(RULES)
+
+
+def test_the_rules_are_read_once_in_a_process() -> None:
+    assert load_builtin() is load_builtin()
 
 
 def test_there_are_rules_for_every_family_of_provider() -> None:

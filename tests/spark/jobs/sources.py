@@ -63,6 +63,7 @@ class Things:
     knows_versions: bool = False
 
     tag = "test"
+    is_part = False
 
     @property
     def instance(self) -> ConnectorInstanceId:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from strandline.scan import Limits, Required, Rule, RuleSet
+from strandline.spark.inputs import Content, Part
 from strandline.spark.jobs.deltas import added_rules, base_of, bases_of
 from strandline.spark.jobs.engines import engine_for
 from strandline.spark.jobs.plan import Reason
+from strandline.spark.jobs.scanning import finds_any
 from tests.spark.jobs.local import KEY, RULES, TENANT, made, on_each_look, request_for, rule, scanned
 from tests.spark.jobs.sources import READS, Thing, Things
 from tests.spark.rows import rows_of
@@ -164,3 +166,19 @@ def test_a_rule_of_the_slow_matcher_makes_no_delta(
     outcome = scanned(request_for(address, things, rules=rules))
     assert sorted(looks) == [7, 9]
     assert outcome.worked.carried == 0
+
+
+def test_added_rules_pass_over_no_item_that_they_may_find_something_in() -> None:
+    engine = engine_for(RULES, Limits(), KEY)
+    fingerprints = frozenset(engine.policy.fingerprints.values())
+
+    def finds(*parts: Part) -> bool:
+        return finds_any(engine, Content(b"1", list(parts), 1), fingerprints, lambda: None)
+
+    nothing, hidden = b"nothing to see\n", base64.b64encode(b"words before it, alpha_123 and after it")
+    assert not finds(Part(nothing, "a"))
+    assert not finds(Part(nothing, "a"), Part(nothing, "a"))
+    assert finds(Part(nothing, "a", lost=1))
+    assert finds(Part(b"alpha_123", "a"))
+    assert finds(Part(hidden, "a"))
+    assert finds(Part(nothing, "a"), Part(hidden, "a"))

@@ -9,6 +9,7 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.identity import PolicyHash, VersionKind
 from strandline.pipeline.state import MemoryState
 from strandline.scan import Engine, Limits, Saved
+from strandline.scan.matching import Layout, Reach
 from strandline.spark.cache import cache_folder
 from strandline.spark.jobs import engines, manifest
 from strandline.spark.jobs.engines import engine_for, format_saved, parse_saved
@@ -48,11 +49,14 @@ def test_late_versions_are_read_back_for_the_same_stat_data_alone(
     assert parse_late(b"\x07" + format_late(late)[1:], stat) is None
 
 
-@given(st.frozensets(st.integers(0, 1000)), st.binary(), st.data())
-def test_a_cached_engine_is_read_back_whole_or_not_at_all(
-    refused: frozenset[int], database: bytes, data: st.DataObject
-) -> None:
-    saved = Saved(database, refused)
+NUMBERS = st.integers(0, 2**31)
+TEXTS = st.lists(st.text(), max_size=3).map(tuple)
+REACHES = st.lists(st.builds(Reach, st.lists(NUMBERS, max_size=3).map(tuple), NUMBERS, NUMBERS), max_size=3).map(tuple)
+LAYOUTS = st.builds(Layout, REACHES, st.lists(NUMBERS, max_size=3).map(tuple), st.frozensets(NUMBERS), TEXTS)
+
+
+@given(st.builds(Saved, st.binary(), st.binary(), LAYOUTS, TEXTS), st.data())
+def test_a_cached_engine_is_read_back_whole_or_not_at_all(saved: Saved, data: st.DataObject) -> None:
     written = format_saved(saved)
     assert parse_saved(written) == saved
     at = data.draw(st.integers(0, len(written) - 1))
@@ -60,6 +64,17 @@ def test_a_cached_engine_is_read_back_whole_or_not_at_all(
     broken[at] ^= 1
     assert parse_saved(bytes(broken)) is None
     assert parse_saved(written[:at]) is None
+
+
+def test_a_cached_engine_of_other_code_is_built_again() -> None:
+    file = cache_folder() / "engines" / f"{RULES.policy(Limits()).hash.hex()}.hs"
+    engines._engines.clear()  # noqa: SLF001 - as another process would begin
+    engine = engine_for(RULES, Limits(), KEY)
+    stale = engine.saved()._replace(maker=bytes(32), layout=Layout((), (), frozenset(), ()))
+    file.write_bytes(format_saved(stale))
+    engines._engines.clear()  # noqa: SLF001
+    assert len(engine_for(RULES, Limits(), KEY).scan(b"alpha_123").findings) == 1
+    assert parse_saved(file.read_bytes()) == engine.saved()
 
 
 def test_an_engine_is_compiled_once_and_again_when_its_file_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

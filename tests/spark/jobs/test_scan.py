@@ -2,22 +2,25 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.stores import open_database
-from strandline.scan import Limits
+from strandline.scan import Limits, RuleSet
 from strandline.spark.inputs import Content, FileSource
+from strandline.spark.jobs.errors import EngineUnusable
 from strandline.spark.jobs.inventory import read_inventories
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.plan import Reason
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.scan import explain_with
+from strandline.spark.jobs.scan import Event, Planned, explain_with
+from strandline.spark.jobs.scanning import finds_any
 from strandline.spark.jobs.settle import Outcome
 from strandline.spark.jobs.totals import Totals
-from tests.spark.jobs.local import RULES, TENANT, ThreadWorkers, made, on_each_look, request_for, scanned
+from tests.spark.jobs.local import RULES, TENANT, ThreadWorkers, made, on_each_look, request_for, rule, scanned
 from tests.spark.jobs.sources import READS, Thing, Things
 from tests.spark.rows import rows_of
 
@@ -102,6 +105,62 @@ def test_what_is_too_fresh_to_trust_is_read_again_by_the_planner(things: Things,
     assert places(scanned(request_for(address, things))) == ["a:1:1", "b:1:1"]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_changes_after_it_was_listed_is_told_as_it_was_read(things: Things, address: str, fresh: bool) -> None:
+    things.write({"a": "nothing", "b": "nothing"})
+
+    class Later(ThreadWorkers):
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+            things.write({"a": Thing("alpha_123", fresh=fresh), "b": "nothing"})
+            return super().run(job, shards, poll)
+
+    outcome = scanned(request_for(address, things), Later())
+    assert (outcome.unseen, places(outcome)) == (0, ["a:1:1"])
+    again = scanned(request_for(address, things), workers := ThreadWorkers())
+    assert (workers.started, places(again)) == (int(fresh), ["a:1:1"])
+
+
+def test_what_changes_between_two_looks_is_not_taken_for_what_it_was(
+    things: Things, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = Thing(parts=["gamma_100", "alpha_100"]), Thing(parts=["gamma_100"])
+    things.write({"a": before})
+    scanned(request_for(address, things))
+
+    def looked_then_changed(*arguments: Any) -> bool:  # noqa: ANN401
+        found = finds_any(*arguments)
+        things.write({"a": after})
+        return found
+
+    request = request_for(address, things, rules=RuleSet((*RULES.rules, rule("gamma"))))
+    with monkeypatch.context() as patch:
+        patch.setattr("strandline.spark.jobs.looking.finds_any", looked_then_changed)
+        assert scanned(request).codes == {"CHANGED_WHILE_READ": 1}
+    things.write({"a": before})
+    assert places(scanned(request)) == ["a:1:1", "a:1:1"]
+
+
+def test_a_scan_under_other_rules_meanwhile_says_nothing_of_ours(things: Things, address: str) -> None:
+    things.write({"a": "alpha_123"})
+    ours, theirs = (
+        request_for(address, things, rules=RuleSet((rule("alpha"), rule(one)))) for one in ("beta", "gamma")
+    )
+    scanned(ours)
+
+    class Meanwhile(list[Event]):
+        """Lets another scan, which sees a new item, come between a plan with nothing to do and its end."""
+
+        def append(self, event: Event) -> None:
+            if isinstance(event, Planned):
+                things.write({"a": "alpha_123", "b": "beta_456"})
+                scanned(theirs)
+
+    scanned(ours, events=Meanwhile())
+    outcome = scanned(ours)
+    assert outcome.reasons[Reason.DONE] == 1
+    assert places(outcome) == ["a:1:1", "b:1:1"]
+
+
 def test_what_failed_is_tried_again_and_what_cannot_be_read_is_told(things: Things, address: str) -> None:
     good: dict[str, Thing | str] = {"a": "alpha_100"}
     things.write({**good, "b": Thing(fails="IO_ERROR"), "c": Thing(fails="PERMISSION_DENIED")})
@@ -149,6 +208,21 @@ def test_what_the_engine_cannot_take_is_a_failure_of_that_item(
     assert places(outcome) == ["a:1:1"]
     monkeypatch.undo()
     assert scanned(request_for(address, things)).is_whole
+
+
+def test_an_engine_that_cannot_be_made_is_no_failure_of_any_item(
+    things: Things, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("alpha_123")
+
+    things.write({"a": "alpha_123"})
+    request = request_for(address, things, lease_ttl_s=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr("strandline.spark.jobs.looking.engine_for", broken)
+        with pytest.raises(EngineUnusable, match=r"an engine: ValueError$"):
+            scanned(request)
+    assert scanned(request).is_whole
 
 
 def test_parts_have_places_of_their_own(things: Things, address: str) -> None:

@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from strandline.clock import SystemClock
 from strandline.errors import StrandlineError, Unavailable
+from strandline.journal import Journal
 from strandline.pipeline.held import HeldShard, claim
 from strandline.protocol.shards import ShardStatus
-from strandline.spark.inputs import Content
+from strandline.spark.inputs import Content, JournalSource
 from strandline.spark.jobs import retrying, shard_work, splitting
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.plan import Reason
@@ -158,6 +160,29 @@ def test_an_item_that_kills_is_put_aside_alone_and_can_be_tried_again(
         assert find_run(stores, request) is None
     assert scanned(request).reasons == {Reason.DONE: 20}
     assert shard.status == ShardStatus.PARKED
+
+
+def test_what_an_earlier_scan_read_says_nothing_of_what_is_put_aside(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_work, "PARKED_AFTER", 1)
+
+    def append(*values: bytes) -> None:
+        with Journal.open(tmp_path / "j") as journal:
+            journal.append(values)
+
+    class Later(ThreadWorkers):
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+            append(b"nothing")
+            return super().run(job, shards, poll)
+
+    append(b"alpha_100")
+    request = request_for(address, JournalSource.at(tmp_path / "j"), lease_ttl_s=0.2)
+    first = scanned(request, Later())
+    assert (first.unseen, len(first.findings)) == (0, 1)
+    append(*[b"and more"] * 5)  # seven are what kills
+    outcome = scanned(request, DyingWorkers())
+    assert (outcome.parked_shards, outcome.unseen, outcome.is_whole) == (1, 1, False)
 
 
 def test_a_server_that_is_gone_is_waited_for(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ bytes; any other is the alternatives of its UTF-8 sequences.
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from strandline.scan.expressions.nodes import Alt, Chars, Node, Seq, mask_of
+from strandline.scan.expressions.nodes import Alt, Chars, Node, Seq
 
 Runes: TypeAlias = list[tuple[int, int]]
 LAST = 0x10FFFF
@@ -99,11 +99,11 @@ def to_node(runes: Runes, position: int) -> Node:
         raise Unsupported("a class without a member matches nothing", position)
     ascii_mask = 0
     for low, high in ranges:
-        ascii_mask |= mask_of(range(low, min(high, _ASCII) + 1))
+        ascii_mask |= _mask(low, min(high, _ASCII))
     if ranges[-1][1] <= _ASCII:
         return Chars(ascii_mask)
     if ranges[-1][0] <= _ASCII + 1 and ranges[-1][1] == LAST:
-        return Chars(ascii_mask | mask_of(range(0x80, 0x100)))
+        return Chars(ascii_mask | _mask(0x80, 0xFF))
     options: list[Node] = [Chars(ascii_mask)] if ascii_mask else []
     options += [_sequence(parts) for low, high in ranges for parts in utf8_sequences(low, high)]
     if not options:
@@ -112,7 +112,12 @@ def to_node(runes: Runes, position: int) -> Node:
 
 
 def _sequence(parts: list[tuple[int, int]]) -> Node:
-    return Seq(tuple(Chars(mask_of(range(low, high + 1))) for low, high in parts))
+    return Seq(tuple(Chars(_mask(low, high)) for low, high in parts))
+
+
+def _mask(low: int, high: int) -> int:
+    """Return the set of the bytes from one to another; it is empty if they are out of order."""
+    return (2 << high) - (1 << low) if low <= high else 0
 
 
 def utf8_sequences(low: int, high: int) -> Iterator[list[tuple[int, int]]]:

@@ -17,6 +17,7 @@ bytes.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from strandline.scan.expressions.classes import ASCII_CLASSES, PERL_CLASSES, Runes, Unsupported, fold, negated, to_node
 from strandline.scan.expressions.nodes import EMPTY, FULL, Alt, At, Chars, Group, Node, Place, Repeat, Seq
@@ -24,20 +25,31 @@ from strandline.scan.expressions.nodes import EMPTY, FULL, Alt, At, Chars, Group
 REPEAT_MAX = 1000
 DEPTH_MAX = 100
 _NEWLINE = 1 << 10
+_KNOWN_CHARACTERS_MAX = 1_024
 _CONTROL = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+_COUNTS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _PLACES = {"A": Place.TEXT_START, "z": Place.TEXT_END, "b": Place.WORD_EDGE, "B": Place.NO_WORD_EDGE}
 
 
+_CLASS = re.compile(r"\[\^?+(?:[^\[\]\\]|\\.)+\]", re.DOTALL)
 _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|\Z)|.)", re.DOTALL)
 
 
 def parse(text: str) -> Node:
     """Return the tree of an expression; `Unsupported` if there is none."""
+    return _known(text) if len(text) <= _KNOWN_CHARACTERS_MAX else _parsed(text)
+
+
+def _parsed(text: str) -> Node:
     parser = _Parser(_QUOTED.sub(_unquoted, text))
     node = parser.alternatives(_Flags())
     if parser.at < len(parser.text):
         raise Unsupported("a parenthesis closes nothing", parser.at)
     return node
+
+
+_known = lru_cache(maxsize=1_024)(_parsed)
+"""Expressions are read when rules are checked, again when they are planned, and again when they are matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +82,12 @@ class _Parser:
             raise Unsupported(f"nested deeper than {DEPTH_MAX}", self.at)
         options: list[Node] = []
         items: list[Node] = []
-        while self.at < len(self.text) and self.text[self.at] != ")":
-            if self._take("|"):
+        while self.at < len(self.text) and (char := self.text[self.at]) != ")":
+            if char == "|":
+                self.at += 1
                 options.append(_seq(items))
                 items = []
-            elif self._flags_ahead():
+            elif char == "(" and self._flags_ahead():
                 flags = flags.changed(self._flag_letters(), self.at)
             else:
                 items.append(self._repeated(flags))
@@ -125,10 +138,11 @@ class _Parser:
         return Repeat(node, low, high, greedy)
 
     def _count(self) -> tuple[int, int | None] | None:
-        for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._take(sign):
-                return count
-        if not self.text.startswith("{", self.at):
+        sign = self.text[self.at : self.at + 1]
+        if sign in _COUNTS:
+            self.at += 1
+            return _COUNTS[sign]
+        if sign != "{":
             return None
         end = self.text.find("}", self.at)
         low, comma, high = self.text[self.at + 1 : max(end, 0)].partition(",")
@@ -144,7 +158,7 @@ class _Parser:
             case "(":
                 return self._group(flags, begin)
             case "[":
-                return to_node(self._class(flags), begin)
+                return self._class_node(flags, begin)
             case ".":
                 return Chars(FULL if flags.dot_all else FULL ^ _NEWLINE)
             case "^":
@@ -156,7 +170,7 @@ class _Parser:
             case "*" | "+" | "?":
                 raise Unsupported("a repeat of nothing", begin)
             case _:
-                return _literal(ord(char), flags)
+                return _literal(ord(char), folds=flags.fold)
 
     def _group(self, flags: _Flags, begin: int) -> Node:
         index, name = None, None
@@ -197,11 +211,11 @@ class _Parser:
             return At(_PLACES[char])
         if char in PERL_CLASSES and char:
             self.at += 1
-            return Chars(_bits(PERL_CLASSES[char]))
+            return _PERL_NODES[char]
         if char == "C":
             self.at += 1
             return Chars(FULL)
-        return _literal(self._escaped_rune(begin), flags)
+        return _literal(self._escaped_rune(begin), folds=flags.fold)
 
     def _escaped_rune(self, begin: int) -> int:
         char = self._next("an escape")
@@ -235,7 +249,19 @@ class _Parser:
             raise Unsupported("a hexadecimal escape is not closed or not a character", begin)
         return int(digits, 16)
 
-    def _class(self, flags: _Flags) -> Runes:
+    def _class_node(self, flags: _Flags, begin: int) -> Node:
+        """Read a class; those without a class inside are known by their text, since most stand in many rules."""
+        whole = _CLASS.match(self.text, begin)
+        if whole is None:
+            return to_node(self.class_runes(flags), begin)
+        self.at = whole.end()
+        try:
+            return _known_class(whole[0], folds=flags.fold)
+        except Unsupported as problem:
+            raise Unsupported(problem.problem, begin + problem.position) from None
+
+    def class_runes(self, flags: _Flags) -> Runes:
+        """Read a class whose bracket was taken."""
         begin = self.at - 1
         negate = self._take("^")
         runes: Runes = []
@@ -293,12 +319,17 @@ def _seq(items: list[Node]) -> Node:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat)) if flat else EMPTY
 
 
-def _bits(runes: Runes) -> int:
-    node = to_node(runes, 0)
-    assert isinstance(node, Chars)  # noqa: S101
-    return node.mask
+@lru_cache(maxsize=1_024)
+def _known_class(text: str, *, folds: bool) -> Node:
+    parser = _Parser(text)
+    parser.at = 1
+    return to_node(parser.class_runes(_Flags(fold=folds)), 0)
 
 
-def _literal(rune: int, flags: _Flags) -> Node:
+@lru_cache(maxsize=1_024)
+def _literal(rune: int, *, folds: bool) -> Node:
     runes = [(rune, rune)]
-    return to_node(fold(runes) if flags.fold else runes, 0)
+    return to_node(fold(runes) if folds else runes, 0)
+
+
+_PERL_NODES = {letter: to_node(runes, 0) for letter, runes in PERL_CLASSES.items()}

@@ -2,6 +2,7 @@
 
 databases     hyperscan databases
 prefilter     one database over all rules names the windows worth a closer look
+saved         what is kept of both for another process
 confirm       a rule's own expression and conditions decide in a window
 allowed       allowlists and comments, which say that a match is none
 confidence    how much speaks for a match
@@ -10,7 +11,8 @@ selection     which of the hits in a buffer count
 
 from strandline.scan.matching.confirm import Hit, Matcher
 from strandline.scan.matching.databases import Database
-from strandline.scan.matching.prefilter import Prefilter, Saved
+from strandline.scan.matching.prefilter import Prefilter
+from strandline.scan.matching.saved import Layout, Reach, Saved
 from strandline.scan.matching.selection import selected
 
-__all__ = ["Database", "Hit", "Matcher", "Prefilter", "Saved", "selected"]
+__all__ = ["Database", "Hit", "Layout", "Matcher", "Prefilter", "Reach", "Saved", "selected"]

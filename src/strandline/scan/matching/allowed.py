@@ -78,6 +78,11 @@ class CompiledAllowlist:
         return all(checks) if self._all_of else any(checks)
 
     @property
+    def is_quick(self) -> bool:
+        """Return whether none of its expressions is left to the matcher that never goes back."""
+        return all(pattern.is_quick for pattern in (*self._paths, *self._regexes))
+
+    @property
     def is_for_files(self) -> bool:
         """Return whether the list may allow everything in an item."""
         return not self._all_of and bool(self._paths or self._commits)

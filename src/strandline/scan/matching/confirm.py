@@ -66,14 +66,15 @@ class Matcher:
         self._lead = bytes(members(mask))
         self._pattern = Pattern(where, tree, limits.match_bytes_max)
         self._keywords = tuple(keyword.encode() for keyword in rule.keywords)
-        own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
-        self._allowlists = (*own, *shared)
+        self._own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
+        self._allowlists = (*self._own, *shared)
         self._path = None if rule.path is None else path_pattern(where, rule.path)
 
     @property
     def is_slow(self) -> bool:
-        """Return whether the expression is left to the matcher that never goes back."""
-        return not self._pattern.is_quick
+        """Return whether an expression of the rule is left to the matcher that never goes back."""
+        is_path_quick = self._path is None or self._path.is_quick
+        return not (self._pattern.is_quick and is_path_quick and all(own.is_quick for own in self._own))
 
     def takes_path(self, path: str, work: Work) -> bool:
         """Return whether the rule is for items of a path."""

@@ -2,15 +2,15 @@
 
 A rule's expression is cut to the part that names it: what is optional at its ends, and what follows a wide gap, is
 left to the confirmation. A rule without a literal of its own is looked for by its keywords. What hyperscan does not
-take falls back to the keywords, or to the whole text; `notes` says so. The edges of a text count as those of a line,
-so that texts may be looked at as lines of one (`Prefilter.ends`).
+take falls back to the keywords, or to the whole text; `Layout.notes` says so. The edges of a text count as those of a
+line, so that texts may be looked at as lines of one (`Prefilter.ends`).
 
 Invariants: every match of a rule, of at most `match_bytes_max` bytes, lies within one window of that rule; windows
 of a rule do not overlap and come in order; they depend on the bytes alone. Work is linear in the bytes, and memory
 in the chunk.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from strandline.scan.expressions.nodes import (
 )
 from strandline.scan.limits import KIB, Limits
 from strandline.scan.matching.databases import FIRST_ONLY, Database
+from strandline.scan.matching.saved import Layout, Reach, Saved
 from strandline.scan.rules.rule import Rule, parse_regex
 
 CHUNK_BYTES = 512 * KIB
@@ -190,66 +191,75 @@ def trimmed_head(node: Node) -> Node:
             return node
 
 
-class Saved(NamedTuple):
-    """A compiled database, and the rules that it did not take, for another process on such a machine."""
+class _Compiled:
+    """The rules of a prefilter, planned, and the database of their probes."""
 
-    database: bytes
-    refused: frozenset[int]
-
-
-class Prefilter:
-    """The database of some rules; `saved` spares compiling what was compiled before."""
-
-    def __init__(self, rules: Sequence[Rule], limits: Limits, saved: Saved | None = None) -> None:
+    def __init__(self, rules: Sequence[Rule], limits: Limits) -> None:
         self._rules = rules
         self._limits = limits
         self._trees = {number: _tree(rule) for number, rule in enumerate(rules) if rule.regex is not None}
         planned = [plan(rules[number], number, tree, limits) for number, tree in self._trees.items()]
         self._own = [probe for probe in planned if probe is not None]
-        large = frozenset(probe.rules[0] for probe in self._own if probe.size > SIZE_MAX)
-        self._arrange(large if saved is None else saved.refused)
-        self._database = (saved and Database.loaded(saved.database)) or self._compile()
-        self.notes = [note for number, tree in self._trees.items() if (note := self._note(rules[number], number, tree))]
+        self._arrange(frozenset(probe.rules[0] for probe in self._own if probe.size > SIZE_MAX))
+        self.database = self._compile()
 
     def _compile(self) -> Database:
         """Return the database; rules that it does not take are found by halving and arranged otherwise."""
         database = _compiled(self._probes)
         if database is None:
-            self._arrange(self.refused | _refused(self._own))
+            self._arrange(self._refused | _refused(self._own))
             database = _compiled(self._probes)
         if database is None:
             raise RulesInvalid("the rules", "hyperscan does not take all of them together", hint="use fewer rules")
         return database
 
     def _arrange(self, refused: frozenset[int]) -> None:
-        self.refused = refused
+        self._refused = refused
         self._own = [probe for probe in self._own if probe.rules[0] not in refused]
-        rest = self._trees.keys() - {probe.rules[0] for probe in self._own}
-        words = {number: self._rules[number].keywords for number in rest}
+        self._worded = frozenset(self._trees.keys() - {probe.rules[0] for probe in self._own})
+        words = {number: self._rules[number].keywords for number in self._worded}
         self._whole = tuple(sorted(number for number, keywords in words.items() if not keywords))
         self._probes = self._own + _word_probes(words, self._trees, self._limits)
-        self._overlap = max((probe.before for probe in self._probes), default=0) + 1
-        self._checks = {number: check for number in rest if (check := _check(self._trees[number]))}
 
-    def saved(self) -> Saved:
-        """Return what another process needs not to compile again."""
-        return Saved(self._database.dumped(), self.refused)
+    def layout(self) -> Layout:
+        """Return what the answers of the database mean."""
+        notes = (self._note(self._rules[number], number, tree) for number, tree in self._trees.items())
+        reaches = tuple(Reach(probe.rules, probe.before, probe.after) for probe in self._probes)
+        return Layout(reaches, self._whole, self._worded, tuple(note for note in notes if note))
 
     def _note(self, rule: Rule, number: int, tree: Node) -> str | None:
         """Return what a rule costs, if it costs more than others."""
-        if number in self.refused or number in self._whole:
-            why = "is too much for the prefilter" if number in self.refused else "can match nothing"
+        if number in self._refused or number in self._whole:
+            why = "is too much for the prefilter" if number in self._refused else "can match nothing"
             where = "around its keywords" if rule.keywords else "everywhere, which is slow"
             return f"rule {rule.id!r}: its expression {why}, so it is matched {where}"
-        is_own = any(number in probe.rules for probe in self._own)
-        if is_own and literal(tree) < LITERAL_MIN:
+        if number not in self._worded and literal(tree) < LITERAL_MIN:
             return f"rule {rule.id!r}: its expression has no telling literal, which slows every scan"
         return None
+
+
+class Prefilter:
+    """The database of some rules; `saved` spares planning and compiling what was compiled before."""
+
+    def __init__(self, rules: Sequence[Rule], limits: Limits, saved: Saved | None = None) -> None:
+        self._rules = rules
+        database = None if saved is None else Database.loaded(saved.database)
+        if saved is None or database is None:
+            compiled = _Compiled(rules, limits)
+            self._database, self.layout = compiled.database, compiled.layout()
+        else:
+            self._database, self.layout = database, saved.layout
+        self._overlap = max((reach.before for reach in self.layout.reaches), default=0) + 1
+        self._checks: dict[int, Database | None] = {}
+
+    def dumped(self) -> bytes:
+        """Return the database as the bytes that another process needs not to compile it again."""
+        return self._database.dumped()
 
     @property
     def is_everywhere(self) -> bool:
         """Return whether some rule is matched everywhere, whatever the prefilter finds."""
-        return bool(self._whole)
+        return bool(self.layout.whole)
 
     def ends(self, lines: bytes) -> tuple[list[int], set[int]]:
         """Return where something ends that a rule may match in a line alone, in order, and which marks there are."""
@@ -257,9 +267,24 @@ class Prefilter:
         marks = {number for _, number in found if number < len(_MARKS)}
         return [end for end, number in found if number >= len(_MARKS)], marks
 
+    def marks_alone(self, data: bytes) -> dict[int, int] | None:
+        """Return the marks of a buffer in which there is no window; None if there may be one."""
+        if self.is_everywhere or len(data) > CHUNK_BYTES:
+            return None
+        marks = {number: end for end, number in self._database.found(data)}
+        return marks if max(marks, default=0) < len(_MARKS) else None
+
     def sweep(self, data: bytes) -> "Sweep":
         """Return the way through a buffer."""
-        return Sweep(data, self._database, self._probes, self._whole, self._overlap, self._checks)
+        return Sweep(data, self._database, self.layout, self._overlap, self._check)
+
+    def _check(self, number: int) -> Database | None:
+        """Return what tells whether a window can hold a match of a rule; it is compiled for the rule's first window."""
+        if number not in self.layout.worded:
+            return None
+        if number not in self._checks:
+            self._checks[number] = _check(_tree(self._rules[number]))
+        return self._checks[number]
 
 
 class Sweep:
@@ -269,26 +294,24 @@ class Sweep:
         self,
         data: bytes,
         database: Database,
-        probes: Sequence[Probe],
-        whole: tuple[int, ...],
+        layout: Layout,
         overlap: int,
-        checks: Mapping[int, Database],
+        check: Callable[[int], Database | None],
     ) -> None:
         self.marks: dict[int, int] = {}
         self._data = data
         self._database = database
-        self._probes = probes
-        self._whole = whole
+        self._layout = layout
         self._overlap = overlap
-        self._checks = checks
+        self._check = check
 
     def windows(self) -> Iterator[Window]:
         """Yield the windows; of one rule they come in order and do not overlap."""
         last = len(self._data)
-        open_: dict[int, list[int]] = {rule: [0, last] for rule in self._whole}
-        for end, probe in self._hits():
-            start, stop = max(0, end - probe.before), min(last, end + probe.after)
-            for rule in probe.rules:
+        open_: dict[int, list[int]] = {rule: [0, last] for rule in self._layout.whole}
+        for end, reach in self._hits():
+            start, stop = max(0, end - reach.before), min(last, end + reach.after)
+            for rule in reach.rules:
                 window = open_.get(rule)
                 if window is not None and start <= window[1]:
                     window[1] = max(window[1], stop)
@@ -302,14 +325,14 @@ class Sweep:
 
     def _holds(self, rule: int, start: int, end: int) -> bool:
         """Return whether a window that keywords named can hold a match of the rule's own expression."""
-        check = self._checks.get(rule)
+        check = self._check(rule)
         if check is None:
             return True
         return bool(check.found(memoryview(self._data)[start:end]))
 
-    def _hits(self) -> Iterator[tuple[int, Probe]]:
+    def _hits(self) -> Iterator[tuple[int, Reach]]:
         """Yield where a probe matched, in the order of the ends."""
-        data = self._data
+        data, reaches = self._data, self._layout.reaches
         for at in range(0, len(data), CHUNK_BYTES):
             begin = max(0, at - self._overlap)
             chunk = data if len(data) <= CHUNK_BYTES else memoryview(data)[begin : at + CHUNK_BYTES]
@@ -317,7 +340,7 @@ class Sweep:
                 if number < len(_MARKS):
                     self.marks.setdefault(number, begin + end)
                 elif begin + end > at:
-                    yield begin + end, self._probes[number - len(_MARKS)]
+                    yield begin + end, reaches[number - len(_MARKS)]
 
 
 def _tree(rule: Rule) -> Node:

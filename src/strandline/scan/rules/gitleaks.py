@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -40,8 +41,9 @@ def load_rules(path: str | Path) -> RuleSet:
     return _read(Path(path), 0).finished()
 
 
+@cache
 def load_builtin() -> RuleSet:
-    """Return our own rules."""
+    """Return our own rules, read once in a process."""
     folder = resources.files("strandline.scan.rules") / "builtin"
     config = _Config("builtin")
     for file in sorted(folder.iterdir(), key=lambda file: file.name):

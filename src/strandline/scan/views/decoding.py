@@ -117,6 +117,11 @@ def views(data: bytes, marks: Mapping[int, int], room: Room, *, is_too_deep: boo
         yield view
 
 
+def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
+    """Return whether a buffer may have a view, which is quicker to tell than what it is."""
+    return b"\0" in data or PERCENT in marks or (RUN in marks and bool(hint_ends(data[marks[RUN] - RUN_MIN :])))
+
+
 def _candidates(data: bytes, marks: Mapping[int, int], room: Room) -> Iterator[View]:
     if RUN in marks:
         yield from _run_views(data, marks[RUN] - RUN_MIN, room)

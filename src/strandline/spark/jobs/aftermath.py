@@ -17,7 +17,7 @@ from strandline.spark.inputs import LISTING, StatCache
 from strandline.spark.jobs.facts import FACTS, facts_of, ledger_rows
 from strandline.spark.jobs.plan import Plan
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.versions import LISTED, identified, late_ovids, late_versions
+from strandline.spark.jobs.versions import LISTED, identified, late_ovids, late_versions, listed_as
 
 
 def looked_again(stores: Stores, request: ScanRequest, plan: Plan) -> tuple[pa.Table, pa.Table]:
@@ -59,8 +59,8 @@ def _with_late(
     if not unseen:
         return named
     chosen = named.take(pa.array(unseen))
-    items = chosen["item"].to_pylist()
-    late = late_versions(stores.state, request.tenant, items, chosen["stat"].to_pylist())
+    items, stats, versions = (chosen[name].to_pylist() for name in ("item", "stat", "version"))
+    late = late_versions(stores.state, request.tenant, items, list(map(listed_as, stats, versions)))
     ovids = late_ovids(items, late)
     found = ledger_rows(stores.ledger, request.tenant, request.policy_hash, ovids)
     columns = {name: named[name].to_pylist() for name in ("version", "ovid", "weak", "is_sure")}

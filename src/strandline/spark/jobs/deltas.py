@@ -12,6 +12,10 @@ Hits that were hidden hide nothing themselves, and a rule's fingerprint covers t
 else can differ. Rules that the slow matcher takes share one bound of work for each item: a delta that adds one is no
 delta.
 
+Added rules look at an item by `Engine.may_find` first: one pass for their own expressions and for what may be decoded.
+A text without any of their words cannot be passed over sooner: base64 may be wrapped at any digit, begin at any
+alignment, and hold hexadecimal, UTF-16 or gzip in which no word of a rule is left, so what can be decoded has to be.
+
 Invariants: what is carried is, row for row, what a full scan would have found; decisions here are pure.
 """
 

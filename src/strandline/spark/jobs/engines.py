@@ -1,13 +1,14 @@
 """Engines, compiled once: for all tasks of a process, and for all processes of a user.
 
-    <cache>/engines/<policy, 64 hex digits>.hs     magic, BLAKE3 of the rest, refused rules (u32 count, u32s), database
+    <cache>/engines/<policy, 64 hex digits>.hs   magic, BLAKE3 of the rest, u32 size of the head, head (JSON), database
 
-Invariants: a cached file is taken only if it is whole; one that is missing, broken or of another machine is built again
-and replaced atomically; a cache that cannot be written costs time and nothing else; the oldest files make room for new
-ones. A file holds rules, never a key.
+Invariants: a cached file is taken only if it is whole and was made by this code from these rules; one that is missing,
+broken or of another machine is built again and replaced atomically; a cache that cannot be written costs time and
+nothing else; the oldest files make room for new ones. A file holds rules, never a key.
 """
 
 import contextlib
+import json
 import os
 import struct
 import tempfile
@@ -19,11 +20,12 @@ from blake3 import blake3
 
 from strandline.pipeline.identity import PolicyHash, TenantSecretKey
 from strandline.scan import Engine, Limits, RuleSet, Saved
+from strandline.scan.matching import Layout, Reach
 from strandline.spark.cache import cache_folder
 
 ENGINES_MAX = 8
 FILES_MAX = 64
-_MAGIC = b"strandline engine 1\n"
+_MAGIC = b"strandline engine 2\n"
 _DIGEST_BYTES = 32
 _U32 = struct.Struct("<I")
 _engines: OrderedDict[tuple[PolicyHash, bytes], Engine] = OrderedDict()
@@ -46,20 +48,36 @@ def engine_for(rules: RuleSet, limits: Limits, key: TenantSecretKey) -> Engine:
 
 def format_saved(saved: Saved) -> bytes:
     """Return a compiled engine as the bytes of a cache file."""
-    refused = sorted(saved.refused)
-    body = _U32.pack(len(refused)) + b"".join(map(_U32.pack, refused)) + saved.database
+    layout = saved.layout
+    head = {
+        "maker": saved.maker.hex(),
+        "reaches": layout.reaches,
+        "whole": layout.whole,
+        "worded": sorted(layout.worded),
+        "notes": layout.notes,
+        "slow_rules": saved.slow_rules,
+    }
+    text = json.dumps(head, separators=(",", ":")).encode()
+    body = b"".join((_U32.pack(len(text)), text, saved.database))
     return _MAGIC + blake3(body).digest() + body
 
 
 def parse_saved(data: bytes) -> Saved | None:
     """Return the compiled engine of a cache file; None if it is not one, or not whole."""
     begin = len(_MAGIC) + _DIGEST_BYTES
-    body = data[begin:]
+    body = memoryview(data)[begin:]
     if not data.startswith(_MAGIC) or blake3(body).digest() != data[len(_MAGIC) : begin]:
         return None
-    (count,) = _U32.unpack_from(body)
-    numbers = struct.unpack_from(f"<{count}I", body, _U32.size)
-    return Saved(body[_U32.size * (count + 1) :], frozenset(numbers))
+    (size,) = _U32.unpack_from(body)
+    head = json.loads(bytes(body[_U32.size : _U32.size + size]))
+    layout = Layout(
+        tuple(Reach(tuple(rules), before, after) for rules, before, after in head["reaches"]),
+        tuple(head["whole"]),
+        frozenset(head["worded"]),
+        tuple(head["notes"]),
+    )
+    database = bytes(body[_U32.size + size :])
+    return Saved(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]))
 
 
 def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHash) -> Engine:

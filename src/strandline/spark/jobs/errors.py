@@ -1,5 +1,7 @@
 """What can go wrong with a scan as a whole; part of the one tree of `strandline.errors`.
 
+StrandlineError
+└── EngineUnusable      the rules could not be made into an engine: no item is to blame
 InvalidInput
 └── StateNotShared      the stores are a file of this machine, and the workers are on others
 Unavailable
@@ -8,9 +10,20 @@ Damaged
 └── ManifestBroken      what a run was to look at is gone or cannot be read
 """
 
-from strandline.errors import Damaged, InvalidInput, Unavailable
+from strandline.errors import Damaged, InvalidInput, StrandlineError, Unavailable
 
 AGAIN = "run the same command again: it goes on where this one stopped"
+
+
+class EngineUnusable(StrandlineError):
+    """The rules could not be made into an engine; `kind` is the class of the error that says why."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the rules could not be made into an engine: {kind}",
+            hint="see that there is memory left; with our own rules this is a defect: please report it",
+        )
+        self.kind = kind
 
 
 class StateNotShared(InvalidInput):

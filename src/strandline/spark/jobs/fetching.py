@@ -99,8 +99,11 @@ class Fetcher:
         return Fetched(entries, is_open)
 
     def read_again(self, entry: Entry) -> Content:
-        """Return an item's content from its beginning."""
-        return self._reader(entry.row.source).read(entry.row.locator, entry.row.extra)
+        """Return an item's content from its beginning, if it is still the version that was read."""
+        content = self._reader(entry.row.source).read(entry.row.locator, entry.row.extra)
+        if content.version != entry.version:
+            raise Problem.CHANGED_WHILE_READ.error()
+        return content
 
     def _entries(self, rows: Sequence[Row]) -> list[Entry]:
         items: list[StableItemId] = [StableItemId(b"")] * len(rows)

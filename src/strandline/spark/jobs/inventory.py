@@ -46,11 +46,12 @@ _INDEX = b"inventories"
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What is said of a source."""
+    """What is said of a source; one that `is_part` listed only some of what its instance has."""
 
     tag: str
     name: str
     instance: str
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def touch_inventory(state: ScannerState, tenant: TenantId, head: Inventory) -> N
 
 def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
     """Return what is said of sources."""
-    return tuple(SourceFacts(one.tag, one.name, one.instance.hex()) for one in sources)
+    return tuple(SourceFacts(one.tag, one.name, one.instance.hex(), one.is_part) for one in sources)
 
 
 def _listed(state: ScannerState, tenant: TenantId) -> list[bytes]:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from strandline.errors import StrandlineError
 from strandline.pipeline.pages import Failed, Outcome, Skipped
-from strandline.scan import Engine
+from strandline.scan import Engine, RuleSet
 from strandline.spark.inputs import Content, ItemProblem, ItemSkipped
 from strandline.spark.jobs.deltas import Base, added_rules, shares_work
 from strandline.spark.jobs.engines import engine_for
+from strandline.spark.jobs.errors import EngineUnusable
 from strandline.spark.jobs.fetching import Entry, Fetcher
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.scanning import finds_any, look_at
@@ -64,7 +65,16 @@ class Looker:
 
     @cached_property
     def _engine(self) -> Engine:
-        return engine_for(self._request.rules, self._request.limits, self._request.key)
+        return self._made(self._request.rules)
+
+    def _made(self, rules: RuleSet) -> Engine:
+        """Return an engine; that there is none is no failure of the item that was about to be looked at."""
+        try:
+            return engine_for(rules, self._request.limits, self._request.key)
+        except StrandlineError:
+            raise
+        except Exception as error:
+            raise EngineUnusable(type(error).__name__) from error
 
     def _adds(self, entry: Entry, content: Content, beat: Callable[[], None]) -> bool:
         """Return whether the added rules may find anything in an item that an older policy saw."""
@@ -76,9 +86,8 @@ class Looker:
         return base is None or engine is None or finds_any(engine, content, base.added, beat)
 
     def _added_engine(self, base: Base) -> Engine | None:
-        request = self._request
-        rules = added_rules(request.rules, request.policy, base)
-        engine = None if rules is None else engine_for(rules, request.limits, request.key)
+        rules = added_rules(self._request.rules, self._request.policy, base)
+        engine = None if rules is None else self._made(rules)
         return None if engine is None or shares_work(engine) else engine
 
 

@@ -22,6 +22,7 @@ from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
 from strandline.protocol.shards import Cursor
 from strandline.spark.inputs import StatCache
+from strandline.spark.inputs.stat_cache import version_of
 from strandline.spark.jobs.deltas import allowed_put
 from strandline.spark.jobs.fetching import Entry
 from strandline.spark.jobs.looking import Looked, Looker
@@ -29,7 +30,7 @@ from strandline.spark.jobs.manifest import Manifest
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
-from strandline.spark.jobs.versions import Late, late_put
+from strandline.spark.jobs.versions import Late, late_put, listed_as
 
 
 class PageWork:
@@ -107,13 +108,17 @@ class PageWork:
         self._puts = []
 
     def _remember_version(self, entry: Entry) -> None:
-        """Keep which version the item has, where only reading told."""
-        if entry.row.problem is not None or entry.version == entry.row.version:
+        """Keep which version the item has, where only reading told.
+
+        Stat data that are not those of the listing vouch for the next scan, and do not tell this one what was read.
+        """
+        row = entry.row
+        if row.problem is not None or entry.version == row.version:
             return
-        source = self._request.sources[entry.row.source]
-        known = [] if entry.problem is not None else StatCache.puts(source, [(entry.row.locator, entry.stat)])
-        late = late_put(entry.item, Late(entry.kind, entry.row.stat, entry.version))
-        self._puts += known or [late]
+        if entry.problem is None:
+            self._puts += StatCache.puts(self._request.sources[row.source], [(row.locator, entry.stat)])
+        if entry.problem is not None or version_of(entry.stat, row.stat) is None:
+            self._puts.append(late_put(entry.item, Late(entry.kind, listed_as(row.stat, row.version), entry.version)))
 
 
 @dataclass(slots=True)

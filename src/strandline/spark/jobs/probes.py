@@ -20,7 +20,7 @@ from strandline.pipeline.stores import Stores
 from strandline.spark.inputs import ItemProblem, ItemReader, Source, StatCache
 from strandline.spark.jobs.facts import is_done, ledger_rows
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.versions import LISTED, late_ovids, late_versions, ovids_of
+from strandline.spark.jobs.versions import LISTED, late_ovids, late_versions, listed_as, ovids_of
 
 ITEMS_MAX = 10_000
 BYTES_MAX = 64 << 20
@@ -52,8 +52,9 @@ class Probes:
         What failed and may succeed is not among them, but gets its row: workers try it again.
         """
         chosen = listed.take(pa.array(unseen))
-        items, stats, sizes = (chosen[name].to_pylist() for name in ("item", "stat", "size"))
-        late = late_versions(self._stores.state, self._request.tenant, items, stats)
+        items, stats, versions, sizes = (chosen[name].to_pylist() for name in ("item", "stat", "version", "size"))
+        listed_so = list(map(listed_as, stats, versions))
+        late = late_versions(self._stores.state, self._request.tenant, items, listed_so)
         tenant, policy = self._request.tenant, self._request.policy_hash
         known = ledger_rows(self._stores.ledger, tenant, policy, late_ovids(items, late))
         places = []

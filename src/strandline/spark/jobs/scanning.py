@@ -52,9 +52,14 @@ def look_at(engine: Engine, source: Source, content: Content, beat: Callable[[],
 
 def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
     """Return whether one of some rules finds anything in an item, allowed or not, or not all of it could be seen."""
+    parts = content.parts
+    if isinstance(parts, list) and len(parts) == 1:
+        (part,) = parts
+        if not (part.lost or engine.may_find(part.data, part.path)):
+            return False
     return any(
         part.lost or (result is not None and (not result.coverage.is_whole or _names(result, rules)))
-        for part, result in _results(engine, content.parts, beat)
+        for part, result in _results(engine, parts, beat)
     )
 
 

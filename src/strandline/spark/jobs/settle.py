@@ -177,7 +177,7 @@ def _keep_inventory(
         known.chunks if known else 0,
         when_ns[0],
     )
-    if is_same and known is not None:
+    if is_same and known is not None and known.policy == head.policy:  # nobody scanned under another one meanwhile
         touch_inventory(state, tenant, head)
         return
     names = (listed[name].to_pylist() for name in ("source", "locator", "extra"))

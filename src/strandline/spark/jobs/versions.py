@@ -1,10 +1,11 @@
 """Which version an item has: what the listing says, what the stat cache knows, and what the last look left in doubt.
 
-    late/<item, 32 bytes>     u8 kind, 16 bytes of BLAKE3 over the listed stat data, then the version
+    late/<item, 32 bytes>     u8 kind, 16 bytes of BLAKE3 over what was listed, then the version
 
 A *late* version is one that only reading told, and that the stat cache may not vouch for: the file was too fresh, or
-could not be read. It says what was committed for an item that is listed with the same stat data, so that results can be
-gathered; it never says that an item need not be read.
+could not be read, or was changed after it was listed. It says what was committed for an item that is listed as it was
+then (with the same stat data, or the same version where it has none), so that results can be gathered; it never says
+that an item need not be read.
 
 Invariants: a strong version comes from the source or the stat cache alone; an item with a problem has a weak version.
 """
@@ -42,28 +43,35 @@ LISTED = pa.schema(
     ]
 )
 """A listing with identities: `ovid` is null where only reading tells the version; `is_sure` where it does not."""
-_LATE_STAT_BYTES = 16
+_LISTED_BYTES = 16
 
 
 class Late(NamedTuple):
     """What was committed for an item whose version only reading told."""
 
     kind: VersionKind
-    stat: bytes | None
+    listed: bytes | None
     version: bytes
+
+
+def listed_as(stat: bytes | None, version: bytes | None) -> bytes | None:
+    """Return what tells whether an item is still listed as it was: its stat data, or its version."""
+    return version if stat is None else stat
 
 
 def format_late(late: Late) -> bytes:
     """Return a late version as it is kept."""
-    return bytes([late.kind]) + _stat_digest(late.stat) + late.version
+    return bytes([late.kind]) + _listed_digest(late.listed) + late.version
 
 
-def parse_late(value: bytes | None, stat: bytes | None) -> Late | None:
-    """Return the late version of an item that is listed with these stat data; None if there is none."""
-    begin = 1 + _LATE_STAT_BYTES
-    if value is None or len(value) <= begin or value[0] not in set(VersionKind) or value[1:begin] != _stat_digest(stat):
+def parse_late(value: bytes | None, listed: bytes | None) -> Late | None:
+    """Return the late version of an item that is listed so (`listed_as`); None if there is none."""
+    begin = 1 + _LISTED_BYTES
+    if value is None or len(value) <= begin or value[0] not in set(VersionKind):
         return None
-    return Late(VersionKind(value[0]), stat, value[begin:])
+    if value[1:begin] != _listed_digest(listed):
+        return None
+    return Late(VersionKind(value[0]), listed, value[begin:])
 
 
 def late_put(item: StableItemId, late: Late) -> Put:
@@ -72,14 +80,14 @@ def late_put(item: StableItemId, late: Late) -> Put:
 
 
 def late_versions(
-    state: ScannerState, tenant: TenantId, items: Sequence[StableItemId], stats: Sequence[bytes | None]
+    state: ScannerState, tenant: TenantId, items: Sequence[StableItemId], listed: Sequence[bytes | None]
 ) -> list[Late | None]:
-    """Return the late versions of items."""
+    """Return the late versions of items that are listed so (`listed_as`)."""
     found: list[Late | None] = []
     for begin in range(0, len(items), BATCH_ROWS_MAX):
         part = slice(begin, begin + BATCH_ROWS_MAX)
         values = state.multi_get(tenant, list(map(_late_key, items[part])))
-        found += map(parse_late, values, stats[part])
+        found += map(parse_late, values, listed[part])
     return found
 
 
@@ -142,5 +150,5 @@ def _late_key(item: bytes) -> bytes:
     return b"late/" + item
 
 
-def _stat_digest(stat: bytes | None) -> bytes:
-    return bytes(_LATE_STAT_BYTES) if stat is None else blake3(stat).digest()[:_LATE_STAT_BYTES]
+def _listed_digest(listed: bytes | None) -> bytes:
+    return bytes(_LISTED_BYTES) if listed is None else blake3(listed).digest()[:_LISTED_BYTES]
