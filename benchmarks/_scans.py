@@ -164,6 +164,7 @@ class MadeItems:
 
     count: int
     tag = "made"
+    is_part = False
     name = "made"
 
     @property

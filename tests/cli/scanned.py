@@ -45,7 +45,10 @@ Items: TypeAlias = Mapping[str, list[Hit] | Outcome | None]
 
 @dataclass
 class FakeSource:
-    """Items by path: what was found in each, or how it ended; None is an item that nobody looked at."""
+    """Items by path: what was found in each, or how it ended; None is an item that nobody looked at.
+
+    `part_of` names the source of which this one is a part.
+    """
 
     tag: str
     name: str
@@ -53,10 +56,11 @@ class FakeSource:
     version: bytes = b"1"
     weak: bool = False
     extra: bytes | None = None
+    part_of: str = ""
     instance: ConnectorInstanceId = field(init=False)
 
     def __post_init__(self) -> None:
-        self.instance = connector_instance_id(self.name.encode())
+        self.instance = connector_instance_id((self.part_of or self.name).encode())
 
 
 def secret(state: State, name: str) -> SecretHash:
@@ -122,7 +126,7 @@ def _list(state: State, sources: Sequence[FakeSource], rules: RuleSet, run: int)
             named = {"item": item.item, "path": path.encode(), "locator": path.encode(), "source": number}
             listed = {"version": source.version, "size": 1000, "extra": source.extra, "weak": source.weak}
             rows.append({**named, "ovid": ovid, **listed})
-    facts = tuple(SourceFacts(one.tag, one.name, one.instance.hex()) for one in sources)
+    facts = tuple(SourceFacts(one.tag, one.name, one.instance.hex(), bool(one.part_of)) for one in sources)
     names = connector_instance_id("\n".join(one.name for one in sources).encode()).hex()
     head = Inventory(
         inputs=names,

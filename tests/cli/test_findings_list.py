@@ -80,6 +80,26 @@ class TestWhatIsListed:
         scan(state, FakeSource("fs", "/srv/shop", {"src/app.py": Scanned(10)}, version=b"2"), run=2)
         assert places(state=state) == [GIT]
 
+    def test_a_scan_of_one_file_leaves_the_rest_of_its_folder_listed(self, state: Path) -> None:
+        changed: Items = {"src/app.py": [hit("github-pat", "new", "src/app.py", 2, confidence=9)]}
+        scan(state, FakeSource("fs", "/srv/shop/src/app.py", changed, b"2", part_of="/srv/shop"), run=2)
+        places = [row["location"] for row in rows("list", "--source", "file", state=state)]
+        assert places == ["keys.zip!id_rsa:1:7", "src/app.py:2:7", "src/db.py:3:7"]
+        counts = rows("coverage", state=state)[0]["counts"]
+        assert sum(count["items"] for count in counts) == 5  # each item once
+
+    def test_a_later_scan_of_the_whole_is_all_there_is(self, state: Path) -> None:
+        old: Items = {"src/app.py": [hit("github-pat", "new", "src/app.py", 2)]}
+        scan(state, FakeSource("fs", "/srv/shop/src/app.py", old, b"2", part_of="/srv/shop"), run=2)
+        scan(state, FakeSource("fs", "/srv/shop", {"src/app.py": Scanned(10)}, b"3"), run=3)
+        assert rows("list", "--source", "file", state=state) == []
+
+    def test_of_parts_with_one_name_the_latest_counts(self, state: Path) -> None:
+        for number, name in enumerate(("first", "second"), 2):
+            staged: Items = {name: [hit("github-pat", name, f"{name}.py", source="git")]}
+            scan(state, FakeSource("git", "shop", staged, part_of="shop.git"), run=number)
+        assert [row["path"] for row in rows("list", "--source", "git", state=state)] == ["old/app.py", "second.py"]
+
     def test_sources_of_several_scans_are_all_there(self, state: Path) -> None:
         scan(state, FakeSource("fs", "/srv/other", {"x": [hit("github-pat", "x", "x")]}), run=2)
         assert places(state=state) == [ZIP, GIT, APP, DB, "x:1:7"]

@@ -34,6 +34,10 @@ def key_file(folder: Path, key: TenantSecretKey = KEY, name: str = "given.key") 
 class TestFolder:
     """A state on this machine."""
 
+    def test_may_be_in_a_folder_whose_name_speaks_of_passwords(self, tmp_path: Path) -> None:
+        with open_state(str(tmp_path / "Password Store" / "state"), create=True) as state:
+            assert state.folder == tmp_path / "Password Store" / "state"
+
     def test_is_made_on_first_use_for_its_owner_alone(self, tmp_path: Path) -> None:
         folder = tmp_path / "deep" / "state"
         with open_state(str(folder), create=True) as state:

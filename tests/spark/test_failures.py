@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 
 import py4j.protocol
 import pytest
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkRuntimeError
 
 from strandline.errors import Damaged, InvalidInput, RecordTooLarge, StorageRefused, StrandlineError
-from strandline.spark.carried import TaskCrashed, TaskOutOfMemory, carrying, format_carried, parse_carried
+from strandline.spark.carried import (
+    TaskCrashed,
+    TaskOutOfMemory,
+    carried_batches,
+    carrying,
+    format_carried,
+    parse_carried,
+)
 from strandline.spark.failures import (
     ExecutorLost,
     SparkEnded,
@@ -84,6 +92,17 @@ def test_nor_does_the_cause_of_an_error_of_ours() -> None:
         text = "".join(traceback.format_exception(out))
     assert "hunter2" not in text
     assert isinstance(parse_carried(text), InvalidInput)
+
+
+def test_the_same_holds_for_tasks_that_yield() -> None:
+    def body(values: Iterable[str]) -> Iterator[int]:
+        return map(int, values)
+
+    batches = carried_batches(body, ["1", "hunter2"])
+    assert next(batches) == 1
+    with pytest.raises(TaskCrashed) as crashed:
+        next(batches)
+    assert "hunter2" not in "".join(traceback.format_exception(crashed.value))
 
 
 def test_a_task_without_memory_says_so() -> None:

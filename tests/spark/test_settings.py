@@ -57,6 +57,10 @@ def test_a_cluster_elsewhere_can_reach_the_driver(master: str) -> None:
     assert "spark.driver.bindAddress" not in chosen(master)
 
 
+def test_no_function_of_ours_is_written_to_a_file_on_its_way_to_tasks() -> None:
+    assert int(chosen()["spark.broadcast.UDFCompressionThreshold"]) >= 1 << 30
+
+
 def test_what_is_given_wins_and_java_options_are_added() -> None:
     assert chosen(spark_sql_shuffle_partitions="7")["spark.sql.shuffle.partitions"] == "7"
     both = spark_settings(

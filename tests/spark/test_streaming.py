@@ -220,6 +220,17 @@ def test_a_scan_that_is_at_work_keeps_others_out(request_of: ScanRequest) -> Non
         assert held.is_held
 
 
+def test_a_scan_that_died_between_its_shard_and_its_run_keeps_nobody_out(request_of: ScanRequest) -> None:
+    source = request_of.sources[0]
+    assert isinstance(source, JournalSource)
+    with request_of.open_stores() as stores:
+        RunChain(stores, request_of, source).take().complete()
+        chain = RunChain(stores, replace(request_of, lease_ttl_s=0.2), source)
+        held = chain.take()
+        assert held.is_held
+        chain.end(held)
+
+
 def test_a_remote_session_is_refused(request_of: ScanRequest) -> None:
     remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InvalidInput, match="Spark Connect"):

@@ -6,6 +6,7 @@ Exit codes, the same for every command:
     1    it failed; standard error says why, and what to do
     2    the command line is wrong
     3    damage was found in stored data
+    4    `scan --exit-code`: something was found
     130  interrupted
 
 Results go to standard output and everything else to standard error, so that output can always be piped.

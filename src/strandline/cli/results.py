@@ -1,7 +1,8 @@
 """Results as a report: what the stores know of the object versions that the last scan of each source listed.
 
-Invariants: nothing is written; a source that several scans listed counts as the latest of them did; a finding that is
-kept but no longer in what was listed is shown only when everything is asked for.
+Invariants: nothing is written; an item that several scans of a source listed counts as the latest of them saw it, and
+what the latest scan of the whole source did not list is gone; a finding that is kept but no longer in what was listed
+is shown only when everything is asked for.
 """
 
 from collections import Counter
@@ -44,7 +45,7 @@ _KINDS = {"fs": "file"}
 
 @dataclass(frozen=True)
 class Listed:
-    """A source as a scan listed it: the policy of that scan, and its items (`ovid`, `path`)."""
+    """A source as a scan listed it: the policy of that scan, and its items (`item`, `ovid`, `path`)."""
 
     source: SourceFacts
     policy: PolicyHash
@@ -60,17 +61,30 @@ class _Seen(NamedTuple):
 
 
 def current_sources(state: State, inventories: Sequence[Inventory] | None = None) -> list[Listed]:
-    """Return what the last scan of each source listed, the latest first; or what some inventories say."""
-    seen: set[str] = set()
+    """Return what the last scan of each source listed, the latest first; or what some inventories say.
+
+    A scan of a part (one file of a folder, what is staged) tells nothing of the rest: an earlier one of the whole does.
+    """
+    whole: set[str] = set()
+    parts: set[tuple[str, str]] = set()
+    later: dict[str, list[pa.Array]] = {}
     listed = []
     for inventory in inventories if inventories is not None else read_inventories(state.stores.state, state.tenant):
-        new = [(number, facts) for number, facts in enumerate(inventory.sources) if facts.instance not in seen]
-        seen |= {facts.instance for facts in inventory.sources}
+        new = [
+            (number, facts)
+            for number, facts in enumerate(inventory.sources)
+            if facts.instance not in whole and not (facts.is_part and (facts.instance, facts.name) in parts)
+        ]
+        whole |= {facts.instance for facts in inventory.sources if not facts.is_part}
+        parts |= {(facts.instance, facts.name) for facts in inventory.sources}
         if not new:
             continue
         items = inventory.items(state.stores.state, state.tenant)
         for number, facts in new:
-            rows = items.filter(pc.equal(items["source"], number)).select(["ovid", "path"])
+            rows = items.filter(pc.equal(items["source"], number)).select(["item", "ovid", "path"])
+            for known in later.setdefault(facts.instance, []):
+                rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
+            later[facts.instance].append(rows["item"].combine_chunks())
             source = _source_facts(facts.tag, facts.name)
             listed.append(Listed(source, inventory.policy, inventory.finished_ns, rows))
     return listed

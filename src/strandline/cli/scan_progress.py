@@ -59,10 +59,10 @@ class ScanProgress:
             self._first = (moment, now)
         began, first = self._first
         rate = rates(first, now, moment - began)
-        parts = [
-            f"{now.done.items:,} of {now.items_todo:,} items",
-            f"{rate.items_per_s:,.0f} items/s",
-            f"{rate.bytes_per_s / 1e6:,.1f} MB/s",
+        parts = [f"{now.done.items:,} of {now.items_todo:,} items"]
+        if now is not first:  # one look tells no rate
+            parts += [f"{rate.items_per_s:,.0f} items/s", f"{rate.bytes_per_s / 1e6:,.1f} MB/s"]
+        parts += [
             f"{now.done.findings:,} findings",
             f"shards: {now.shards_done} done, {now.shards_active} active",
         ]

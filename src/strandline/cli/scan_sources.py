@@ -40,21 +40,24 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
     if chosen.name and len(chosen.paths) + len(chosen.tables) + len(chosen.journals) > 1:
         raise InvalidInput("--source-name names one source, and there are several", hint="scan them one by one")
     excludes = _excludes(chosen)
-    files = (_repository if is_git else _files)(chosen, excludes, state_folder)
-    tables = [TableSource.at(table, key=chosen.table_key, name=chosen.name) for table in chosen.tables]
+    leave_out = () if state_folder is None else (state_folder,)
+    files = _repositories(chosen, excludes) if is_git else _files(chosen, excludes, leave_out)
+    tables = [
+        TableSource.at(table, key=chosen.table_key, name=chosen.name, excludes=excludes, leave_out=leave_out)
+        for table in chosen.tables
+    ]
     journals = [JournalSource.at(path, name=chosen.name) for path in chosen.journals]
     return (*files, *tables, *journals)
 
 
-def _files(chosen: Chosen, excludes: PathGlobs, state_folder: Path | None) -> list[Source]:
-    leave_out = () if state_folder is None else (state_folder,)
+def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> list[Source]:
     return [
         FileSource.at(path, name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=chosen.size_max)
         for path in chosen.paths
     ]
 
 
-def _repository(chosen: Chosen, excludes: PathGlobs, _: Path | None) -> list[Source]:
+def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
     return [
         GitSource.at(
             path,

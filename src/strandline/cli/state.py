@@ -24,7 +24,7 @@ from strandline.errors import InvalidInput
 from strandline.files import OsDisk, storage_errors
 from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
 from strandline.pipeline.identity import TenantId, TenantSecretKey
-from strandline.pipeline.stores import Stores, open_stores
+from strandline.pipeline.stores import Stores, is_like_server, open_stores
 from strandline.spark.jobs.tenants import tenant_named
 
 DEFAULT_STATE = ".strandline"
@@ -107,8 +107,10 @@ def open_state(
             f"{tenant!r} cannot name a tenant",
             hint="a name has up to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit",
         )
-    folder = None if where.startswith(_SERVERS) else _folder(where, create=create)
-    if folder is None and key_file is None:
+    folder = state_folder(where)
+    if folder is not None:
+        _prepare(folder, create=create)
+    elif key_file is None:
         raise InvalidInput(
             "a state on a server needs --key-file: every machine must hide secrets under the same key",
             hint="make one with `openssl rand -hex 32 > tenant.key && chmod 600 tenant.key`, and keep a copy of it",
@@ -121,22 +123,28 @@ def open_state(
         yield State(stores, address, coordination, who, tenant, key, folder)
 
 
-def _folder(where: str, *, create: bool) -> Path:
-    """Return the state folder, absolute, made if it may be."""
+def state_folder(where: str) -> Path | None:
+    """Return the state folder, absolute, whether or not it is there; None for the address of a server."""
+    if where.startswith(_SERVERS):
+        return None
     folder = Path(where).absolute()
-    if "://" in where or "password" in str(folder).lower():  # never shown: it may be an address with a password
+    if is_like_server(where) or is_like_server(str(folder)):
         raise InvalidInput(
             "--state is neither a folder nor the address of a server that is known",
-            hint="give a folder whose path has no `://` and no `password` in it, or postgresql://user@host/database",
+            hint="give a folder whose path has no `://` and no `password=` in it, or postgresql://user@host/database",
         )
+    return folder
+
+
+def _prepare(folder: Path, *, create: bool) -> None:
+    """Make the state folder if that may be; otherwise it has to be there."""
     if not create:
         if not (folder / "pipeline.db").exists():
             raise StateMissing(folder)
-        return folder
+        return
     with storage_errors(folder):
         if not folder.is_dir():
             OsDisk().make_folder(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
             (folder / ".gitignore").write_text("*\n")
             OsDisk().sync_folder(folder.parent)
-    return folder

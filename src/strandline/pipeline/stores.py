@@ -8,6 +8,7 @@ Invariants: stores are opened on a schema of exactly this version, or not at all
 database, writes under an older fence than a shard's are refused.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -37,6 +38,7 @@ from strandline.pipeline.triage import Triage
 
 AnyDatabase: TypeAlias = SqliteDatabase | PostgresDatabase
 _POSTGRES = ("postgresql://", "postgres://")
+_PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,17 @@ class Stores:
         self.close()
 
 
+def is_like_server(path: str) -> bool:
+    """Return whether a path looks like an address of a server: such a one may hold a password, and is never shown."""
+    return "://" in path or _PASSWORD.search(path) is not None
+
+
 def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
     """Return the database at an address, without looking whether anything is there."""
     if address.startswith(_POSTGRES):
         return PostgresDatabase(address, clock=clock)
     path = address.removeprefix("sqlite:")
-    # Whatever looks like an address of a server is never taken for a file name, nor shown: it may hold a password.
-    if not path or "://" in path or "password" in path.lower() or path.lower().startswith("postgres"):
+    if not path or is_like_server(path) or path.lower().startswith("postgres"):
         raise InvalidInput(
             "the address is neither a path nor one of a server that is known",
             hint="give the path of a SQLite file, or postgresql://user@host/database",

@@ -9,11 +9,13 @@ import contextlib
 import importlib
 import json
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from strandline.errors import StrandlineError
+
+T = TypeVar("T")
 
 _MARK = "strandline-error: "
 _FRAMES_MAX = 3
@@ -49,6 +51,12 @@ def carrying() -> Iterator[None]:
         raise _leave(TaskOutOfMemory(_place(error))) from None
     except Exception as error:  # noqa: BLE001 - nothing else may leave a task
         raise _leave(TaskCrashed(type(error).__qualname__, _place(error))) from None
+
+
+def carried_batches(body: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:  # noqa: ANN401 - any task's
+    """Yield what the body of a task does, and let errors leave it as `carrying` does: for `mapInArrow`."""
+    with carrying():
+        yield from body(*arguments)
 
 
 def _leave(error: StrandlineError) -> StrandlineError:

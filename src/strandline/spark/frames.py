@@ -28,6 +28,7 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.identity import DIGEST_BYTES, TenantSecretKey
 from strandline.scan import Coverage, Engine, ItemResult, Limits, RuleSet, load_builtin, load_rules
 from strandline.scan.locations import FILE, TABLE, Location, format_display, location_of, shown
+from strandline.spark.carried import carried_batches
 from strandline.spark.inputs import LISTING, FileSource, ItemProblem, ItemReader
 from strandline.spark.inputs.cells import Leaf, cells, leaves
 from strandline.spark.jobs.engines import engine_for
@@ -102,7 +103,7 @@ def scan_dataframe(
     for name_and_type in FINDINGS_DDL.split(", "):
         column, _, kind = name_and_type.lower().partition(" ")
         schema = schema.add(column, kind)
-    return kept.mapInArrow(partial(_scan_rows, scanner, tuple(keys), chosen), schema)
+    return kept.mapInArrow(partial(carried_batches, _scan_rows, scanner, tuple(keys), chosen), schema)
 
 
 def scan_stream(
@@ -139,7 +140,7 @@ def scan_files(
     parts = max(1, min(len(os.sched_getaffinity(0)), listed.num_rows), listed.num_rows // FILES_PER_TASK)
     files = spark.createDataFrame(listed).repartition(parts)
     scanner = _scanner(rules, limits, secret_key, "")
-    return files.mapInArrow(partial(_scan_listed, scanner, sources), f"path STRING, {FINDINGS_DDL}")
+    return files.mapInArrow(partial(carried_batches, _scan_listed, scanner, sources), f"path STRING, {FINDINGS_DDL}")
 
 
 def _scanner(rules: Rules | None, limits: Limits | None, key: TenantSecretKey | None, name: str) -> Scanner:

@@ -24,6 +24,8 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.ui.showConsoleProgress": "false",
+    # A function that pickles to more (a megabyte, by default) goes through a file, and ours holds a tenant's key.
+    "spark.broadcast.UDFCompressionThreshold": str(1 << 30),
 }
 
 # For sessions that move many rows through Java: slower to start, and up to twice as fast after a while. Arrow's checks

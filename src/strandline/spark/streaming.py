@@ -40,6 +40,7 @@ from strandline.protocol.errors import OpIdConflict, RunExists, RunNotFound, Run
 from strandline.protocol.operations import op_id
 from strandline.protocol.runs import InitialShard
 from strandline.protocol.shards import Cursor, OpKind, RunKey, ShardSpec
+from strandline.spark.carried import carried_batches
 from strandline.spark.inputs import JournalSource
 from strandline.spark.inputs.journals import BLOCK_OFFSETS
 from strandline.spark.jobs.policies import remember_policy
@@ -106,14 +107,18 @@ def scan_journal(
         remember_policy(stores, request.tenant, request.policy.record)
         chain = RunChain(stores, request, source)
         scan = JournalScan(stores, request, source, chain, chain.take())
-        options = {
-            "maxRecordsPerTrigger": str(records_per_trigger),
-            "startingOffset": str(scan.offset),
-            "failOnDataLoss": str(refuse_loss).lower(),
-        }
-        scan.start(spark, options, follow=follow)
     except BaseException:
         stores.close()
+        raise
+    options = {
+        "maxRecordsPerTrigger": str(records_per_trigger),
+        "startingOffset": str(scan.offset),
+        "failOnDataLoss": str(refuse_loss).lower(),
+    }
+    try:
+        scan.start(spark, options, follow=follow)
+    except BaseException:
+        scan.stop()
         raise
     return scan
 
@@ -140,6 +145,9 @@ class RunChain:
                 continue
             if not isinstance(held, NoneAvailable | Throttled):
                 return held
+            if not self._stores.coordinator.progress(self._key()).active:
+                self._complete()  # whoever had it died after the shard was done, and before the run was
+                continue
             if time.monotonic() >= give_up_s:
                 raise JournalTaken(self._source.name)
             time.sleep(_CLAIM_PAUSE_S)
@@ -147,9 +155,13 @@ class RunChain:
     def end(self, shard: HeldShard) -> None:
         """Complete the run at the shard's cursor, so that the next scan need not wait for a lease."""
         shard.complete()
-        key = self._key()
-        self._stores.coordinator.complete_run(time.time_ns(), key, op_id(key.run, 0, 0, OpKind.COMPLETE_RUN))
+        self._complete()
         self._stores.state.apply_batch(self._request.tenant, [Put(self._hint_key(), little(self._ordinal))])
+
+    def _complete(self) -> None:
+        key = self._key()
+        with suppress(RunTerminal):
+            self._stores.coordinator.complete_run(time.time_ns(), key, op_id(key.run, 0, 0, OpKind.COMPLETE_RUN))
 
     def _begin(self) -> None:
         """Go to the first run that is not over, and give it its shard if it has none."""
@@ -257,7 +269,7 @@ class JournalScan:
         """Scan a batch in tasks and commit it as a page; a batch that is not beyond the cursor was committed before."""
         request = self._request
         scanner = PortionScanner(self._source, request.rules, request.limits, request.key)
-        rows = batch.mapInArrow(partial(scan_portions, scanner), ROWS_DDL).toArrow().to_pylist()
+        rows = batch.mapInArrow(partial(carried_batches, scan_portions, scanner), ROWS_DDL).toArrow().to_pylist()
         portions = [portion for portion in merge_portions(rows) if portion.next > self.offset]
         if portions:
             self._commit(portions)

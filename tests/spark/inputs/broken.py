@@ -24,6 +24,7 @@ class Broken:
     inner: FileSource
 
     tag = "broken"
+    is_part = False
 
     @property
     def instance(self) -> ConnectorInstanceId:

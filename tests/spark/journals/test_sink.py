@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from strandline.errors import Damaged, FormatError, InvalidInput, Locked, RecordTooLarge
 from strandline.journal import Journal
-from strandline.spark.journals import SinkUnsure, sink, staging
+from strandline.spark.journals import SinkUnsure, sink, staging, writers
+from strandline.spark.journals.options import parse_write_options
 from strandline.spark.journals.sink import commit_rows, load_state
 from strandline.spark.journals.sink_state import (
     ANONYMOUS,
@@ -25,6 +26,7 @@ from strandline.spark.journals.sink_state import (
     parse_state,
 )
 from strandline.spark.journals.staging import StagedFile, check_writable, home_of, stage, staged_folder
+from strandline.spark.journals.writers import JournalBatchWriter, JournalStreamWriter
 from tests.spark.journals.helpers import fill, numbered, records, trim, values
 
 SCHEMA = pa.schema([("value", pa.string()), ("key", pa.binary())])
@@ -32,6 +34,17 @@ SCHEMA = pa.schema([("value", pa.string()), ("key", pa.binary())])
 
 class Killed(BaseException):
     """Stands for the end of the process."""
+
+
+class OfABatch:
+    """Stands for the context of a task of a streaming query."""
+
+    @classmethod
+    def get(cls) -> "OfABatch":
+        return cls()
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802 - Spark's name
+        return {writers.QUERY_PROPERTY: "q", writers.BATCH_PROPERTY: "7"}[name]
 
 
 def rows(*texts: str, keys: Sequence[bytes | None] | None = None) -> pa.RecordBatch:
@@ -221,6 +234,43 @@ def test_the_commit_of_another_writer_finishes_what_was_cut_short(
     assert values(path) == [b"a", b"b", b"x"]
     commit_rows(str(path), Commit("query/a", 0), [staged(path, rows("b"), rows("a"))])
     assert values(path) == [b"a", b"b", b"x"], "the replay is known, though its rows come in another order"
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_commit_that_fails_between_its_pieces_is_finished_although_spark_aborts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
+) -> None:
+    fill(tmp_path / "j", 0)
+    path = str(tmp_path / "j")
+    options = parse_write_options({"path": path} | ({} if is_stream else {"commitId": "one"}), is_stream=is_stream)
+    monkeypatch.setattr(writers, "TaskContext", OfABatch)
+
+    def write() -> None:
+        """Write as Spark does: whatever a commit raises, what was staged is aborted."""
+        writer: Any = (JournalStreamWriter if is_stream else JournalBatchWriter)(options, SCHEMA, overwrite=False)
+        messages = [writer.write(iter([rows(text)])) for text in ("a", "b", "c")]
+        batch = (7,) if is_stream else ()
+        try:
+            writer.commit(messages, *batch)
+        except BaseException:
+            writer.abort(messages, *batch)
+            raise
+
+    with monkeypatch.context() as patch:
+        killed_at_append(patch, 2, after=False)
+        with pytest.raises(Killed):
+            write()
+    write()
+    assert values(tmp_path / "j") == [b"a", b"b", b"c"]
+
+
+def test_an_abort_leaves_nothing_behind(tmp_path: Path) -> None:
+    fill(tmp_path / "j", 0)
+    path = str(tmp_path / "j")
+    writer = JournalBatchWriter(parse_write_options({"path": path}, is_stream=False), SCHEMA, overwrite=False)
+    writer.abort([writer.write(iter([rows("a")]))])
+    assert list((home_of(path) / "staged").iterdir()) == []
 
 
 @pytest.mark.usefixtures("in_pieces")

@@ -79,6 +79,11 @@ class FileSource:
             raise InvalidInput(f"{path_text(real)} is where results are kept", hint="scan another folder")
         return cls(root, only, name or path_text(real), instance, excludes or PathGlobs(), ours, size_max)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one file of its folder."""
+        return self.only is not None
+
     def plain(self) -> Plain:
         """Return what decides the listing."""
         return {

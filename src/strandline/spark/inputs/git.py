@@ -74,6 +74,11 @@ class GitSource:
         shown_name = name or path_text(git.repo)
         return cls(git, shown_name, instance, revisions, staged, excludes or PathGlobs(), size_max)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is less than the whole history."""
+        return self.is_staged or self.revisions != (ALL,)
+
     def plain(self) -> Plain:
         """Return what decides the listing."""
         return {

@@ -53,6 +53,7 @@ class JournalSource:
     instance: ConnectorInstanceId
 
     tag = "journal"
+    is_part = False
 
     @classmethod
     def at(cls, path: str | bytes | os.PathLike[str], *, name: str = "") -> Self:

@@ -102,6 +102,11 @@ class Source(Protocol):
         """What people call it."""
         ...
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it lists only some of what the instance has, so that what it does not list may well be there."""
+        ...
+
     def plain(self) -> Plain:
         """Return what decides the listing, as plain values that describe a run."""
         ...

@@ -70,6 +70,7 @@ class TableSource:
     choice: Choice
 
     tag = "table"
+    is_part = False
 
     @classmethod
     def at(

@@ -15,9 +15,10 @@ A replay that has other rows than were committed is refused, since dropping them
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -34,7 +35,7 @@ from strandline.spark.journals.sink_state import (
     format_state,
     parse_state,
 )
-from strandline.spark.journals.staging import StagedFile, home_of, pieces, sync_staged
+from strandline.spark.journals.staging import StagedFile, home_of, pieces, remove_staged, sync_staged
 
 LOCK_WAIT_S = 60.0
 _LOCK_PAUSE_S = 0.02
@@ -75,15 +76,23 @@ def commit_rows(path: str, commit: Commit, staged: Sequence[StagedFile]) -> Done
         return Done(commit.number, rows, size, intent.first_offset, journal.next_offset)
 
 
+def drop_staged(path: str, staged: Iterable[Path]) -> None:
+    """Remove staged files, or folders of them, but for those that a commit which was cut short is finished from."""
+    state = _read_state(path)
+    intended = state.intent.files if state is not None and state.intent is not None else ()
+    needed = [home_of(path) / name for name in intended]
+    for one in staged:
+        if not any(file.is_relative_to(one) for file in needed):
+            remove_staged(one)
+
+
 def load_state(path: str, identity: bytes) -> SinkState:
     """Return what is known of commits to a journal; refuse what is known of another that stood here."""
-    file = home_of(path) / STATE_NAME
-    with storage_errors(file):
-        data = read_file(OsDisk(), file)
-    if data is None:
+    state = _read_state(path)
+    if state is None:
         return SinkState(identity, {})
-    state = parse_state(data, str(file))
     if state.identity != identity:
+        file = home_of(path) / STATE_NAME
         hint = f"the journal was replaced; remove {file.parent} if queries shall write into the new one"
         error = FormatError(str(file), "this is what was committed to another journal", hint=hint)
         error.add_note(hint)
@@ -97,6 +106,13 @@ def store_state(path: str, state: SinkState) -> None:
     with storage_errors(folder):
         OsDisk().make_folder(folder)
         replace_file(OsDisk(), folder / STATE_NAME, format_state(state))
+
+
+def _read_state(path: str) -> SinkState | None:
+    file = home_of(path) / STATE_NAME
+    with storage_errors(file):
+        data = read_file(OsDisk(), file)
+    return None if data is None else parse_state(data, str(file))
 
 
 def _replayed(path: str, commit: Commit, last: Done, rows: int, size: int) -> Done:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from strandline.spark.journals.errors import refused
 from strandline.spark.journals.options import WriteOptions
-from strandline.spark.journals.sink import commit_rows
+from strandline.spark.journals.sink import commit_rows, drop_staged
 from strandline.spark.journals.sink_state import ANONYMOUS, Commit
 from strandline.spark.journals.staging import StagedFile, check_writable, remove_staged, stage, staged_folder
 
@@ -53,8 +53,8 @@ class JournalBatchWriter(DataSourceArrowWriter):
         remove_staged(staged_folder(self._path, self._name))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Drop what was staged."""
-        remove_staged(staged_folder(self._path, self._name))
+        """Drop what was staged, unless the commit failed on its way: then the next one finishes it."""
+        drop_staged(self._path, [staged_folder(self._path, self._name)])
 
 
 class JournalStreamWriter(DataSourceStreamArrowWriter):
@@ -82,9 +82,8 @@ class JournalStreamWriter(DataSourceStreamArrowWriter):
             remove_staged(staged[0].file.path.parent)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Drop what was staged by these tasks; an earlier attempt's commit may still need its own."""
-        for one in _staged(messages):
-            remove_staged(one.file.path)
+        """Drop what was staged by these tasks; a commit that was cut short, now or earlier, needs its own."""
+        drop_staged(self._path, [one.file.path for one in _staged(messages)])
 
 
 def _refuse_overwrite(*, overwrite: bool) -> None:
