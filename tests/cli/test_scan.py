@@ -229,6 +229,28 @@ class TestExplain:
     def test_needs_no_workers(self, here: Here) -> None:
         here.write(one="alpha_12345678")
         assert "1 of 1 items" in here.done("--explain").out
+        assert not here.state.exists(), "explaining leaves nothing"
+
+    @pytest.mark.usefixtures("no_workers")
+    def test_without_spark_it_works_in_this_process(self, here: Here) -> None:
+        here.write(one="alpha_12345678", two="nothing")
+        places, summary = here.found("--without-spark")
+        assert places == ["one:1:1"]
+        assert summary["whole"]
+        assert here.scan("--without-spark", "--master", "local[2]").code == 1
+
+    @pytest.mark.usefixtures("no_workers")
+    def test_rules_that_look_at_paths_see_every_path_of_a_blob(self, here: Here) -> None:
+        here.rules.write_text(RULES + "[[allowlists]]\npaths = ['^test/']\n")
+        repository = here.folder / "repo"
+        (repository / "test").mkdir(parents=True)
+        for name in ("prod.env", "test/x"):
+            (repository / name).write_text("alpha_12345678")
+        commit = ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "x")
+        for words in (("init", "-q"), ("add", "."), commit):
+            subprocess.run(["git", *words], cwd=repository, check=True)  # noqa: S607 - the git that is tested
+        places, _ = here.found("--git", "--without-spark", paths=(repository,))
+        assert [place.split("@")[0] for place in places] == ["prod.env"]
 
 
 class TestResults:
@@ -349,7 +371,7 @@ class TestRefused:
     @pytest.mark.usefixtures("no_workers")
     def test_a_state_of_a_newer_version_is_left_alone(self, here: Here) -> None:
         here.write(one="nothing")
-        here.done("--explain")
+        here.done("--without-spark")
         make_newer(here.state / "pipeline.db")
         before = contents(here.state / "pipeline.db")
         ran = here.scan()
@@ -361,7 +383,7 @@ class TestRefused:
     @pytest.mark.usefixtures("no_workers")
     def test_another_key_is_refused(self, here: Here, tmp_path: Path) -> None:
         here.write(one="nothing")
-        here.done("--explain")
+        here.done("--without-spark")
         other = tmp_path / "other.key"
         other.write_text("ab" * 32)
         other.chmod(0o600)

@@ -4,8 +4,11 @@ The same command again goes on where the last one stopped, or finds that there i
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,8 +36,8 @@ from strandline.errors import InvalidInput
 from strandline.scan import RuleSet, load_builtin, load_rules
 from strandline.scan.reports import Report, ReportFormat
 from strandline.spark import session
-from strandline.spark.inputs import SIZE_MAX
-from strandline.spark.jobs import ScanRequest, explain, find_inventory
+from strandline.spark.inputs import SIZE_MAX, Source
+from strandline.spark.jobs import Outcome, ScanRequest, Tell, explain, find_inventory, scan_here
 from strandline.spark.jobs import scan as run_scan
 from strandline.spark.masters import check_master
 
@@ -68,6 +71,9 @@ FileBytesMax = Annotated[
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", envvar="STRANDLINE_MASTER", help="A Spark master; here, by default."),
+]
+WithoutSpark = Annotated[
+    bool, typer.Option("--without-spark", help="Work in this process alone: quicker for little, as in a hook.")
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark, as spark-submit takes it.")
@@ -105,6 +111,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     key_file: KeyFileOption = None,
     coordination: CoordinationOption = None,
     master: Master = None,
+    without_spark: WithoutSpark = False,
     conf: Settings = None,
     ui: Ui = False,
     form: Form = None,
@@ -125,6 +132,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     Findings are kept in the state folder without a byte of any secret. The same command again goes on where the last
     one stopped, and looks only at what is new or changed.
     """
+    rule_set = rules_of(rules)
     chosen = Chosen(
         paths=paths or [],
         tables=table or [],
@@ -137,37 +145,71 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         name=source_name,
         size_max=max_file_bytes,
         table_key=table_key,
+        by_path=rule_set.looks_at_paths,
     )
-    rule_set = rules_of(rules)
     form = form_of(form, output)
-    factory = session_factory(master, conf or [], ui=ui)
+    run = runner(master, conf or [], ui=ui, without_spark=without_spark)
     sources = sources_of(chosen, state_folder(where))
-    with open_state(where, tenant=tenant, key_file=key_file, coordination=coordination, create=True) as state:
-        request = ScanRequest(
-            sources=sources,
-            rules=rule_set,
-            tenant=state.tenant,
-            key=state.key,
-            address=state.address,
-            coordination=state.coordination,
-            lease_ttl_s=lease_s,
-            retry_parked=retry_parked,
-        )
+    opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
+    request_of = partial(_request, sources, rule_set, lease_s=lease_s, retry_parked=retry_parked)
+    if explain_only:
+        with _state_to_look_at(where) as place, opened(place) as state, ScanProgress(quiet=quiet) as progress:
+            plan = explain(request_of(state), progress.tell)
+        print(to_json(plan_record(plan))) if as_json else print_plan(plan)
+        return
+    with opened(where) as state:
         load_ignores(state.key, files=ignore_file, baselines=baseline)  # what cannot be read is told before the scan
+        request = request_of(state)
+        began = time.monotonic()
         with ScanProgress(quiet=quiet) as progress:
-            if explain_only:
-                plan = explain(request, progress.tell)
-            else:
-                began = time.monotonic()
-                outcome = run_scan(request, factory, progress.tell, master=master)
-                seconds = time.monotonic() - began
-        if explain_only:
-            print(to_json(plan_record(plan))) if as_json else print_plan(plan)
-            return
+            outcome = run(request, progress.tell)
+        seconds = time.monotonic() - began
         report = scan_report(state, request, with_coverage=form in {ReportFormat.SARIF, ReportFormat.HTML})
         if not no_ignore:
             roots = [one.root for one in report.facts.sources]
             report = report.ignoring(load_ignores(state.key, files=ignore_file, baselines=baseline, roots=roots))
+    _show(report, outcome, seconds, form=form, output=output, as_json=as_json, quiet=quiet)
+    if exit_code and report.findings:
+        raise typer.Exit(EXIT_FOUND)
+
+
+def _request(
+    sources: tuple[Source, ...], rules: RuleSet, state: State, *, lease_s: float, retry_parked: bool
+) -> ScanRequest:
+    return ScanRequest(
+        sources=sources,
+        rules=rules,
+        tenant=state.tenant,
+        key=state.key,
+        address=state.address,
+        coordination=state.coordination,
+        lease_ttl_s=lease_s,
+        retry_parked=retry_parked,
+    )
+
+
+@contextmanager
+def _state_to_look_at(where: str) -> Iterator[str]:
+    """Yield the state, or an empty one that goes away again where there is none yet: explaining leaves nothing."""
+    folder = state_folder(where)
+    if folder is None or (folder / "pipeline.db").exists():
+        yield where
+        return
+    with TemporaryDirectory(prefix="strandline-explain-") as empty:
+        yield empty
+
+
+def _show(
+    report: Report,
+    outcome: Outcome,
+    seconds: float,
+    *,
+    form: ReportFormat | None,
+    output: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print or write the findings, and say what was covered."""
     if form is not None:
         write_report(report, form, output)
     else:
@@ -177,8 +219,20 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     elif not quiet:
         print_outcome(outcome, len(report.findings), seconds)
         tell_ignored(report)
-    if exit_code and report.findings:
-        raise typer.Exit(EXIT_FOUND)
+
+
+def runner(
+    master: str | None, conf: list[str], *, ui: bool, without_spark: bool
+) -> Callable[[ScanRequest, Tell], Outcome]:
+    """Return what does a scan: on Spark, or in this process."""
+    if without_spark and (master is not None or conf or ui):
+        raise InvalidInput("--without-spark goes with no option of Spark", hint="leave out --master, --conf and --ui")
+    factory = session_factory(master, conf, ui=ui)
+    return scan_here if without_spark else partial(_on_spark, factory, master)
+
+
+def _on_spark(factory: Callable[[], "SparkSession"], master: str | None, request: ScanRequest, tell: Tell) -> Outcome:
+    return run_scan(request, factory, tell, master=master)
 
 
 def rules_of(path: Path | None) -> RuleSet:

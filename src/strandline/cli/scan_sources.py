@@ -28,6 +28,8 @@ class Chosen:
     name: str
     size_max: int
     table_key: str | None
+    by_path: bool = False
+    """Whether the rules look at paths."""
 
 
 def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
@@ -66,6 +68,7 @@ def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
             name=chosen.name,
             excludes=excludes,
             size_max=chosen.size_max,
+            by_path=chosen.by_path,
         )
         for path in chosen.paths
     ]

@@ -16,7 +16,7 @@ from strandline.spark.jobs.inventory import read_inventories
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.plan import Reason
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.scan import Event, Planned, explain_with
+from strandline.spark.jobs.scan import Event, Planned, explain_with, scan_here
 from strandline.spark.jobs.scanning import finds_any
 from strandline.spark.jobs.settle import Outcome
 from strandline.spark.jobs.totals import Totals
@@ -323,3 +323,15 @@ def test_a_request_shows_neither_key_nor_address(things: Things) -> None:
     request = ScanRequest((things,), RULES, TENANT, request_for("x", things).key, "postgresql://u:password@h/d")
     assert "password" not in repr(request)
     assert "kkkk" not in repr(request)
+
+
+def test_little_work_is_done_in_this_process_with_the_same_rows(tmp_path: Path, things: Things) -> None:
+    things.write({f"item {number:03}": f"alpha_{number:03}" for number in range(40)})
+    rows = []
+    for name, scan in (("threads", scanned), ("here", scan_here)):
+        request = request_for(made(str(tmp_path / f"{name}.db")), things)
+        outcome = scan(request)
+        assert (outcome.items, len(outcome.findings)) == (40, 40)
+        with request.open_stores() as stores:
+            rows.append(rows_of(stores, TENANT))
+    assert rows[0] == rows[1]

@@ -168,6 +168,12 @@ class RuleSet:
         """Return the rules by their ids."""
         return {rule.id: rule for rule in self.rules}
 
+    @property
+    def looks_at_paths(self) -> bool:
+        """Return whether the same bytes can have other findings under another path."""
+        allowlists = [*self.allowlists, *(allowlist for rule in self.rules for allowlist in rule.allowlists)]
+        return any(rule.path is not None for rule in self.rules) or any(allowlist.paths for allowlist in allowlists)
+
     def without(self, ids: Collection[str]) -> Self:
         """Return the set without some rules."""
         return type(self)(tuple(rule for rule in self.rules if rule.id not in ids), self.allowlists)

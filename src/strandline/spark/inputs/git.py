@@ -28,7 +28,7 @@ from strandline.scan import PathGlobs
 from strandline.scan.locations import shown
 from strandline.spark.inputs.errors import UNKNOWN_VERSION, Problem
 from strandline.spark.inputs.git_commands import PIECE_BYTES, Git, repository_at
-from strandline.spark.inputs.git_history import Blobs, Change, Seen, changes, format_seen, parse_seen, tokens
+from strandline.spark.inputs.git_history import Blobs, Change, Place, Seen, changes, format_seen, parse_seen, tokens
 from strandline.spark.inputs.git_revisions import absent, blob_sizes, since_arguments, tagged
 from strandline.spark.inputs.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
 from strandline.spark.inputs.walk import EXCLUDED
@@ -50,6 +50,7 @@ class GitSource:
     is_staged: bool
     excludes: PathGlobs
     size_max: int
+    by_path: bool = False
 
     tag = "git"
 
@@ -63,8 +64,13 @@ class GitSource:
         name: str = "",
         excludes: PathGlobs | None = None,
         size_max: int = SIZE_MAX,
+        by_path: bool = False,
     ) -> Self:
-        """Return the whole history, or what HEAD has `since` a revision or a date, or what is `staged` against HEAD."""
+        """Return the whole history, or what HEAD has `since` a revision or a date, or what is `staged` against HEAD.
+
+        With `by_path`, for rules that look at paths, a blob is scanned under each path that it ever had, and again when
+        it gets a new one; otherwise once, under the first.
+        """
         if since is not None and staged:
             raise InvalidInput("what is staged has no beginning", hint="give --since or --staged, not both")
         git = repository_at(repo, _hook_index() if staged else None)
@@ -72,7 +78,7 @@ class GitSource:
         instance = connector_instance_id(b"git\0" + (name.encode() or common))
         revisions = (ALL,) if since is None else since_arguments(git, since)
         shown_name = name or path_text(git.repo)
-        return cls(git, shown_name, instance, revisions, staged, excludes or PathGlobs(), size_max)
+        return cls(git, shown_name, instance, revisions, staged, excludes or PathGlobs(), size_max, by_path)
 
     @property
     def is_part(self) -> bool:
@@ -88,6 +94,7 @@ class GitSource:
             "revisions": None if self.is_staged else list(self.revisions),
             "excludes": [glob.text for glob in self.excludes.globs],
             "size_max": self.size_max,
+            "by_path": self.by_path,
         }
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
@@ -97,7 +104,7 @@ class GitSource:
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader over one `git cat-file`."""
-        return closing(GitReader(self.git, self.size_max))
+        return closing(GitReader(self.git, self.size_max, by_path=self.by_path))
 
     def display(self, locator: bytes, extra: bytes | None) -> str:
         """Return the first path of a blob."""
@@ -118,7 +125,7 @@ class GitSource:
         grouped = blobs.grouped()
         ids = (blob for batch in grouped.column("blob").chunks for blob in batch.to_pylist())
         sizes = blob_sizes(self.git, [blob for blob in ids if blob not in missing])
-        for blob, seen in blobs.seen(grouped):
+        for blob, seen in blobs.seen(grouped, each_path=self.by_path):
             yield self._row(blob, seen, Problem.NOT_FETCHED if blob in missing else next(sizes))
 
     def _row(self, blob: bytes, seen: Seen, size: int | Problem) -> Row:
@@ -127,7 +134,7 @@ class GitSource:
             return locator, UNKNOWN_VERSION, None, None, extra, size.value
         if size > self.size_max:
             return locator, b"stat:" + locator, size, None, extra, Problem.TOO_LARGE.value
-        return locator, b"git:" + locator, size, None, extra, None
+        return locator, blob_version(locator, seen if self.by_path else None), size, None, extra, None
 
     def _changes(self) -> Iterator[Change]:
         if self.is_staged:
@@ -153,17 +160,19 @@ class GitSource:
 class GitReader:
     """Reads blobs through one `git cat-file --batch`, which is started again after it died."""
 
-    def __init__(self, git: Git, size_max: int) -> None:
+    def __init__(self, git: Git, size_max: int, *, by_path: bool = False) -> None:
         self._git = git
         self._size_max = size_max
+        self._by_path = by_path
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:
         """Return a blob; an error of an input where the repository as a whole cannot be read."""
-        place = parse_seen(extra).places[0] if extra else None
+        seen = parse_seen(extra) if extra else Seen(1, (Place("", locator),))
         data = self._blob(locator)
-        path = path_text(locator if place is None else place.path)
-        return Content(b"git:" + locator, [Part(data, path, commit=place.commit if place else "")], len(data))
+        places = seen.places if self._by_path else seen.places[:1]
+        parts = [Part(data, path_text(place.path), at, place.commit) for at, place in enumerate(places)]
+        return Content(blob_version(locator, seen if self._by_path else None), parts, len(data))
 
     def close(self) -> None:
         """End the command."""
@@ -201,6 +210,11 @@ class GitReader:
             stdin.write(locator + b"\n")
             stdin.flush()
         return cast("IO[bytes]", self._process.stdout)
+
+
+def blob_version(locator: bytes, seen: Seen | None) -> bytes:
+    """Return the version of a blob: its object id, with its paths where these decide what is found."""
+    return b"git:" + locator + (b"" if seen is None else b":" + seen.paths_digest)
 
 
 def _hook_index() -> bytes | None:

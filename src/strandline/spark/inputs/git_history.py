@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from blake3 import blake3
 
 PLACES_MAX = 8
 """How many places of a blob are kept, beside the count of all."""
@@ -41,10 +42,16 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How often a blob was brought in, and the first few places."""
+    """How often a blob was brought in, and the first few places; or the first place of each of its paths."""
 
     total: int
     places: tuple[Place, ...]
+
+    @property
+    def paths_digest(self) -> bytes:
+        """Return what names the paths, whatever their order."""
+        paths = sorted({place.path for place in self.places})
+        return blake3(b"".join(_U32.pack(len(path)) + path for path in paths)).digest(16)
 
 
 def format_seen(seen: Seen) -> bytes:
@@ -120,17 +127,20 @@ class Blobs:
         table = pa.table({"blob": blobs, "at": pa.array(self._numbers(), pa.uint32())})
         return table.group_by("blob", use_threads=False).aggregate([("at", "list")])
 
-    def seen(self, grouped: pa.Table) -> Iterator[tuple[bytes, Seen]]:
-        """Yield the blobs of `grouped` with their places."""
+    def seen(self, grouped: pa.Table, *, each_path: bool = False) -> Iterator[tuple[bytes, Seen]]:
+        """Yield the blobs of `grouped` with their first places, or with the first place of `each_path`."""
         paths = list(self._paths)
         for batch in grouped.to_batches(_SLICE_ROWS):
             for blob, at in zip(*(batch.column(name).to_pylist() for name in ("blob", "at_list")), strict=True):
-                yield blob, self._seen(at, paths)
+                chosen = self._first_of_each_path(at) if each_path else at[:PLACES_MAX]
+                yield blob, self._seen(len(at), chosen, paths)
 
-    def _seen(self, at: Sequence[int], paths: list[bytes]) -> Seen:
-        first = at[:PLACES_MAX]
+    def _first_of_each_path(self, at: Sequence[int]) -> list[int]:
+        return list({self._path_of[one]: one for one in reversed(at)}.values())[::-1]
+
+    def _seen(self, total: int, first: Sequence[int], paths: list[bytes]) -> Seen:
         places = [Place(self._commits[self._commit_of[one]].hex(), paths[self._path_of[one]]) for one in first]
-        return Seen(len(at), tuple(places))
+        return Seen(total, tuple(places))
 
     def _numbers(self) -> npt.NDArray[np.uint32]:
         return np.arange(len(self._commit_of), dtype=np.uint32)

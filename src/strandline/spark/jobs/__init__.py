@@ -9,7 +9,8 @@ request goes on where it stopped and comes to the same rows; a second driver of 
     plan      sources are listed; versions come from the source, the last inventory (`recall`) or the stat cache; the
               ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of its rows
     run       workers take shards under leases, read rows after the cursor, scan, and commit page by page (`work`,
-              `shard_work`, `page_work`); Spark gives them processes and machines, and nothing else (`run`)
+              `shard_work`, `page_work`); Spark gives them processes and machines, and nothing else (`run`);
+              little work is done without it (`here`)
     settle    the ledger is asked about everything that was listed; the inventory is kept for the next scan
 
 **Workers take shards.** A task of Spark is a worker, not a shard: it begins with the shard of its number and then
@@ -37,7 +38,7 @@ from strandline.spark.jobs.inventory import find_inventory, read_inventories
 from strandline.spark.jobs.plan import Plan, Reason, explained
 from strandline.spark.jobs.progress import Progress, rates
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.scan import Event, Listed, Planned, Resumed, explain, scan
+from strandline.spark.jobs.scan import Event, Listed, Planned, Resumed, Tell, explain, scan, scan_here
 from strandline.spark.jobs.settle import ItemNote, Outcome
 
 __all__ = [
@@ -51,10 +52,12 @@ __all__ = [
     "Reason",
     "Resumed",
     "ScanRequest",
+    "Tell",
     "explain",
     "explained",
     "find_inventory",
     "rates",
     "read_inventories",
     "scan",
+    "scan_here",
 ]

@@ -14,6 +14,7 @@ from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import parse_manifest_row
 from strandline.protocol.shards import ShardRecord, ShardStatus
 from strandline.spark.jobs.errors import AGAIN, WorkersFailed
+from strandline.spark.jobs.here import WorkHere
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.manifest import read_rows, rows_of
 from strandline.spark.jobs.plan import Plan, plan
@@ -94,6 +95,12 @@ def scan(
     """
     with request.open_stores() as stores:
         return scan_with(stores, request, SparkWorkers(session_factory, master), tell)
+
+
+def scan_here(request: ScanRequest, tell: Tell = _silent) -> Outcome:
+    """Do a scan in this process alone, without Spark."""
+    with request.open_stores() as stores:
+        return scan_with(stores, request, WorkHere(), tell)
 
 
 def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> Outcome:
