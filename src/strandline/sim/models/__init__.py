@@ -1,14 +1,45 @@
 """Small worlds for the explorer, in which every decision is made by the functions that production calls.
 
+Of coordination and pipelines:
 `LeaseModel`: one shard, several workers, and every request that any lease ever allowed, early, late and twice.
 `PageCommitModel`: workers that commit pages and crash anywhere, between the writes and inside of them.
 `RunModel`: a run whose orchestrators stop half-way, repeat, and contradict each other.
 `SplitModel`: a shard that is split, and its parts again, by every plan that fits and some that do not.
+
+Of folds:
+`CursorModel`: batches that a store takes, refuses, tears, or takes without saying so.
+`LiveWatchModel`: a watcher that falls behind a log which evicts; with a sentinel if it watches some keys only.
+`AgedGapModel`: a hole after a cursor that is too young for evictions, by clocks that disagree.
+`RepairOrderModel`: a repair step by step, cut off anywhere, while the bucket goes on.
+`RepairPlanModel`: buckets that evict in every way, with settings that are edited, and what a fold is repaired from.
 """
 
+from strandline.sim.models.aged_gap import AgedBounds, AgedGapModel
+from strandline.sim.models.cursors import CursorBounds, CursorModel
 from strandline.sim.models.leases import LeaseBounds, LeaseModel
+from strandline.sim.models.live_watch import LiveBounds, LiveWatchModel
 from strandline.sim.models.page_commit import PageBounds, PageCommitModel
+from strandline.sim.models.repair_order import OrderBounds, RepairOrderModel
+from strandline.sim.models.repair_planning import PlanBounds, RepairPlanModel
 from strandline.sim.models.runs import RunModel
 from strandline.sim.models.splits import SplitBounds, SplitModel
 
-__all__ = ["LeaseBounds", "LeaseModel", "PageBounds", "PageCommitModel", "RunModel", "SplitBounds", "SplitModel"]
+__all__ = [
+    "AgedBounds",
+    "AgedGapModel",
+    "CursorBounds",
+    "CursorModel",
+    "LeaseBounds",
+    "LeaseModel",
+    "LiveBounds",
+    "LiveWatchModel",
+    "OrderBounds",
+    "PageBounds",
+    "PageCommitModel",
+    "PlanBounds",
+    "RepairOrderModel",
+    "RepairPlanModel",
+    "RunModel",
+    "SplitBounds",
+    "SplitModel",
+]

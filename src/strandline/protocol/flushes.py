@@ -1,0 +1,41 @@
+"""How a fold's cursor follows what is stored: the highest revision of a batch, requeueing, giving up, and resuming.
+
+Invariant: a stored cursor names only revisions whose data is stored with it or before it. So a batch that was not
+stored is stored before anything newer, and a fold resumes from the cursor that its store holds, from no other.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+FAILURES_MAX = 16
+
+UpdateT = TypeVar("UpdateT")
+
+
+def batch_high(high: int, revision: int | None) -> int:
+    """Return the highest revision after one more update; one of unknown revision moves nothing.
+
+    It protects against a cursor that is made up, or that moves back while old values are listed again.
+    """
+    return high if revision is None else max(high, revision)
+
+
+def requeue(failed: Sequence[UpdateT], pending: Sequence[UpdateT]) -> tuple[UpdateT, ...]:
+    """Return what is stored next after a batch could not be: that batch, and then what has come since.
+
+    It protects against a hole under a later cursor, and against old values that overwrite new ones.
+    """
+    return (*failed, *pending)
+
+
+def gives_up(failures: int, failures_max: int = FAILURES_MAX) -> bool:
+    """Return whether so many failures in a row end the watch. It protects memory, and people who wait for nothing."""
+    return failures >= failures_max
+
+
+def resume_cursor(stored: int, applied: int) -> int:  # noqa: ARG001 - the parameter says what is not used
+    """Return where a fold resumes: at the cursor of its store, whatever was reported as applied.
+
+    A batch is reported as applied even if storing it failed and it was requeued. It protects that batch.
+    """
+    return stored

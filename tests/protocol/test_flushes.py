@@ -1,0 +1,29 @@
+"""How a cursor follows what is stored."""
+
+import pytest
+
+from strandline.protocol import flushes
+
+
+@pytest.mark.parametrize(
+    ("high", "revision", "expected"), [(0, 1, 1), (3, 5, 5), (5, 3, 5), (5, None, 5), (0, None, 0), (0, 0, 0)]
+)
+def test_the_highest_revision_counts_and_an_unknown_one_does_not(
+    high: int, revision: int | None, expected: int
+) -> None:
+    assert flushes.batch_high(high, revision) == expected
+
+
+def test_what_could_not_be_stored_comes_before_what_came_since() -> None:
+    assert flushes.requeue(["a", "b"], ["c"]) == ("a", "b", "c")
+    assert flushes.requeue([], ["c"]) == ("c",)
+    assert flushes.requeue(["a"], []) == ("a",)
+
+
+def test_a_watch_ends_after_sixteen_failures_in_a_row() -> None:
+    assert [failures for failures in range(20) if flushes.gives_up(failures)] == [16, 17, 18, 19]
+    assert flushes.gives_up(2, failures_max=2)
+
+
+def test_a_fold_resumes_where_its_store_is_and_not_where_it_was_told() -> None:
+    assert flushes.resume_cursor(stored=3, applied=7) == 3
