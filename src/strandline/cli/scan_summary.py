@@ -40,7 +40,6 @@ def print_plan(plan: Plan) -> None:
 
 def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
     """Return what a scan comes to, for programs."""
-    done = outcome.progress.done if outcome.progress else None
     return {
         "items": outcome.items,
         "statuses": {status.name.lower(): count for status, count in outcome.statuses.items()},
@@ -52,7 +51,7 @@ def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
         "left_out": dict(outcome.left_out),
         "bytes_seen": outcome.bytes_seen,
         "findings": findings,
-        "allowed_by_comment": done.allowed if done else 0,
+        "allowed_by_comment": outcome.worked.allowed,
         "parked_shards": outcome.parked_shards,
         "whole": outcome.is_whole,
         "seconds": round(seconds, 3),
@@ -66,8 +65,7 @@ def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
 
 
 def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
-    looked = outcome.progress.done.items if outcome.progress else 0
-    size = outcome.progress.done.bytes if outcome.progress else 0
+    looked, size = outcome.worked.items, outcome.worked.bytes
     yield (
         f"{outcome.items:,} items: {looked:,} looked at now ({size / 1e6:,.1f} MB), "
         f"{outcome.items - min(looked, outcome.items):,} known from before; {seconds:.1f} s"
@@ -91,8 +89,8 @@ def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
         yield "    and more: `strandline findings coverage` lists them"
     for what, count in outcome.left_out.items():
         yield f"left out: {count:,} ({what})"
-    if outcome.progress and outcome.progress.done.allowed:
-        yield f"allowed by a comment on the line: {outcome.progress.done.allowed:,}"
+    if outcome.worked.allowed:
+        yield f"allowed by a comment on the line: {outcome.worked.allowed:,}"
     if outcome.parked_shards:
         yield f"{outcome.parked_shards:,} shards were put aside; --retry-parked takes them up again"
     yield f"findings: {findings:,}"

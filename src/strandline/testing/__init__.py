@@ -14,7 +14,9 @@ function of a fresh storage and its clock, and its name says what must hold.
 The pipeline's stores (`DoneLedger`, `FindingsSink`, `Triage`, `Policies`, `PipelineReads`, `ScannerState`) are checked
 together, because what is written to one is read through another: `check_persistence` takes a function that opens them
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
-same for a coordinator over a `RecordStore`, and `check_source` and `SOURCE_CHECKS` for something to scan.
+same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for something to scan,
+`check_kv_store` and `KV_STORE_CHECKS` for a bucket, and `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a
+fold is kept.
 
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
@@ -24,6 +26,8 @@ from strandline.testing.contract import ContractBroken
 from strandline.testing.coordination import COORDINATION_CHECKS, OpenCoordinator, check_coordination
 from strandline.testing.coordination_words import LEASE_TTL_NS as COORDINATION_LEASE_TTL_NS
 from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
+from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
+from strandline.testing.kv_words import CheckedKv, KvStoreCheck
 from strandline.testing.persistence import (
     FINDINGS_CHECKS,
     LEDGER_CHECKS,
@@ -42,6 +46,13 @@ from strandline.testing.persistence_state import STATE_CHECKS
 from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
 from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
 from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
+from strandline.testing.snapshot_stores import (
+    SNAPSHOT_STORE_CHECKS,
+    CheckedSnapshotStore,
+    OpenSnapshotStore,
+    SnapshotStoreCheck,
+    check_snapshot_store,
+)
 from strandline.testing.sources import SOURCE_CHECKS, CheckedSource, OpenSource, SourceCheck, check_source
 
 __all__ = [
@@ -49,35 +60,46 @@ __all__ = [
     "COORDINATION_LEASE_TTL_NS",
     "DELIVERIES_MAX",
     "FINDINGS_CHECKS",
+    "KV_STORE_CHECKS",
     "LEDGER_CHECKS",
     "PERSISTENCE_CHECKS",
     "QUEUE_STORAGE_CHECKS",
     "READS_CHECKS",
     "REDACTION_CHECKS",
+    "SNAPSHOT_STORE_CHECKS",
     "SOURCE_CHECKS",
     "STATE_CHECKS",
     "CheckedCoordinator",
+    "CheckedKv",
     "CheckedPersistence",
+    "CheckedSnapshotStore",
     "CheckedSource",
     "CheckedStorage",
     "ContractBroken",
     "CoordinationCheck",
+    "KvStoreCheck",
     "OpenCoordinator",
+    "OpenKv",
     "OpenPersistence",
+    "OpenSnapshotStore",
     "OpenSource",
     "OpenStorage",
     "PersistenceCheck",
     "QueueStorageCheck",
     "RedactionCheck",
     "SetFence",
+    "SnapshotStoreCheck",
     "SourceCheck",
     "check_coordination",
     "check_done_ledger",
     "check_findings_sink",
+    "check_kv_store",
     "check_persistence",
     "check_pipeline_reads",
     "check_queue_storage",
     "check_redaction",
     "check_scanner_state",
+    "check_snapshot_store",
     "check_source",
+    "run_kv_store_check",
 ]

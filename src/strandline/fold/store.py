@@ -1,0 +1,83 @@
+"""The contract of a fold's store: data and cursor in one step, and questions about what is there.
+
+Invariants, for every implementation:
+
+* **The cursor never runs ahead of the data.** Whatever happens, whenever the store is opened, everything that its
+  cursor covers is in it. Data may be ahead of the cursor: applying a change twice ends where applying it once does.
+* What `apply` returned from is there when the store is opened again: after the death of the process in any case, after
+  the loss of power if the store is `SYNCED`.
+* The store is a pure function of what was applied; last write per key wins, also within a batch.
+* After `apply` failed with `CommitFailed` the store takes nothing more (`Poisoned`); what was acknowledged can still be
+  read, and opening it again tells how much of the failed batch is there.
+
+One thread applies; any thread may ask. A question sees one moment between two batches, never half of one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from strandline.fold.batches import FoldBatch
+from strandline.fold.records import FoldEntry
+from strandline.kv import WatchCursor
+
+
+class Held(NamedTuple):
+    """What a store held when it was asked: a cursor, `NO_CURSOR` if there is none, and whether there is any key."""
+
+    cursor: WatchCursor
+    has_data: bool
+
+
+class Verified(NamedTuple):
+    """The state at a cursor has this many entries and this digest, the same for every backend."""
+
+    cursor: WatchCursor
+    entries: int
+    digest: bytes
+
+
+class SnapshotStore(Protocol):
+    """Where a fold is kept. Every call on a closed store is `Closed`."""
+
+    def load(self) -> Held | None:
+        """Return where the fold stands, or None if there is nothing: no key and no cursor."""
+        ...
+
+    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
+        """Make a batch and the cursor after it part of the store, in one step; `NO_CURSOR` leaves the cursor as it is.
+
+        Deleting a key that is missing is no error. An empty batch moves the cursor.
+        """
+        ...
+
+    def get(self, key: bytes) -> FoldEntry | None:
+        """Return the entry of a key, or None."""
+        ...
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[FoldEntry | None]:
+        """Return an entry for each key in the order asked for, None for those that are missing."""
+        ...
+
+    def range(self, prefix: bytes = b"") -> list[FoldEntry]:
+        """Return the entries whose key begins so, by key; an empty list if there is none."""
+        ...
+
+    def for_each_in_range(self, prefix: bytes, visit: Callable[[FoldEntry], object]) -> int:
+        """Hand over the entries of a range one by one, and return how many; what `visit` raises ends it."""
+        ...
+
+    def cursor(self) -> WatchCursor:
+        """Return the cursor of the last batch, or `NO_CURSOR`."""
+        ...
+
+    def settle(self) -> None:
+        """Do now what is otherwise done later (compaction, checkpoints), so that reads are quick; no entry changes."""
+        ...
+
+    def verify(self) -> Verified:
+        """Read everything from where it is kept, and return its digest; `Damaged` if it is not whole."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and locks; twice is harmless."""
+        ...

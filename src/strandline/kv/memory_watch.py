@@ -1,0 +1,129 @@
+"""The memory twin's watch: a queue that the log fills, and that catches up from the log after a break.
+
+Invariants: what was handed out is never handed out again, and nothing is skipped: a watch that was cut off goes on
+after its last revision if the log still reaches back there, and fails with `CursorExpired` if not.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from strandline.errors import Closed, StrandlineError
+from strandline.kv.entries import KvUpdate, UpdateBatch
+from strandline.kv.errors import CursorExpired
+from strandline.kv.memory_log import MemoryLog, Record
+from strandline.protocol.windows import resume_window_ok
+
+UPDATES_MAX = 4096
+
+
+def to_batch(records: list[Record]) -> UpdateBatch:
+    """Return records as columns."""
+    return UpdateBatch(
+        [record.key for record in records],
+        np.array([record.kind for record in records], np.uint8),
+        np.array([record.revision for record in records], np.uint64),
+        [record.value for record in records],
+    )
+
+
+class MemoryWatch:
+    """A watch over some keys of a `MemoryLog`; `position` is the last revision it knows of."""
+
+    def __init__(self, log: MemoryLog, wanted: Callable[[str], bool], position: int | None) -> None:
+        self._log = log
+        self._wanted = wanted
+        self._queue: deque[Record] = deque()
+        self._wake = asyncio.Event()
+        self._failure: StrandlineError | None = None
+        self._is_cut = False
+        self.position = 0 if position is None else position
+        if position is None:
+            self._queue.extend(record for record in log.latest() if wanted(record.key))
+            self.position = log.last_revision
+        else:
+            self._catch_up()
+            if self._failure is not None:
+                raise self._failure
+        self._start_revision = log.last_revision
+        log.listeners.append(self)
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether everything that was there when the watch began was handed out."""
+        return not self._queue or self._queue[0].revision > self._start_revision
+
+    async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
+        """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
+        while not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            self._wake.clear()
+            await self._wake.wait()
+        taken = [self._queue.popleft() for _ in range(min(updates_max, len(self._queue)))]
+        return to_batch(taken)
+
+    async def stop(self) -> None:
+        """End the watch; a second time does nothing."""
+        self._queue.clear()
+        self.fail(Closed("the watch"))
+
+    def __aiter__(self) -> AsyncIterator[KvUpdate]:
+        """Yield update by update until the watch is stopped."""
+        return self._updates()
+
+    async def _updates(self) -> AsyncIterator[KvUpdate]:
+        while True:
+            try:
+                batch = await self.batch(1)
+            except Closed:
+                return
+            for update in batch:
+                yield update
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def cut(self) -> None:
+        """Stop hearing of updates, as when the connection is lost."""
+        self._is_cut = True
+
+    def mend(self) -> None:
+        """Hear of updates again, those in between first; the watch fails if the log has lost some of them."""
+        self._is_cut = False
+        if self._failure is None:
+            self._catch_up()
+        self._wake.set()
+
+    def fail(self, failure: StrandlineError) -> None:
+        """End the watch with an error, told after what is queued."""
+        self._failure = self._failure or failure
+        if self in self._log.listeners:
+            self._log.listeners.remove(self)
+        self._wake.set()
+
+    def _catch_up(self) -> None:
+        first, last = self._log.first_revision, self._log.last_revision
+        if not resume_window_ok(self.position, first) or self.position > last:
+            self.fail(CursorExpired(self._log.name, self.position, first, last))
+            return
+        self._queue.extend(record for record in self._log.after(self.position) if self._wanted(record.key))
+        self.position = last
+
+    def tell(self, record: Record) -> None:
+        """Hear of an update, unless cut off."""
+        if self._is_cut:
+            return
+        self.position = record.revision
+        if self._wanted(record.key):
+            self._queue.append(record)
+            self._wake.set()

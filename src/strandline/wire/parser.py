@@ -1,0 +1,130 @@
+"""A stream of bytes in, batches of frames out; partial frames are kept for the next buffer.
+
+Invariants: the frames are the same however the stream was split. Frames before a violation are handed out whole; the
+violation is in `FrameBatch.problem` at once, and every later `feed` raises it. What is kept is less than one frame and
+its limits. A buffer is copied only to join it to a partial frame before it, and a frame that comes in many buffers is
+joined once, when it is whole.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strandline.wire.batches import Candidates, find_candidates
+from strandline.wire.columns import Ints
+from strandline.wire.errors import ProtocolViolation
+from strandline.wire.frames import FrameBatch
+from strandline.wire.lines import Incomplete, Row, parse_frame, parse_plain
+from strandline.wire.ops import Side, WireLimits
+
+BATCH_BYTES_MIN = 4096
+"""Below this, reading frame by frame is faster than setting up columns."""
+
+SHORT_RUN = 4
+SHORT_RUNS_MAX = 8
+"""So many short runs one after the other show a buffer that is better read frame by frame."""
+
+
+_ANYTHING = Incomplete(1, in_line=False)
+
+
+class FrameParser:
+    """Parses what one end of a connection sends; one parser for each connection and direction."""
+
+    def __init__(self, side: Side, limits: WireLimits | None = None) -> None:
+        self._side = side
+        self._limits = limits or WireLimits()
+        self._parts: list[bytes] = []
+        self._kept = 0
+        self._needed = _ANYTHING
+        self._problem: ProtocolViolation | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return how many bytes of a partial frame wait for the rest."""
+        return self._kept
+
+    def feed(self, data: bytes | bytearray | memoryview) -> FrameBatch:
+        """Return the frames that this buffer completes, in order.
+
+        A stream that cannot be read raises `ProtocolViolation`; if frames came before it in this buffer, they are
+        returned with the violation as their `problem`, and the next call raises it.
+        """
+        if self._problem is not None:
+            raise self._problem
+        self._parts.append(bytes(data))
+        self._kept += len(data)
+        if self._kept < self._needed.needed and not (self._needed.in_line and b"\n" in self._parts[-1]):
+            return FrameBatch.empty()
+        joined = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        rows, position = self._parse(joined)
+        rest = joined[position:]
+        self._parts, self._kept = ([rest] if rest else []), len(rest)
+        batch = FrameBatch(joined, rows, self._problem)
+        if batch.problem is not None and not len(batch):
+            raise batch.problem
+        return batch
+
+    def _parse(self, data: bytes) -> tuple[Ints, int]:
+        pieces: list[Ints] = []
+        candidates = find_candidates(data, self._side, self._limits) if len(data) >= BATCH_BYTES_MIN else None
+        position = 0 if candidates is None else self._runs(data, candidates, pieces)
+        rows: list[tuple[int, ...]] = []
+        while True:
+            plain = parse_plain(data, position, self._side, self._limits)
+            rows += plain
+            row = self._one(data, plain[-1][-1] if plain else position)
+            if row is None:
+                position = plain[-1][-1] if plain else position
+                break
+            rows.append(row)
+            position = row.end
+        pieces.append(_columns(rows))
+        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)), position
+
+    def _runs(self, data: bytes, candidates: Candidates, pieces: list[Ints]) -> int:
+        """Take runs of linked frames, and single ones between them; return where to go on frame by frame."""
+        position = short = 0
+        while short < SHORT_RUNS_MAX:
+            run = _run_at(candidates, position)
+            if run is not None:
+                pieces.append(candidates.rows[:, run[0] : run[1]])
+                position = int(candidates.rows[-1, run[1] - 1])
+                short = 0 if run[1] - run[0] >= SHORT_RUN else short + 1
+                continue
+            row = self._one(data, position)
+            if row is None:
+                break
+            pieces.append(_columns([row]))
+            position = row.end
+            short += 1
+        return position
+
+    def _one(self, data: bytes, position: int) -> Row | None:
+        """Return the frame at a position; None at the end, in the middle of a frame, and at a violation."""
+        self._needed = _ANYTHING
+        if position >= len(data) or self._problem is not None:
+            return None
+        try:
+            found = parse_frame(data, position, self._side, self._limits)
+        except ProtocolViolation as problem:
+            self._problem = problem
+            return None
+        if isinstance(found, Incomplete):
+            self._needed = found
+            return None
+        return found
+
+
+def _run_at(candidates: Candidates, position: int) -> tuple[int, int] | None:
+    """Return the rows of the linked frames that begin at a position, as a range; None if there is none."""
+    first = int(np.searchsorted(candidates.starts, position))
+    if first == len(candidates.starts) or candidates.starts[first] != position or not candidates.good[first]:
+        return None
+    at = int(np.searchsorted(candidates.breaks, first))
+    last = int(candidates.breaks[at]) if at < len(candidates.breaks) else len(candidates.starts) - 1
+    return first, last + 1 if candidates.good[last] else last
+
+
+def _columns(rows: Sequence[tuple[int, ...]]) -> Ints:
+    return np.array(rows, np.int64).reshape(len(rows), len(Row._fields)).T

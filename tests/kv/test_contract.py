@@ -1,0 +1,169 @@
+"""The memory twin keeps the contract, and the contract catches twins that do not."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from strandline.kv import StoreConfig, memory, memory_log, memory_watch
+from strandline.kv.entries import UpdateKind
+from strandline.kv.memory_log import MemoryLog, Record
+from strandline.kv.memory_watch import MemoryWatch
+from strandline.testing import (
+    KV_STORE_CHECKS,
+    ContractBroken,
+    KvStoreCheck,
+    check_kv_store,
+    kv_values,
+    kv_watches,
+    run_kv_store_check,
+)
+from tests.kv.opening import opener
+
+
+@pytest.mark.parametrize("check", KV_STORE_CHECKS, ids=lambda check: check.__name__)
+def test_the_memory_twin_keeps_the_contract(check: KvStoreCheck) -> None:
+    asyncio.run(run_kv_store_check(check, opener()))
+
+
+def test_all_checks_can_be_run_at_once_without_a_test_runner() -> None:
+    check_kv_store(opener())
+
+
+def test_no_check_is_left_out_of_the_list() -> None:
+    written = {
+        name
+        for module in (kv_values, kv_watches)
+        for name, function in vars(module).items()
+        if inspect.iscoroutinefunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert written == {check.__name__ for check in KV_STORE_CHECKS}
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _any_version(_key: str, _version: bytes) -> Callable[[Record | None], None]:
+    return lambda _last: None
+
+
+def _without_expiry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryLog, "expire", lambda _log, _now: None)
+
+
+def _without_trimming(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryLog, "_trim", lambda _log, _key, _count: None)
+
+
+def _without_window(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory_watch, "resume_window_ok", lambda _revision, _first: True)
+
+
+def _window_too_wide(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory_watch, "resume_window_ok", lambda revision, first: first <= revision + 2)
+
+
+def _window_too_narrow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory_watch, "resume_window_ok", lambda revision, first: first <= revision)
+
+
+def _repeats_the_cursor(patch: pytest.MonkeyPatch) -> None:
+    after = MemoryLog.after
+    patch.setattr(MemoryLog, "after", lambda log, revision: after(log, revision - 1))
+
+
+def _deaf_after_the_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryWatch, "tell", lambda _watch, _record: None)
+
+
+def _hears_every_key(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "key_filter", lambda _prefixes: lambda _key: True)
+
+
+def _state_by_key(patch: pytest.MonkeyPatch) -> None:
+    latest = MemoryLog.latest
+    patch.setattr(MemoryLog, "latest", lambda log: sorted(latest(log), key=lambda record: record.key))
+
+
+def _never_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryLog, "_refuse_beyond_limits", lambda _log, _record: None)
+    patch.setattr(MemoryLog, "_evict_oldest", lambda _log: None)
+
+
+def _reuses_revisions(patch: pytest.MonkeyPatch) -> None:
+    def expire(log: MemoryLog, now_ns: int, whole: Any = MemoryLog.expire) -> None:  # noqa: ANN401 - the real one
+        whole(log, now_ns)
+        log.last_revision = max((record.revision for record in log.latest()), default=0)
+
+    patch.setattr(MemoryLog, "expire", expire)
+
+
+def _ignores_versions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "_same_version", _any_version)
+
+
+def _creates_over_values(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "_is_live", lambda record: record is not None and record.kind is UpdateKind.PUT and False)
+
+
+def _lists_tombstones(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "_is_live", lambda record: record is not None and record.kind is UpdateKind.PUT)
+
+
+def _says_it_never_evicts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StoreConfig, "evicts_current_values", False)
+
+
+def _one_more_than_asked(patch: pytest.MonkeyPatch) -> None:
+    batch = MemoryWatch.batch
+    patch.setattr(MemoryWatch, "batch", lambda watch, count=4096: batch(watch, count + 1))
+
+
+def _takes_any_key(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "validate_key", lambda key: key)
+
+
+def _untyped_size(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory_log, "RecordTooLarge", lambda *_: Exception())
+
+
+BROKEN: dict[str, tuple[Patch, str]] = {
+    "nothing expires": (_without_expiry, "values_expire_with_the_bucket_s_age"),
+    "history is never trimmed": (_without_trimming, "retention_says_what_is_kept_and_whether_listing_is_truth"),
+    "the resume window is not looked at": (_without_window, "a_cursor_before_what_is_kept_has_expired"),
+    "the resume window is one too wide": (_window_too_wide, "a_cursor_before_what_is_kept_has_expired"),
+    "the resume window is one too narrow": (_window_too_narrow, "a_cursor_before_what_is_kept_has_expired"),
+    "the update of the cursor is repeated": (_repeats_the_cursor, "a_watch_from_a_cursor_tells_only_what_follows"),
+    "nothing is told after the state": (_deaf_after_the_state, "a_watch_tells_the_state_and_then_what_is_written"),
+    "prefixes are not looked at": (_hears_every_key, "a_watch_of_prefixes_tells_their_keys_only"),
+    "the state is told by key": (_state_by_key, "a_watch_tells_the_state_and_then_what_is_written"),
+    "limits are not looked at": (_never_full, "a_full_bucket_refuses_new_keys_or_drops_the_oldest"),
+    "revisions come back": (_reuses_revisions, "values_expire_with_the_bucket_s_age"),
+    "versions are not compared": (_ignores_versions, "update_wants_the_version_of_the_last_write"),
+    "create overwrites": (_creates_over_values, "create_wants_a_key_without_a_value"),
+    "tombstones are listed": (_lists_tombstones, "deleting_with_a_version_leaves_a_tombstone_with_its_own"),
+    "eviction is denied": (_says_it_never_evicts, "a_cursor_before_what_is_kept_has_expired"),
+    "batches are too large": (_one_more_than_asked, "batches_are_no_larger_than_asked_for"),
+    "any key is taken": (_takes_any_key, "keys_that_no_server_takes_are_refused"),
+    "a large value is refused without a type": (_untyped_size, "values_beyond_the_limit_are_refused"),
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strandline.testing.kv_words.PATIENCE_S", 0.1)
+        BROKEN[name][0](patch)
+        yield BROKEN[name][1]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_twin_that_breaks_a_promise_is_caught(name: str) -> None:
+    with broken(name) as catcher:
+        check = next(check for check in KV_STORE_CHECKS if check.__name__ == catcher)
+        with pytest.raises(ContractBroken) as caught:
+            asyncio.run(run_kv_store_check(check, opener()))
+    assert caught.value.check == catcher
