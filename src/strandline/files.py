@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from strandline.errors import Locked, StorageRefused
+from strandline.errors import Locked, StorageRefused, StrandlineError
 
 Buffer = bytes | bytearray | memoryview
 OpenMode = Literal["read", "write", "create"]
@@ -284,7 +284,9 @@ def storage_error(path: Path, error: OSError) -> StorageRefused:
 
 
 def storage_hint(error: BaseException) -> str | None:
-    """Return what to do about an `OSError`, where there is something to say."""
+    """Return what to do about an error of storage, where there is something to say."""
+    if isinstance(error, StrandlineError):
+        return error.hint
     return _HINTS.get(error.errno or 0) if isinstance(error, OSError) else None
 
 

@@ -56,7 +56,8 @@ def on_a_small_disk(folder: Path) -> None:
     ballast.write_bytes(bytes(100 * KiB))
     acknowledged, error = fill(folder / "j")
     assert "No space left on device" in str(error), error
-    assert "free some space" in (error.hint or "")
+    hints = ("free some space", "mend the cause")  # the latter where a checkpoint in the background met it first
+    assert any(hint in (error.hint or "") for hint in hints)
     assert len(acknowledged) > 20
     before = contents(folder / "j")
     for _ in range(3):

@@ -144,11 +144,14 @@ def test_nothing_is_printed_and_nothing_left(folder: Path) -> None:
 
 def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path) -> None:
     script = """
+        from py4j.protocol import Py4JNetworkError
         spark = session(master="local[2,4]")
         print("ready", flush=True)
         try:
             spark.range(2).mapInArrow(sleep, "id long").collect()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Py4JNetworkError) as error:
+            # PySpark calls Java on the way out, and that call may meet the connection that Ctrl-C closed.
+            assert isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
             print("interrupted", spark.range(3).count())  # Java was not, and its slots are free again
             sys.exit(130)
     """
