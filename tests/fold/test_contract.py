@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline import fold
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.testing import (
     SNAPSHOT_STORE_CHECKS,
@@ -81,7 +82,6 @@ def test_every_check_that_is_written_is_listed() -> None:
 @pytest.mark.parametrize("backend", DURABLE)
 def test_the_default_is_synced(backend: str) -> None:
     stores = {"append log": "AppendLogStore", "sqlite": "SqliteStore", "rocksdb": "RocksDbStore"}
-    fold = pytest.importorskip("strandline.fold")
     parameters = inspect.signature(getattr(fold, stores[backend.split(",", maxsplit=1)[0]]).open).parameters
     assert parameters["sync"].default is SYNCED
 
