@@ -37,7 +37,8 @@ async def bucket(
 ) -> tuple[KvStore, KvWriter, KvWatcher]:
     """Return a bucket of a connection, connected if it is not, with its writer and watcher."""
     await connection.connect()
-    store = await connection.store(name, config or StoreConfig())
+    exists = config is None and name in connection.server.buckets
+    store = await connection.store(name, None if exists else config or StoreConfig())
     writer, watcher = store.writer(), store.watcher()
     assert writer is not None
     assert watcher is not None

@@ -2,13 +2,16 @@
 
 import asyncio
 import inspect
+import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from strandline.kv import StoreConfig, memory, memory_log, memory_watch
+from strandline.kv import InvalidKey, StoreConfig, memory, memory_log, memory_watch, validate_key
 from strandline.kv.entries import UpdateKind
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.memory_watch import MemoryWatch
@@ -130,6 +133,66 @@ def _untyped_size(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory_log, "RecordTooLarge", lambda *_: Exception())
 
 
+def _another_identity_each_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryLog, "identity", property(lambda _log: os.urandom(8), lambda _log, _value: None), raising=False)
+
+
+def _one_identity_for_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(secrets, "token_bytes", bytes)
+
+
+def _newest_first(patch: pytest.MonkeyPatch) -> None:
+    history = MemoryLog.history_of
+    patch.setattr(MemoryLog, "history_of", lambda log, key: history(log, key)[::-1])
+
+
+def _any_settings(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StoreConfig, "__eq__", lambda _one, _other: True)
+
+
+def _takes_any_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memory, "validate_bucket", lambda name: name)
+
+
+def _refuses_other_letters(patch: pytest.MonkeyPatch) -> None:
+    def validate(key: str) -> str:
+        if not key.isascii():
+            raise InvalidKey(key, "is strange")
+        return validate_key(key)
+
+    patch.setattr(memory, "validate_key", validate)
+
+
+def _cuts_values(patch: pytest.MonkeyPatch) -> None:
+    entry = memory._entry  # noqa: SLF001 - what is broken
+    patch.setattr(memory, "_entry", lambda record: replace(entry(record), value=record.value[:200_000]))
+
+
+def _without_markers(patch: pytest.MonkeyPatch) -> None:
+    def expire(log: MemoryLog, now_ns: int, whole: Any = MemoryLog.expire) -> None:  # noqa: ANN401 - the real one
+        log.config = replace(log.config, marker_ttl_s=0.0)
+        whole(log, now_ns)
+
+    patch.setattr(MemoryLog, "expire", expire)
+
+
+def _counts_revisions(patch: pytest.MonkeyPatch) -> None:
+    retention = MemoryLog.retention
+    patch.setattr(MemoryLog, "retention", lambda log: replace(retention(log), updates=log.last_revision))
+
+
+def _frontier_runs_ahead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryWatch, "frontier", property(lambda watch: watch.position))
+
+
+def _frontier_falls(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryWatch, "frontier", property(lambda _watch: 0))
+
+
+def _silent_shutdown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryWatch, "fail", lambda _watch, _failure: None)
+
+
 BROKEN: dict[str, tuple[Patch, str]] = {
     "nothing expires": (_without_expiry, "values_expire_with_the_bucket_s_age"),
     "history is never trimmed": (_without_trimming, "retention_says_what_is_kept_and_whether_listing_is_truth"),
@@ -148,6 +211,18 @@ BROKEN: dict[str, tuple[Patch, str]] = {
     "eviction is denied": (_says_it_never_evicts, "a_cursor_before_what_is_kept_has_expired"),
     "batches are too large": (_one_more_than_asked, "batches_are_no_larger_than_asked_for"),
     "any key is taken": (_takes_any_key, "keys_that_no_server_takes_are_refused"),
+    "an identity changes": (_another_identity_each_time, "a_bucket_has_an_identity_of_its_own"),
+    "all buckets are the same": (_one_identity_for_all, "a_bucket_has_an_identity_of_its_own"),
+    "history is told backwards": (_newest_first, "history_is_what_is_kept_of_a_key_oldest_first"),
+    "settings are not compared": (_any_settings, "a_bucket_that_exists_keeps_its_settings"),
+    "any name is taken": (_takes_any_name, "names_that_no_server_takes_are_refused"),
+    "letters beyond ASCII are refused": (_refuses_other_letters, "unusual_keys_come_back_as_they_are"),
+    "values are cut": (_cuts_values, "large_values_come_back_whole"),
+    "no marker is left": (_without_markers, "an_expired_value_leaves_a_marker_where_the_bucket_says_so"),
+    "removed updates are counted": (_counts_revisions, "retention_counts_the_updates_that_are_kept"),
+    "the frontier runs ahead": (_frontier_runs_ahead, "the_frontier_follows_what_was_handed_out"),
+    "the frontier stands still": (_frontier_falls, "the_frontier_follows_what_was_handed_out"),
+    "a shutdown is silent": (_silent_shutdown, "a_shutdown_ends_every_watch"),
     "a large value is refused without a type": (_untyped_size, "values_beyond_the_limit_are_refused"),
 }
 

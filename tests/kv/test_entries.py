@@ -71,14 +71,14 @@ def test_updates_and_columns_are_the_same(rows: list[KvUpdate]) -> None:
 
 def test_values_may_be_views_and_become_bytes() -> None:
     view = memoryview(b"xvaluex")[1:6]
-    batch = UpdateBatch(["a"], np.array([0], np.uint8), np.array([7], np.uint64), [view])
+    batch = UpdateBatch.from_columns(["a"], np.array([0], np.uint8), np.array([7], np.uint64), [view])
     assert batch.to_updates() == [Put("a", b"value", format_revision(7))]
     assert batch.to_arrow().column("value").to_pylist() == [b"value"]
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(InvalidInput):
-        UpdateBatch(["a"], np.zeros(2, np.uint8), np.zeros(1, np.uint64), [b""])
+        UpdateBatch.from_columns(["a"], np.zeros(2, np.uint8), np.zeros(1, np.uint64), [b""])
 
 
 def test_other_columns_and_kinds_are_refused() -> None:

@@ -13,6 +13,8 @@ from strandline.kv import (
     BucketExists,
     BucketFull,
     BucketNotFound,
+    BucketPurged,
+    BucketReplaced,
     ConnectionDropped,
     ConnectionState,
     CursorExpired,
@@ -22,6 +24,7 @@ from strandline.kv import (
     MemoryServer,
     NotConnected,
     NotSupported,
+    Overrun,
     Purge,
     Put,
     RevisionMismatch,
@@ -123,6 +126,80 @@ def test_a_watch_that_was_away_too_long_tells_what_it_has_and_then_that_it_expir
         with pytest.raises(CursorExpired) as caught:
             await watch.batch()
         assert (caught.value.revision, caught.value.first_revision, caught.value.last_revision) == (1, 3, 4)
+
+    run(test)
+
+
+@pytest.mark.parametrize("overrun", Overrun)
+def test_a_quiet_watch_of_a_prefix_knows_what_its_overrun_lets_it_know(overrun: Overrun) -> None:
+    """Others' updates turn the bucket over while it is away: with a sentinel it knew of those before, else not."""
+
+    async def test(connection: MemoryConnection, _clock: ManualClock) -> None:
+        config = StoreConfig(updates_max=4, discard=Discard.OLD)
+        _, writer, _ = await bucket(MemoryConnection(connection.server), config)
+        store, _, _ = await bucket(connection)
+        watcher = store.watcher(overrun=overrun)
+        assert watcher is not None
+        watch = await watcher.watch_prefix("own.")
+        await writer.put("own.a", b"1")
+        assert len(await watch.batch()) == 1
+        for number in range(6):
+            await writer.put(f"other.{number}", b"1")
+        connection.drop()
+        connection.restore()
+        version = await writer.put("own.b", b"1")
+        if overrun is Overrun.SENTINEL:
+            assert watch.frontier == 7
+            assert (await watch.batch()).to_updates() == [Put("own.b", b"1", version)]
+        else:
+            with pytest.raises(CursorExpired):
+                await watch.batch()
+
+    run(test)
+
+
+def test_a_probe_knows_what_was_there_when_it_waited() -> None:
+    async def test(connection: MemoryConnection, _clock: ManualClock) -> None:
+        config = StoreConfig(updates_max=4, discard=Discard.OLD)
+        _, writer, _ = await bucket(MemoryConnection(connection.server), config)
+        _, _, watcher = await bucket(connection)
+        watch = await watcher.watch_prefix("own.")
+        for number in range(6):
+            await writer.put(f"other.{number}", b"1")
+        waiting = asyncio.create_task(watch.batch())
+        await asyncio.sleep(0)
+        connection.drop()
+        connection.restore()
+        version = await writer.put("own.b", b"1")
+        assert (await waiting).to_updates() == [Put("own.b", b"1", version)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("fate", ["removed", "made again", "emptied"])
+@pytest.mark.parametrize("is_away", [False, True], ids=["connected", "away"])
+def test_a_watch_is_told_what_became_of_its_bucket(fate: str, is_away: bool) -> None:
+    async def test(connection: MemoryConnection, _clock: ManualClock) -> None:
+        other = MemoryConnection(connection.server)
+        _, writer, _ = await bucket(other)
+        _, _, watcher = await bucket(connection)
+        await writer.put("a", b"1")
+        watch = await watcher.watch_all()
+        await watch.batch()
+        if is_away:
+            connection.drop()
+        if fate == "emptied":
+            connection.server.bucket("b").remove_through(1)
+        else:
+            connection.server.remove_bucket("b")
+        if fate == "made again":
+            _, writer, _ = await bucket(other)
+            await writer.put("a", b"2")
+        if is_away:
+            connection.restore()
+        wanted = BucketPurged if fate == "emptied" else BucketNotFound
+        with pytest.raises(BucketReplaced if fate == "made again" and is_away else wanted):
+            await watch.batch()
 
     run(test)
 

@@ -6,8 +6,8 @@ is always a class or a code, never a text.
 
 **Parts.** `contracts` has the Protocols, `entries` the values, `config` a bucket's settings. `MemoryConnection` is the
 full twin: revisions, history, retention by count, bytes and age, time to live, tombstones, purge markers, the resume
-window, and faults on demand. `strandline.testing.check_kv_store` tells whether a backend of your own keeps the
-contract.
+window, and faults on demand. `strandline.kv.nats` is the adapter for NATS servers. `strandline.testing.check_kv_store`
+tells whether a backend of your own keeps the contract.
 
 **Columns.** `UpdateBatch` is how many updates travel; one object per update is for those who ask for it.
 
@@ -19,6 +19,7 @@ from strandline.kv.config import (
     Capabilities,
     ConnectionState,
     Discard,
+    Overrun,
     Retention,
     StoreConfig,
 )
@@ -52,25 +53,36 @@ from strandline.kv.entries import (
     parse_revision,
 )
 from strandline.kv.errors import (
+    AccessRefused,
     AlreadyExists,
     AnswerLost,
     BucketExists,
     BucketFull,
     BucketNotFound,
+    BucketPurged,
+    BucketReplaced,
     ConnectionDropped,
     CursorExpired,
+    InvalidBucket,
     InvalidKey,
+    JetStreamDisabled,
+    LoginRefused,
+    NoAnswer,
     NotConnected,
     NotSupported,
     RevisionMismatch,
     ServerRefused,
+    TlsRefused,
+    Unreachable,
     error_from_code,
 )
 from strandline.kv.faults import (
     Faults,
 )
 from strandline.kv.keys import (
+    KEY_BYTES_MAX,
     key_filter,
+    validate_bucket,
     validate_key,
     validate_prefix,
 )
@@ -81,15 +93,19 @@ from strandline.kv.memory import (
 )
 
 __all__ = [
+    "KEY_BYTES_MAX",
     "NO_CURSOR",
     "UNKNOWN_VERSION",
     "UPDATE_SCHEMA",
     "VERSION_BYTES_MAX",
+    "AccessRefused",
     "AlreadyExists",
     "AnswerLost",
     "BucketExists",
     "BucketFull",
     "BucketNotFound",
+    "BucketPurged",
+    "BucketReplaced",
     "Capabilities",
     "Connection",
     "ConnectionDropped",
@@ -98,24 +114,31 @@ __all__ = [
     "Delete",
     "Discard",
     "Faults",
+    "InvalidBucket",
     "InvalidKey",
+    "JetStreamDisabled",
     "KvEntry",
     "KvReader",
     "KvStore",
     "KvUpdate",
     "KvWatcher",
     "KvWriter",
+    "LoginRefused",
     "MemoryConnection",
     "MemoryServer",
     "MemoryStore",
+    "NoAnswer",
     "NotConnected",
     "NotSupported",
+    "Overrun",
     "Purge",
     "Put",
     "Retention",
     "RevisionMismatch",
     "ServerRefused",
     "StoreConfig",
+    "TlsRefused",
+    "Unreachable",
     "UpdateBatch",
     "UpdateKind",
     "VersionToken",
@@ -129,6 +152,7 @@ __all__ = [
     "make_update",
     "parse_cursor",
     "parse_revision",
+    "validate_bucket",
     "validate_key",
     "validate_prefix",
 ]

@@ -1,5 +1,6 @@
 """How a bucket is made, what it keeps, and what a connection can do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +19,7 @@ class Discard(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The settings a bucket is created with; a bucket that exists keeps its own.
+    """The settings a bucket is created with; one that exists must have the same, or be opened without.
 
     `updates_max`, `bytes_max` and `age_max_s` of 0 are no limit. `ttl` allows a time to live on single values, and
     `marker_ttl_s` leaves a purge marker, kept so long, where a current value expires.
@@ -47,12 +48,20 @@ class StoreConfig:
         return self.age_max_s > 0 or self.ttl or (self.discard is Discard.OLD and bounded)
 
 
+def format_differences(wanted: Mapping[str, object], has: Mapping[str, object]) -> str:
+    """Return which settings are not as wanted, empty if all are; only those that are wanted count."""
+    others = {name: has.get(name) for name, value in wanted.items() if has.get(name) != value}
+    return ", ".join(f"{name} is {value}, not {wanted[name]}" for name, value in others.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """What a bucket has kept: `first_revision` is its oldest update, or the one to come if it holds none.
 
     If `evicts_current_values`, a key that is not listed was perhaps never deleted. `age_only` says that nothing but
-    `age_max_ns` evicts.
+    `age_max_ns` evicts. `identity` is eight bytes that tell this bucket from any other, one of the same name that was
+    made later too; empty if the backend cannot tell. `updates` is how many updates it holds, None if unknown; if not
+    `in_order`, some of them can expire before older ones do.
     """
 
     evicts_current_values: bool
@@ -60,6 +69,26 @@ class Retention:
     last_revision: int
     age_only: bool = False
     age_max_ns: int = 0
+    identity: bytes = b""
+    updates: int | None = None
+    in_order: bool = True
+
+
+class Overrun(Enum):
+    """How a watch of prefixes learns that the bucket has removed what it did not tell; one of all keys always does.
+
+    `SENTINEL`: the heads of all updates are read too. Exact, and updates of other keys do not look like losses; it
+    costs what a watch of everything without values costs.
+
+    `PROBE`: a few small questions every few seconds. It never misses an overrun, but if the bucket turns over as a
+    whole between two of them it takes that for one, and a repair is made without need.
+
+    `UNWATCHED`: nothing while it watches; only when it attaches, so that a loss is noticed at the next start.
+    """
+
+    SENTINEL = "sentinel"
+    PROBE = "probe"
+    UNWATCHED = "unwatched"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from strandline.kv.config import Capabilities, ConnectionState, Retention, StoreConfig
+from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig
 from strandline.kv.entries import KvEntry, KvUpdate, UpdateBatch, VersionToken, WatchCursor
 
 
@@ -31,6 +31,10 @@ class KvReader(Protocol):
 
     async def entry(self, key: str) -> KvEntry | None:
         """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
+        ...
+
+    async def history(self, key: str) -> list[KvUpdate]:
+        """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
         ...
 
     async def keys(self, prefix: str = "") -> list[str]:
@@ -52,6 +56,11 @@ class Watch(Protocol):
     @property
     def is_current(self) -> bool:
         """Tell whether everything that was there when the watch began was handed out."""
+        ...
+
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which everything that it watches was handed out, 0 if unknown; it never falls."""
         ...
 
     async def batch(self, updates_max: int = 4096) -> UpdateBatch:
@@ -112,7 +121,7 @@ class KvWriter(Protocol):
     """Writes of one key at a time; each returns the version it made."""
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> VersionToken:
-        """Set a key, whatever it was; with a time to live, only for so long."""
+        """Set a key, whatever it was; with a time to live, only for so long, in whole seconds, rounded up."""
         ...
 
     async def create(self, key: str, value: bytes, *, ttl_s: float | None = None) -> VersionToken:
@@ -148,8 +157,8 @@ class KvStore(Protocol):
         """Return the bucket's reader."""
         ...
 
-    def watcher(self) -> KvWatcher | None:
-        """Return the bucket's watcher, None if it cannot be watched."""
+    def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
+        """Return the bucket's watcher, None if it cannot be watched; `overrun` is for its watches of prefixes."""
         ...
 
     def writer(self) -> KvWriter | None:
@@ -183,5 +192,8 @@ class Connection(Protocol):
         ...
 
     async def store(self, name: str, config: StoreConfig | None = None) -> KvStore:
-        """Return a bucket; it is created if there is none and a config is given, else `BucketNotFound`."""
+        """Return a bucket; it is created if there is none and a config is given, else `BucketNotFound`.
+
+        If there is one, and its settings are not those of the config, `BucketExists` names the differences.
+        """
         ...

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from strandline.errors import FormatError, InvalidInput
+from strandline.wire import binary_list, binary_spans
 
 VersionToken = NewType("VersionToken", bytes)
 """The version of one key, for compare-and-swap: at most `VERSION_BYTES_MAX` bytes, opaque; empty if unknown."""
@@ -113,22 +114,27 @@ class UpdateKind(IntEnum):
 class UpdateBatch:
     """Many updates as columns of one length, in the order they were told.
 
-    `versions` holds revisions, 0 for unknown; `values` is empty where the kind is not a put. A value may be a view over
-    the buffer it arrived in, which keeps the whole buffer alive: take `bytes(value)` to hold on to one of them.
+    `key_column` and `value_column` are Arrow columns of bytes without nulls; a key is any bytes, nearly always UTF-8.
+    `versions` holds revisions, 0 for unknown; values are empty where the kind is not a put. Objects are made, for all
+    rows at once, only when `keys`, `key_bytes`, `values` or updates are asked for.
     """
 
-    keys: Sequence[str]
+    key_column: pa.BinaryArray
     kinds: NDArray[np.uint8]
     versions: NDArray[np.uint64]
-    values: Sequence[bytes | memoryview]
+    value_column: pa.BinaryArray
 
     def __post_init__(self) -> None:
-        lengths = {len(self.keys), len(self.kinds), len(self.versions), len(self.values)}
+        columns = (self.key_column, self.kinds, self.versions, self.value_column)
+        lengths = {len(column) for column in columns}
         if len(lengths) > 1:
             raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")
+        for column in (self.key_column, self.value_column):
+            if not isinstance(column, pa.BinaryArray) or column.null_count:
+                raise InvalidInput("keys and values are Arrow columns of bytes without nulls", hint="use from_columns")
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.key_column)
 
     def __iter__(self) -> Iterator[KvUpdate]:
         return iter(self.to_updates())
@@ -139,19 +145,65 @@ class UpdateBatch:
     __hash__ = None  # type: ignore[assignment]
 
     @property
+    def keys(self) -> list[str]:
+        """Return the keys as text; bytes that are not UTF-8 are escaped."""
+        return [key.decode(errors="surrogateescape") for key in self.key_bytes]
+
+    @property
+    def key_bytes(self) -> list[bytes]:
+        """Return the keys as bytes."""
+        return binary_list(self.key_column)
+
+    @property
+    def values(self) -> list[bytes]:
+        """Return the values as bytes."""
+        return binary_list(self.value_column)
+
+    @property
     def high(self) -> int:
         """Return the highest known revision, 0 if there is none."""
         return int(self.versions.max()) if len(self.versions) else 0
+
+    @property
+    def byte_count(self) -> int:
+        """Return how many bytes keys and values are together."""
+        edges = (binary_spans(column)[1] for column in (self.key_column, self.value_column))
+        return sum(int(edge[-1] - edge[0]) for edge in edges)
+
+    @staticmethod
+    def from_columns(
+        keys: Sequence[str],
+        kinds: NDArray[np.uint8],
+        versions: NDArray[np.uint64],
+        values: Sequence[bytes | memoryview],
+    ) -> "UpdateBatch":
+        """Return columns of Python objects as a batch; values are copied."""
+        encoded = [key.encode(errors="surrogateescape") for key in keys]
+        return UpdateBatch(pa.array(encoded, pa.binary()), kinds, versions, pa.array(values, pa.binary()))
 
     @staticmethod
     def from_updates(updates: Iterable[KvUpdate]) -> "UpdateBatch":
         """Return updates as columns; `FormatError` if a version is not a revision."""
         rows = list(updates)
-        return UpdateBatch(
+        return UpdateBatch.from_columns(
             [row.key for row in rows],
             np.fromiter((kind_of(row) for row in rows), np.uint8, len(rows)),
             np.fromiter((parse_revision(row.version) or 0 for row in rows), np.uint64, len(rows)),
             [row.value if isinstance(row, Put) else b"" for row in rows],
+        )
+
+    @staticmethod
+    def concat(batches: Sequence["UpdateBatch"]) -> "UpdateBatch":
+        """Return the rows of all batches, one after the other."""
+        if len(batches) == 1:
+            return batches[0]
+        if not batches:
+            return UpdateBatch.from_updates(())
+        return UpdateBatch(
+            pa.concat_arrays([batch.key_column for batch in batches]),
+            np.concatenate([batch.kinds for batch in batches]),
+            np.concatenate([batch.versions for batch in batches]),
+            pa.concat_arrays([batch.value_column for batch in batches]),
         )
 
     def to_updates(self) -> list[KvUpdate]:
@@ -161,19 +213,23 @@ class UpdateBatch:
         return [make_update(kind, key, version, value) for key, kind, version, value in rows]
 
     def slice(self, start: int, stop: int) -> "UpdateBatch":
-        """Return the rows from `start` to before `stop`."""
-        columns = self.keys[start:stop], self.kinds[start:stop], self.versions[start:stop], self.values[start:stop]
-        return UpdateBatch(*columns)
+        """Return the rows from `start` to before `stop`; it shares the columns' memory."""
+        rows = range(len(self))[start:stop]
+        start, count = rows.start, len(rows)
+        stop = start + count
+        keys, values = (column.slice(start, count) for column in (self.key_column, self.value_column))
+        return UpdateBatch(keys, self.kinds[start:stop], self.versions[start:stop], values)
+
+    def select(self, chosen: NDArray[np.bool_]) -> "UpdateBatch":
+        """Return the rows that are chosen."""
+        mask = pa.array(chosen)
+        keys, values = (column.filter(mask) for column in (self.key_column, self.value_column))
+        return UpdateBatch(keys, self.kinds[chosen], self.versions[chosen], values)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the columns as an Arrow batch of `UPDATE_SCHEMA`."""
-        columns = [
-            pa.array(self.keys, pa.string()),
-            pa.array(self.kinds, pa.uint8()),
-            pa.array(self.versions, pa.uint64()),
-            pa.array(self.values, pa.binary()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=UPDATE_SCHEMA)
+        kinds, versions = pa.array(self.kinds, pa.uint8()), pa.array(self.versions, pa.uint64())
+        return pa.RecordBatch.from_arrays([self.key_column, kinds, versions, self.value_column], schema=UPDATE_SCHEMA)
 
     @staticmethod
     def from_arrow(batch: pa.RecordBatch) -> "UpdateBatch":
@@ -182,12 +238,12 @@ class UpdateBatch:
             raise FormatError("an update batch", f"the columns are {batch.schema.names}")
         keys, kinds, versions, values = batch.columns
         kinds, versions = kinds.to_numpy(zero_copy_only=False), versions.to_numpy(zero_copy_only=False)
-        return UpdateBatch(keys.to_pylist(), kinds, versions, values.to_pylist())
+        return UpdateBatch(keys, kinds, versions, values)
 
 
 UPDATE_SCHEMA = pa.schema(
     [
-        pa.field("key", pa.string(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
         pa.field("kind", pa.uint8(), nullable=False),
         pa.field("version", pa.uint64(), nullable=False),
         pa.field("value", pa.binary(), nullable=False),

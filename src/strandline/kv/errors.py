@@ -2,27 +2,38 @@
 
     InvalidInput
     ├── InvalidKey               no bucket takes such a key or prefix
+    ├── InvalidBucket            no bucket can have such a name
     ├── BucketNotFound           there is no such bucket                      10059
-    └── NotSupported             the bucket or its backend cannot do it       10166
+    ├── NotSupported             the bucket or its backend cannot do it       10165, 10166
+    └── RecordTooLarge           the value is larger than the bucket takes    10054
     Conflict
     ├── RevisionMismatch         the key has another version                  10071, 10164
     │   └── AlreadyExists        the key has a value; `create` wants none
     ├── BucketExists             it exists with other settings                10058
     └── CursorExpired            the bucket does not reach back to the cursor
+        ├── BucketReplaced       it is another bucket of the same name
+        └── BucketPurged         everything the cursor knew of was removed
     Unavailable
     ├── NotConnected             connect first, or again
     ├── ConnectionDropped        the connection was lost; nothing was done
+    ├── Unreachable              no server answers at the addresses
+    ├── NoAnswer                 it was asked, and nothing came in time; nothing was changed
     ├── BucketFull               the bucket is full and discards new values   10077
+    ├── AccessRefused            the credentials do not allow this
+    │   └── LoginRefused         the server does not know these credentials
+    ├── TlsRefused               no trust, or no encryption, between the two
+    ├── JetStreamDisabled        the server or the account keeps no buckets   10039, 10076
     └── ServerRefused            the server said no, with a code of its own
     UnknownOutcome
     └── AnswerLost               the write was sent and its answer never came
 
-Invariants: what decides is a class or a code, never a text. No message holds a value.
+Invariants: what decides is a class or a code, never a text. No message holds a value, or a secret.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
-from strandline.errors import Conflict, InvalidInput, StrandlineError, Unavailable, UnknownOutcome
+from strandline.errors import Conflict, InvalidInput, RecordTooLarge, StrandlineError, Unavailable, UnknownOutcome
 
 
 class InvalidKey(InvalidInput):
@@ -35,6 +46,16 @@ class InvalidKey(InvalidInput):
         )
         self.key = key
         self.problem = problem
+
+
+class InvalidBucket(InvalidInput):
+    """A name that no bucket can have."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(
+            f"{bucket!r} cannot be the name of a bucket", hint="letters of ASCII, digits, - and _, at most 200 of them"
+        )
+        self.bucket = bucket
 
 
 class BucketNotFound(InvalidInput, LookupError):
@@ -72,13 +93,15 @@ class AlreadyExists(RevisionMismatch):
 
 
 class BucketExists(Conflict):
-    """A bucket of this name exists with other settings."""
+    """A bucket of this name exists with other settings; `differences` names them."""
 
     code: ClassVar[int] = 10058
 
-    def __init__(self, bucket: str) -> None:
-        super().__init__(f"bucket {bucket!r} exists with other settings", hint="open it without settings")
+    def __init__(self, bucket: str, differences: str = "") -> None:
+        told = f": {differences}" if differences else ""
+        super().__init__(f"bucket {bucket!r} exists with other settings{told}", hint="open it without settings")
         self.bucket = bucket
+        self.differences = differences
 
 
 class CursorExpired(Conflict):
@@ -95,6 +118,14 @@ class CursorExpired(Conflict):
         self.last_revision = last_revision
 
 
+class BucketReplaced(CursorExpired):
+    """The bucket is another one of the same name: revisions and cursors of the old one mean nothing in it."""
+
+
+class BucketPurged(CursorExpired):
+    """The bucket never evicts and yet holds nothing any more: it was purged as a whole, and no update said so."""
+
+
 class NotConnected(Unavailable):
     """The connection is new or was shut down; nothing was done."""
 
@@ -104,12 +135,35 @@ class NotConnected(Unavailable):
 
 
 class ConnectionDropped(Unavailable):
-    """The connection was lost before the request was sent; nothing was done."""
+    """The connection was lost before the request was sent, or the request changes nothing; nothing was done."""
 
     retryable = True
 
     def __init__(self) -> None:
         super().__init__("the connection was dropped", hint="try again; watches go on by themselves")
+
+
+class Unreachable(Unavailable):
+    """No server answers at the addresses; nothing was done."""
+
+    def __init__(self, addresses: str, problem: str = "nobody listens") -> None:
+        super().__init__(
+            f"no server answers at {addresses}: {problem}", hint="look at the addresses, and whether the server runs"
+        )
+        self.addresses = addresses
+        self.problem = problem
+
+
+class NoAnswer(Unavailable):
+    """A request that changes nothing was not answered in time."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(
+            f"{what} was not answered within {seconds:g} s",
+            hint="try again; if it stays so, look at the server's load, the bucket's leader, and your permissions",
+        )
+        self.what = what
+        self.seconds = seconds
 
 
 class BucketFull(Unavailable):
@@ -123,20 +177,71 @@ class BucketFull(Unavailable):
         self.limit = limit
 
 
+class AccessRefused(Unavailable):
+    """The credentials do not allow this; nothing was done."""
+
+    retryable = False
+
+    def __init__(self, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"access was refused: {problem}",
+            hint=hint or "reading takes $JS.API.>, writing $KV.<bucket>.>, and answers come to _INBOX.>",
+        )
+        self.problem = problem
+
+
+class LoginRefused(AccessRefused):
+    """The server does not take these credentials, or wants some; nothing was done."""
+
+    def __init__(self, addresses: str) -> None:
+        super().__init__(
+            f"the server at {addresses} does not take the login",
+            hint="give creds, creds_file, or user:password@ in the URL; they may also have expired",
+        )
+        self.addresses = addresses
+
+
+class TlsRefused(Unavailable):
+    """The two sides do not trust each other's certificates, or one of them does not speak TLS."""
+
+    retryable = False
+
+    def __init__(self, addresses: str, problem: str) -> None:
+        super().__init__(
+            f"no TLS with the server at {addresses}: {problem}",
+            hint="give tls_ca for its authority, tls_cert and tls_key if it wants to know yours, tls:// if it has TLS",
+        )
+        self.addresses = addresses
+        self.problem = problem
+
+
+class JetStreamDisabled(Unavailable):
+    """The server, or the account, has no JetStream, which keeps the buckets."""
+
+    retryable = False
+    code: ClassVar[int] = 10076
+
+    def __init__(self) -> None:
+        super().__init__(
+            "JetStream is not enabled for this account", hint="start the server with it, or name the right domain"
+        )
+
+
 class ServerRefused(Unavailable):
     """The server refused with a code that has no class of its own; `code` is its error code."""
 
     def __init__(self, code: int, description: str) -> None:
-        super().__init__(f"the server refused: {description} ({code})", hint="look the code up in the server's list")
+        hint = _HINTS.get(code, "look the code up in the server's list")
+        super().__init__(f"the server refused: {description} ({code})", hint=hint)
         self.code = code
         self.description = description
 
 
 class AnswerLost(UnknownOutcome):
-    """The write was sent, and the connection was lost before its answer: it may or may not be in the bucket."""
+    """The write was sent, and the connection or time was lost before its answer: it may or may not be done."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"nobody knows whether key {key!r} was written", hint="read the entry to see")
+    def __init__(self, key: str, what: str = "key") -> None:
+        super().__init__(f"nobody knows whether {what} {key!r} was written", hint="read the entry to see")
         self.key = key
 
 
@@ -145,18 +250,34 @@ FULL_CODES = frozenset({10077})
 NOT_FOUND_CODES = frozenset({10059})
 EXISTS_CODES = frozenset({10058})
 NOT_SUPPORTED_CODES = frozenset({10165, 10166})
+DISABLED_CODES = frozenset({10039, 10076})
+TOO_LARGE_CODES = frozenset({10054})
+
+_HINTS = {
+    10005: "the cluster has not enough servers for the replicas",
+    10008: "try again: the servers are choosing who leads",
+    10023: "the server is short of memory, storage or peers",
+    10028: "the account's storage is used up",
+    10047: "the server's storage does not hold another bucket of this size; give bytes_max",
+    10052: "the settings contradict each other, or this server does not know them",
+    10074: "replicas need a cluster",
+    10109: "the bucket is sealed",
+    10113: "the account wants bytes_max",
+    10122: "give a smaller bytes_max",
+    10163: "try again: an earlier write of the key is on its way",
+    10167: "try again: the bucket is written faster than it takes",
+}
 
 
-def error_from_code(code: int, description: str, *, bucket: str, key: str = "") -> StrandlineError:
+def error_from_code(code: int, description: str, *, bucket: str, key: str = "", size: int = 0) -> StrandlineError:
     """Return the error of a server's error code; the description is only shown, it decides nothing."""
-    if code in MISMATCH_CODES:
-        return RevisionMismatch(key)
-    if code in FULL_CODES:
-        return BucketFull(bucket, description)
-    if code in NOT_FOUND_CODES:
-        return BucketNotFound(bucket)
-    if code in EXISTS_CODES:
-        return BucketExists(bucket)
-    if code in NOT_SUPPORTED_CODES:
-        return NotSupported("a time to live of this kind", hint=description)
-    return ServerRefused(code, description)
+    errors: tuple[tuple[frozenset[int], Callable[[], StrandlineError]], ...] = (
+        (MISMATCH_CODES, lambda: RevisionMismatch(key)),
+        (FULL_CODES, lambda: BucketFull(bucket, description)),
+        (NOT_FOUND_CODES, lambda: BucketNotFound(bucket)),
+        (EXISTS_CODES, lambda: BucketExists(bucket)),
+        (NOT_SUPPORTED_CODES, lambda: NotSupported("a time to live of this kind", hint=description)),
+        (DISABLED_CODES, JetStreamDisabled),
+        (TOO_LARGE_CODES, lambda: RecordTooLarge(size, size - 1, "value")),
+    )
+    return next((make() for codes, make in errors if code in codes), ServerRefused(code, description))

@@ -1,17 +1,41 @@
-"""Keys and prefixes: what every bucket takes, and which keys a watch is about."""
+"""Keys, prefixes and names: what every bucket takes, and which keys a watch is about.
 
+A key is tokens separated by dots, of any characters but white space and control characters, at most `KEY_BYTES_MAX`
+bytes as UTF-8; a token is not empty, nor `*` or `>` alone. That is what a NATS subject allows, and more than the
+convention of NATS buckets, `[-/_=.a-zA-Z0-9]+`: other clients do not address a key outside of it.
+"""
+
+import re
 from collections.abc import Callable, Sequence
 
-from strandline.kv.errors import InvalidKey
+from strandline.kv.errors import InvalidBucket, InvalidKey
 from strandline.wire import InvalidSubject, validate_subject
+
+KEY_BYTES_MAX = 3000
+"""A server takes 4,096 bytes for a line with the key, the bucket, and where to answer."""
+
+_BUCKET = re.compile(r"[a-zA-Z0-9_-]{1,200}")
+
+
+def validate_bucket(name: str) -> str:
+    """Return the name; `InvalidBucket` if some backend could not have such a bucket."""
+    if not _BUCKET.fullmatch(name):
+        raise InvalidBucket(name)
+    return name
 
 
 def validate_key(key: str) -> str:
     """Return the key; `InvalidKey` if some backend could not hold it."""
     try:
-        return validate_subject(key)
+        validate_subject(key)
+        size = len(key.encode())
     except InvalidSubject as refused:
         raise InvalidKey(key, refused.problem) from refused
+    except UnicodeEncodeError as refused:
+        raise InvalidKey(key, "is not a text of Unicode") from refused
+    if size > KEY_BYTES_MAX:
+        raise InvalidKey(f"{key[:40]}…", f"is longer than {KEY_BYTES_MAX:,} bytes")
+    return key
 
 
 def validate_prefix(prefix: str) -> str:

@@ -8,24 +8,29 @@ between calls. A dropped connection cuts its watches off and refuses calls until
 without a gap or a repeat, or tell `CursorExpired`.
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, InvalidInput, StrandlineError
-from strandline.kv.config import Capabilities, ConnectionState, Retention, StoreConfig
+from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig, format_differences
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter, Watch
 from strandline.kv.entries import (
     KvEntry,
+    KvUpdate,
     UpdateBatch,
     UpdateKind,
     VersionToken,
     WatchCursor,
     format_revision,
+    make_update,
     parse_cursor,
     parse_revision,
 )
 from strandline.kv.errors import (
     AlreadyExists,
+    BucketExists,
     BucketNotFound,
     ConnectionDropped,
     NotConnected,
@@ -33,7 +38,7 @@ from strandline.kv.errors import (
     RevisionMismatch,
 )
 from strandline.kv.faults import Faults
-from strandline.kv.keys import key_filter, validate_key
+from strandline.kv.keys import key_filter, validate_bucket, validate_key
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.memory_watch import MemoryWatch, to_batch
 
@@ -60,7 +65,7 @@ class MemoryServer:
         """Remove a bucket with all it holds; its watches end with `BucketNotFound`."""
         log = self.buckets.pop(name, None)
         for listener in list(log.listeners) if log else ():
-            listener.fail(BucketNotFound(name))
+            listener.lose(BucketNotFound(name))
 
 
 class MemoryConnection:
@@ -104,11 +109,15 @@ class MemoryConnection:
 
     async def store(self, name: str, config: StoreConfig | None = None) -> KvStore:
         """Return a bucket; it is created if there is none and a config is given, else `BucketNotFound`."""
-        await self.check("store")
-        validate_key(name)
+        validate_bucket(name)
+        failure = await self.check("store")
         if config is not None and name not in self.server.buckets:
             self.server.buckets[name] = MemoryLog(name, config)
-        self.server.bucket(name)
+        log = self.server.bucket(name)
+        if config is not None and log.config != config:
+            raise BucketExists(name, format_differences(asdict(config), asdict(log.config)))
+        if failure is not None:
+            raise failure
         return MemoryStore(self, name)
 
     def drop(self) -> None:
@@ -121,7 +130,7 @@ class MemoryConnection:
         """Have the connection back; watches catch up, or fail if the bucket has lost what they missed."""
         self._is_dropped = False
         for watch in self._watches:
-            watch.mend()
+            watch.mend(self.server.buckets.get(watch.name))
 
     async def check(self, call: str) -> StrandlineError | None:
         """Raise what stands in the way of a call; return what is to be raised after it."""
@@ -153,9 +162,9 @@ class MemoryStore:
         """Return the bucket's reader."""
         return MemoryReader(self._connection, self._name)
 
-    def watcher(self) -> KvWatcher | None:
+    def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
         """Return the bucket's watcher, None if the connection was made without."""
-        return MemoryWatcher(self._connection, self._name) if self._connection.capabilities.watch else None
+        return MemoryWatcher(self._connection, self._name, overrun) if self._connection.capabilities.watch else None
 
     def writer(self) -> KvWriter | None:
         """Return the bucket's writer, None if the connection was made without."""
@@ -200,6 +209,12 @@ class MemoryReader(_Role):
         """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
         return await self._read("entry", key)
 
+    async def history(self, key: str) -> list[KvUpdate]:
+        """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
+        log = await self._log("history")
+        records = log.history_of(validate_key(key))
+        return [make_update(each.kind, each.key, format_revision(each.revision), each.value) for each in records]
+
     async def keys(self, prefix: str = "") -> list[str]:
         """Return the keys that have a value, in the order of their revisions."""
         return [record.key for record in await self._live("keys", prefix)]
@@ -227,6 +242,10 @@ class MemoryReader(_Role):
 
 class MemoryWatcher(_Role):
     """The watcher of a memory bucket."""
+
+    def __init__(self, connection: MemoryConnection, name: str, overrun: Overrun = Overrun.PROBE) -> None:
+        super().__init__(connection, name)
+        self._overrun = overrun
 
     async def watch_all(self) -> Watch:
         """Watch every key."""
@@ -261,7 +280,8 @@ class MemoryWatcher(_Role):
         wanted = key_filter(prefixes)
         position = None if cursor is None else parse_cursor(cursor)
         log = await self._log("watch")
-        return self._connection.add_watch(MemoryWatch(log, wanted, position))
+        overrun = Overrun.SENTINEL if "" in prefixes else self._overrun
+        return self._connection.add_watch(MemoryWatch(log, wanted, position, overrun))
 
 
 class MemoryWriter(_Role):
@@ -314,7 +334,7 @@ class MemoryWriter(_Role):
         if ttl_s is not None and ttl_s < TTL_S_MIN:
             raise InvalidInput(f"a time to live of {ttl_s} s is shorter than a second")
         allow(log.last_of(key))
-        record = log.append(kind, key, bytes(value), self._now_ns(), ttl_s)
+        record = log.append(kind, key, bytes(value), self._now_ns(), math.ceil(ttl_s) if ttl_s is not None else None)
         if failure is not None:
             raise failure
         return format_revision(record.revision)

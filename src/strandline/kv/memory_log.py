@@ -6,6 +6,7 @@ The size of an update is that of its key and value.
 """
 
 import heapq
+import secrets
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import Protocol
 from strandline.errors import RecordTooLarge, StrandlineError
 from strandline.kv.config import Discard, Retention, StoreConfig
 from strandline.kv.entries import UpdateKind
-from strandline.kv.errors import BucketFull
+from strandline.kv.errors import BucketFull, BucketPurged
 
 NS = 1_000_000_000
+IDENTITY_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Listener(Protocol):
         """Hear of an update."""
         ...
 
-    def fail(self, failure: StrandlineError) -> None:
-        """Hear that there will be no more, and why."""
+    def lose(self, failure: StrandlineError) -> None:
+        """Hear that the bucket is gone or was emptied, by its error."""
         ...
 
 
@@ -54,6 +56,7 @@ class MemoryLog:
     def __init__(self, name: str, config: StoreConfig) -> None:
         self.name = name
         self.config = config
+        self.identity = secrets.token_bytes(IDENTITY_BYTES)
         self.last_revision = 0
         self.listeners: list[Listener] = []
         self._records: dict[int, Record] = {}
@@ -66,13 +69,25 @@ class MemoryLog:
         """Return the oldest revision kept, or the next to come."""
         return next(iter(self._records), self.last_revision + 1)
 
+    @property
+    def is_filled(self) -> bool:
+        """Tell whether it holds an update."""
+        return bool(self._records)
+
+    @property
+    def is_purged(self) -> bool:
+        """Tell whether it holds nothing, though nothing but a purge of all removes the last update of a key."""
+        return not self._records and not self.config.evicts_current_values
+
     def retention(self) -> Retention:
         """Return what is kept, now."""
         config = self.config
         others = config.ttl or (config.discard is Discard.OLD and bool(config.updates_max or config.bytes_max))
         age_only = config.age_max_s > 0 and not others
         age_max_ns = int(config.age_max_s * NS)
-        return Retention(config.evicts_current_values, self.first_revision, self.last_revision, age_only, age_max_ns)
+        first, last = self.first_revision, self.last_revision
+        kept = self.identity, len(self._records), not config.ttl
+        return Retention(config.evicts_current_values, first, last, age_only, age_max_ns, *kept)
 
     def last_of(self, key: str) -> Record | None:
         """Return the last update of a key that is kept."""
@@ -131,9 +146,13 @@ class MemoryLog:
 
     def remove_through(self, revision: int) -> None:
         """Remove every update up to a revision, as an operator's purge of the stream does."""
+        was_filled = self.is_filled
         for record in list(self._records.values()):
             if record.revision <= revision:
                 self._remove(record)
+        if was_filled and self.is_purged:
+            for listener in list(self.listeners):
+                listener.lose(BucketPurged(self.name, self.last_revision, self.first_revision, self.last_revision))
 
     def _refuse_beyond_limits(self, record: Record) -> None:
         kept = self.history_of(record.key)

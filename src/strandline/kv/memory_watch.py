@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 
 from strandline.errors import Closed, StrandlineError
+from strandline.kv.config import Overrun
 from strandline.kv.entries import KvUpdate, UpdateBatch
-from strandline.kv.errors import CursorExpired
+from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.protocol.windows import resume_window_ok
 
@@ -23,7 +24,7 @@ UPDATES_MAX = 4096
 
 def to_batch(records: list[Record]) -> UpdateBatch:
     """Return records as columns."""
-    return UpdateBatch(
+    return UpdateBatch.from_columns(
         [record.key for record in records],
         np.array([record.kind for record in records], np.uint8),
         np.array([record.revision for record in records], np.uint64),
@@ -32,9 +33,21 @@ def to_batch(records: list[Record]) -> UpdateBatch:
 
 
 class MemoryWatch:
-    """A watch over some keys of a `MemoryLog`; `position` is the last revision it knows of."""
+    """A watch over some keys of a `MemoryLog`; `position` is the last revision it knows of.
 
-    def __init__(self, log: MemoryLog, wanted: Callable[[str], bool], position: int | None) -> None:
+    With `Overrun.SENTINEL` it knows of every update as it is written; with `PROBE`, when it waits for more; with
+    `UNWATCHED`, only of its own. What it does not know of counts as missed if it is removed while it is cut off.
+    """
+
+    def __init__(
+        self,
+        log: MemoryLog,
+        wanted: Callable[[str], bool],
+        position: int | None,
+        overrun: Overrun = Overrun.SENTINEL,
+    ) -> None:
+        self._overrun = overrun
+        self._handed_out = 0
         self._log = log
         self._wanted = wanted
         self._queue: deque[Record] = deque()
@@ -50,6 +63,7 @@ class MemoryWatch:
             if self._failure is not None:
                 raise self._failure
         self._start_revision = log.last_revision
+        self._was_filled = log.is_filled
         log.listeners.append(self)
 
     @property
@@ -57,11 +71,20 @@ class MemoryWatch:
         """Tell whether everything that was there when the watch began was handed out."""
         return not self._queue or self._queue[0].revision > self._start_revision
 
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which everything that it watches was handed out."""
+        told = self._queue[0].revision - 1 if self._queue else self.position
+        self._handed_out = max(self._handed_out, told if self.is_current else 0)
+        return self._handed_out
+
     async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
         """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
+            if self._overrun is Overrun.PROBE and not self._is_cut:
+                self.position = self._log.last_revision
             self._wake.clear()
             await self._wake.wait()
         taken = [self._queue.popleft() for _ in range(min(updates_max, len(self._queue)))]
@@ -97,12 +120,28 @@ class MemoryWatch:
         """Stop hearing of updates, as when the connection is lost."""
         self._is_cut = True
 
-    def mend(self) -> None:
-        """Hear of updates again, those in between first; the watch fails if the log has lost some of them."""
+    @property
+    def name(self) -> str:
+        """Return the name of the bucket that it watches."""
+        return self._log.name
+
+    def mend(self, log: MemoryLog | None) -> None:
+        """Hear of updates again, those in between first; the watch fails if the log has lost some, or is another."""
         self._is_cut = False
-        if self._failure is None:
+        if log is None:
+            self.fail(BucketNotFound(self.name))
+        elif log is not self._log:
+            self.fail(BucketReplaced(self.name, self.position, log.first_revision, log.last_revision))
+        elif log.is_purged and self._was_filled:
+            self.fail(BucketPurged(self.name, self.position, log.first_revision, log.last_revision))
+        elif self._failure is None:
             self._catch_up()
         self._wake.set()
+
+    def lose(self, failure: StrandlineError) -> None:
+        """Hear that the bucket is gone or was emptied, unless cut off."""
+        if not self._is_cut:
+            self.fail(failure)
 
     def fail(self, failure: StrandlineError) -> None:
         """End the watch with an error, told after what is queued."""
@@ -123,7 +162,10 @@ class MemoryWatch:
         """Hear of an update, unless cut off."""
         if self._is_cut:
             return
-        self.position = record.revision
-        if self._wanted(record.key):
+        self._was_filled = True
+        is_wanted = self._wanted(record.key)
+        if is_wanted or self._overrun is Overrun.SENTINEL:
+            self.position = record.revision
+        if is_wanted:
             self._queue.append(record)
             self._wake.set()

@@ -2,23 +2,29 @@
 
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.kv import (
+    KEY_BYTES_MAX,
     UNKNOWN_VERSION,
     AlreadyExists,
+    BucketExists,
     BucketFull,
     BucketNotFound,
     ConnectionState,
+    Delete,
     Discard,
+    InvalidBucket,
     InvalidKey,
     KvReader,
     NotConnected,
     NotSupported,
+    Purge,
+    Put,
     RevisionMismatch,
     StoreConfig,
     format_revision,
     parse_revision,
 )
 from strandline.testing.contract import expect, same
-from strandline.testing.kv_words import CheckedKv, KvStoreCheck, refuses, writable
+from strandline.testing.kv_words import CheckedKv, KvStoreCheck, hear, refuses, watcher_of, writable
 
 
 async def _value(reader: KvReader, key: str) -> bytes | None:
@@ -207,6 +213,103 @@ async def a_time_to_live_ends_one_value_only(kv: CheckedKv) -> None:
     await refuses("a time to live where none is allowed", NotSupported, writer.put("a", b"1", ttl_s=5.0))
 
 
+async def history_is_what_is_kept_of_a_key_oldest_first(kv: CheckedKv) -> None:
+    """With deletes and purges as what they are; a purge takes what was before, and another key has its own."""
+    store, writer = await writable(kv, StoreConfig(history=3))
+    reader = store.reader()
+    same("the history of an absent key", await reader.history("a"), [])
+    made = [await writer.put("a", b"%d" % number) for number in range(4)]
+    await writer.put("a.b", b"x")
+    gone = await writer.delete("a")
+    wanted = [Put("a", b"2", made[2]), Put("a", b"3", made[3]), Delete("a", gone)]
+    same("the history of a key", await reader.history("a"), wanted)
+    purged = await writer.purge("a")
+    same("the history after a purge", await reader.history("a"), [Purge("a", purged)])
+
+
+async def a_bucket_that_exists_keeps_its_settings(kv: CheckedKv) -> None:
+    """Opened with the same settings or none it is there; with others it is refused, and both are named."""
+    store, writer = await writable(kv, StoreConfig(history=5, age_max_s=3600.0))
+    await writer.put("a", b"1")
+    for config in (None, StoreConfig(history=5, age_max_s=3600.0)):
+        again = await kv.connection.store(store.name, config)
+        same("the value", await _value(again.reader(), "a"), b"1")
+    try:
+        await kv.connection.store(store.name, StoreConfig(history=6, age_max_s=3600.0))
+    except BucketExists as refused:
+        expect("5" in refused.differences and "6" in refused.differences, f"it names {refused.differences!r}")
+    else:
+        expect(condition=False, problem="other settings were taken for a bucket that exists")
+
+
+async def names_that_no_server_takes_are_refused(kv: CheckedKv) -> None:
+    """Of buckets."""
+    for name in ("", "a.b", "a b", "a*", ">", "ü", "x" * 300):
+        await refuses(f"opening {name!r}", InvalidBucket, kv.connection.store(name, StoreConfig()))
+
+
+async def unusual_keys_come_back_as_they_are(kv: CheckedKv) -> None:
+    """All that subjects allow: any letters, signs within tokens, many tokens, long ones."""
+    store, writer = await writable(kv)
+    keys = [
+        "ключ.é.日本",
+        "a\u00a0b",
+        "a*b.c>d",
+        "#!%&'()+,;<?@[]^`{|}~\\\"",
+        "KV_x.$KV.>x",
+        "-",
+        "_",
+        "=/",
+        ".".join("ab" * 200),
+    ]
+    keys += ["k" * KEY_BYTES_MAX, "é" * (KEY_BYTES_MAX // 2), "\U0001f600"]
+    versions = [await writer.put(key, key.encode()) for key in keys]
+    reader = store.reader()
+    for key, version in zip(keys, versions, strict=True):
+        entry = await reader.get(key)
+        same(
+            f"the value of {key[:40]}", entry and (entry.key, entry.value, entry.version), (key, key.encode(), version)
+        )
+    same("the keys", await reader.keys(), keys)
+    same("the scan", [entry.key for entry in await reader.scan()], keys)
+    async with await watcher_of(store).watch_all() as watch:
+        same("the watch", [update.key for update in await hear(watch, len(keys))], keys)
+    for key in ("k" * (KEY_BYTES_MAX + 1), "a\ud800", "a\x00b", "a\x7f"):
+        await refuses(f"putting {key[:9]!r}", InvalidKey, writer.put(key, b"1"))
+
+
+async def large_values_come_back_whole(kv: CheckedKv) -> None:
+    """A mebibyte, of any bytes, read one by one, listed and watched; one more is refused."""
+    store, writer = await writable(kv)
+    value = bytes(range(256)) * 4096
+    await writer.put("a", value)
+    await writer.put("b", b"\r\nMSG a 1 2\r\n" * 10_000)
+    reader = store.reader()
+    same("the value", await _value(reader, "a") == value, wanted=True)
+    same("the scan", [entry.value == value for entry in await reader.scan()], [True, False])
+    async with await watcher_of(store).watch_all() as watch:
+        first = (await hear(watch, 1))[0]
+        expect(isinstance(first, Put) and first.value == value, "a watch told another value")
+    await refuses("a larger value", RecordTooLarge, writer.put("a", value + b"x"))
+    same("the value after a refusal", await _value(reader, "a") == value, wanted=True)
+
+
+async def an_expired_value_leaves_a_marker_where_the_bucket_says_so(kv: CheckedKv) -> None:
+    """A purge, told to watches; the key can be created again."""
+    if not kv.connection.capabilities.ttl:
+        return
+    store, writer = await writable(kv, StoreConfig(ttl=True, marker_ttl_s=60.0))
+    await writer.put("a", b"1", ttl_s=1.0)
+    async with await watcher_of(store).watch_all() as watch:
+        await hear(watch, 1)
+        await kv.pass_time(2.5)
+        same("what reading finds", await _value(store.reader(), "a"), None)
+        told = await hear(watch, 1)
+        same("what the watch told", [(type(update), update.key) for update in told], [(Purge, "a")])
+        await writer.create("a", b"2")
+        same("what came after", [type(update) for update in await hear(watch, 1)], [Put])
+
+
 async def versions_are_revisions_that_format_and_parse(kv: CheckedKv) -> None:
     """Eight bytes that sort, so that folds and cursors can be compared."""
     _, writer = await writable(kv)
@@ -231,5 +334,11 @@ VALUE_CHECKS: tuple[KvStoreCheck, ...] = (
     a_full_bucket_refuses_new_keys_or_drops_the_oldest,
     values_expire_with_the_bucket_s_age,
     a_time_to_live_ends_one_value_only,
+    history_is_what_is_kept_of_a_key_oldest_first,
+    a_bucket_that_exists_keeps_its_settings,
+    names_that_no_server_takes_are_refused,
+    unusual_keys_come_back_as_they_are,
+    large_values_come_back_whole,
+    an_expired_value_leaves_a_marker_where_the_bucket_says_so,
     versions_are_revisions_that_format_and_parse,
 )

@@ -152,6 +152,71 @@ async def retention_says_what_is_kept_and_whether_listing_is_truth(kv: CheckedKv
     same("a bucket with an age", told, (True, True, 60 * 10**9))
 
 
+async def a_bucket_has_an_identity_of_its_own(kv: CheckedKv) -> None:
+    """Eight bytes or none, whatever is written; no other bucket has them."""
+    store, writer = await writable(kv)
+    other, _ = await writable(kv)
+    retention = await watcher_of(store).retention()
+    expect(len(retention.identity) in (0, 8), f"an identity has {len(retention.identity)} bytes")
+    await writer.put("a", b"1")
+    same("the identity after a write", (await watcher_of(store).retention()).identity, retention.identity)
+    again = await kv.connection.store(store.name)
+    same("the identity, opened again", (await watcher_of(again).retention()).identity, retention.identity)
+    if retention.identity:
+        expect((await watcher_of(other).retention()).identity != retention.identity, "two buckets are the same")
+
+
+async def retention_counts_the_updates_that_are_kept(kv: CheckedKv) -> None:
+    """Or says that it does not know; buckets with a time to live do not expire in order."""
+    store, writer = await writable(kv, StoreConfig(history=2))
+    for number in range(3):
+        await writer.put("a", b"%d" % number)
+    await writer.delete("b")
+    retention = await watcher_of(store).retention()
+    expect(retention.updates in (None, 3), f"it counts {retention.updates} updates instead of 3")
+    expect(retention.in_order, "a bucket without a time to live expires in order")
+    if kv.connection.capabilities.ttl:
+        mortal, _ = await writable(kv, StoreConfig(ttl=True))
+        retention = await watcher_of(mortal).retention()
+        same("with a time to live", (retention.in_order, retention.evicts_current_values), (False, True))
+
+
+async def the_frontier_follows_what_was_handed_out(kv: CheckedKv) -> None:
+    """It never falls, never runs ahead of what was told, and is a cursor to go on from."""
+    store, writer = await writable(kv)
+    versions = [await writer.put(f"k.{number}", b"1") for number in range(4)]
+    watcher = watcher_of(store)
+    async with await watcher.watch_prefix("k.") as watch:
+        await hear(watch, 2)
+        expect(watch.frontier < (parse_revision(versions[2]) or 0), "the frontier is ahead of what was told")
+        await hear(watch, 2)
+        frontier = watch.frontier
+        expect(frontier <= (parse_revision(versions[3]) or 0), "the frontier is ahead of what was written")
+        version = await writer.put("k.4", b"1")
+        await hear(watch, 1)
+        expect(watch.frontier >= frontier, "the frontier fell")
+        same("the frontier after the last update", watch.frontier, parse_revision(version))
+        last = watch.frontier
+    async with await watcher.watch_prefix_from("k.", format_cursor(last)) as watch:
+        await hear_nothing(watch)
+        expect(watch.frontier >= last, "the frontier of a watch from a cursor is before it")
+
+
+async def a_shutdown_ends_every_watch(kv: CheckedKv) -> None:
+    """With `Closed`, not with silence; a connection that comes back has none of them."""
+    store, writer = await writable(kv)
+    await writer.put("a", b"1")
+    watches = [await watcher_of(store).watch_all(), await watcher_of(store).watch_prefix("b.")]
+    await hear(watches[0], 1)
+    await kv.connection.shutdown()
+    for watch in watches:
+        await refuses("a batch after shutdown", Closed, watch.batch())
+    await kv.connection.connect()
+    for watch in watches:
+        await refuses("a batch after connecting again", Closed, watch.batch())
+        await watch.stop()
+
+
 async def a_stopped_watch_ends(kv: CheckedKv) -> None:
     """Stopping twice is allowed; iteration ends without an error."""
     store, writer = await writable(kv)
@@ -189,6 +254,10 @@ WATCH_CHECKS: tuple[KvStoreCheck, ...] = (
     a_cursor_before_what_is_kept_has_expired,
     a_cursor_beyond_the_last_revision_has_expired,
     retention_says_what_is_kept_and_whether_listing_is_truth,
+    a_bucket_has_an_identity_of_its_own,
+    retention_counts_the_updates_that_are_kept,
+    the_frontier_follows_what_was_handed_out,
+    a_shutdown_ends_every_watch,
     a_stopped_watch_ends,
     batches_are_no_larger_than_asked_for,
 )

@@ -24,6 +24,18 @@ def values_come_in_the_order_of_their_keys(stores: CheckedPersistence) -> None:
     stores.state.apply_batch(TENANT, [])
 
 
+def a_range_of_keys_comes_in_order(stores: CheckedPersistence) -> None:
+    """From the first key on, without the last, byte by byte, no more than asked for, and nothing of another tenant."""
+    state = stores.state
+    keys = [b"a", b"a\x00", b"a\x7f", b"a\x80", b"a\xff", b"b"]
+    state.apply_batch(TENANT, [Put(key, b"of " + key) for key in reversed(keys)])
+    state.apply_batch(OTHER_TENANT, [Put(b"a\x01", b"theirs")])
+    pairs = [(key, b"of " + key) for key in keys]
+    same("the range", state.list_range(TENANT, b"a", b"b"), pairs[:5])
+    same("its first keys", state.list_range(TENANT, b"a\x00", b"b", 2), pairs[1:3])
+    same("a range without keys", state.list_range(TENANT, b"c", b"d"), [])
+
+
 def the_last_operation_on_a_key_holds(stores: CheckedPersistence) -> None:
     """Inside a batch and from batch to batch; forgetting what is not there is fine."""
     state = stores.state
@@ -135,6 +147,33 @@ def batches_at_once_are_whole(stores: CheckedPersistence) -> None:
     same("how many batches remain", len(set(stores.state.multi_get(TENANT, keys))), 1)
 
 
+def whoever_is_first_sets_a_key_for_all(stores: CheckedPersistence) -> None:
+    """Of several that set a missing key at once, one does, and all are told its value; an empty value is one too."""
+    told: list[bytes] = []
+    ready = threading.Barrier(4)
+
+    def work(mine: int) -> None:
+        for key in (b"a", b"b", b"c"):
+            ready.wait(_HANGS_S)
+            told.append(key + stores.state.put_first(TENANT, key, b"%d" % mine))
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_HANGS_S)
+    same("how many were told", len(told), 12)
+    kept = [
+        key + (value or b"")
+        for key, value in zip((b"a", b"b", b"c"), stores.state.multi_get(TENANT, [b"a", b"b", b"c"]), strict=True)
+    ]
+    same("what all were told", set(told), set(kept))
+    stores.state.apply_batch(TENANT, [Put(b"d", b"")])
+    same("the value that was there", stores.state.put_first(TENANT, b"d", b"1"), b"")
+    same("another tenant's", stores.state.put_first(OTHER_TENANT, b"d", b"2"), b"2")
+    refuses("a key without a byte", InvalidInput, stores.state.put_first, TENANT, b"", b"1")
+
+
 def a_stale_writer_sets_nothing(stores: CheckedPersistence) -> None:
     """Values are replaced, so a writer whose shard has a newer fence is refused where the store knows it."""
     state = stores.state
@@ -157,10 +196,12 @@ STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     the_last_operation_on_a_key_holds,
     keys_are_bytes_and_nothing_else,
     keys_are_their_tenants_alone,
+    a_range_of_keys_comes_in_order,
     a_bad_operation_undoes_its_batch,
     no_error_shows_a_key_or_a_value,
     ten_thousand_keys_are_a_batch_and_one_more_is_not,
     batches_at_once_are_whole,
+    whoever_is_first_sets_a_key_for_all,
     a_stale_writer_sets_nothing,
 )
 """Every promise of `ScannerState`, as a function whose name says what must hold."""

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 
 from strandline.errors import Closed, InvalidInput
-from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, SnapshotStore, Verified
+from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, PutColumns, SnapshotStore, Verified
 from strandline.kv import NO_CURSOR, UpdateKind, VersionToken, WatchCursor, format_cursor, format_revision
 from strandline.testing.contract import expect, named, refuses, same
 
@@ -154,6 +154,29 @@ def a_visit_sees_one_moment(checked: CheckedSnapshotStore) -> None:
         expect(condition=False, problem="what a visitor raises should be passed on")
 
 
+def pages_are_a_range_as_columns_of_one_moment(checked: CheckedSnapshotStore) -> None:
+    """They hold what `range` returns, in columns of no more rows than asked for, and the cursor that belongs to it."""
+    checked.store.apply(*changes(1, *((key, key) for key in _KEYS)))
+    for store in checked.twice():
+        for prefix in (b"", b"b", b"\xff", b"zz"):
+            for rows_max in (1, 5, 4096):
+                pages = store.pages(prefix, rows_max)
+                same("the cursor", pages.cursor, format_cursor(len(_KEYS)))
+                found = list(pages.columns)
+                expect(all(len(rows.keys) <= rows_max for rows in found), "a page has more rows than were asked for")
+                same(f"the rows below {prefix!r}", [row for rows in found for row in _rows(rows)], store.range(prefix))
+    store, before = checked.store, checked.store.range()
+    pages = store.pages(b"", 2)
+    first = next(pages.columns)
+    store.apply(*changes(20, (_KEYS[0], b"2"), (_KEYS[-1], None), (b"zzz", b"2")))
+    same("the rows of one moment", [row for rows in (first, *pages.columns) for row in _rows(rows)], before)
+    same("its cursor", pages.cursor, format_cursor(len(_KEYS)))
+    left = store.pages(b"", 1)
+    next(left.columns)
+    left.columns.close()
+    same("what is there after pages that were not all taken", store.get(b"zzz"), entry(b"zzz", b"2", 22))
+
+
 def cursor_resume(checked: CheckedSnapshotStore) -> None:
     """Opened again, it stands at the cursor of the last batch, with the data of all of them."""
     for revision in range(1, 6):
@@ -279,9 +302,15 @@ def a_closed_store_answers_nothing(checked: CheckedSnapshotStore) -> None:
     refuses("multi_get", Closed, store.multi_get, [b"a"])
     refuses("range", Closed, store.range)
     refuses("for_each_in_range", Closed, store.for_each_in_range, b"", _never)
+    refuses("pages", Closed, store.pages)
     refuses("cursor", Closed, store.cursor)
     refuses("settle", Closed, store.settle)
     refuses("verify", Closed, store.verify)
+
+
+def _rows(columns: PutColumns) -> list[FoldEntry]:
+    keys, values, versions = (column.to_pylist() for column in columns)
+    return [FoldEntry(*row) for row in zip(keys, values, versions, strict=True)]
 
 
 class _Visited(Exception):
@@ -310,6 +339,7 @@ SNAPSHOT_STORE_CHECKS: tuple[SnapshotStoreCheck, ...] = (
     get_range,
     for_each_in_range,
     a_visit_sees_one_moment,
+    pages_are_a_range_as_columns_of_one_moment,
     cursor_resume,
     no_cursor_leaves_the_cursor,
     last_write_in_a_batch_wins,

@@ -6,14 +6,17 @@ typed violation; it never waits for something that cannot come, and keeps no mor
 
 **How.** The messages of a buffer are found together: `batches` reads lines, sizes and spans as numpy columns, and
 `lines` decides about single frames, small buffers and everything unusual. A `FrameBatch` holds spans over the buffer;
-subjects, payloads, headers and ack subjects become values only when somebody asks, for all rows in one go.
+subjects, payloads, headers and ack subjects become values only when somebody asks, for all rows in one go. What one
+consumer of a stream delivers is alike enough to be read in a single pass, from bytes to columns: `find_deliveries`.
 
 **Trade-offs.** Columns cost about 0.2 ms to set up, so a buffer below 4 KiB or with fewer than 128 messages is read
-frame by frame. A view of a payload holds its whole buffer. Lines end with CR LF; the bare LF that nats-server also
-takes from clients is refused here.
+frame by frame, and so are frames of more than 4 KiB. A view of a payload holds its whole buffer. Lines end with CR LF;
+the bare LF that nats-server also takes from clients is refused here.
 """
 
 from strandline.wire.acks import Ack, AckColumns, format_ack, parse_ack, parse_acks
+from strandline.wire.columns import binary_list, binary_spans, gather
+from strandline.wire.deliveries import DeliveryPass, find_deliveries
 from strandline.wire.errors import (
     InvalidSubject,
     LineTooLong,
@@ -56,6 +59,7 @@ __all__ = [
     "PONG",
     "Ack",
     "AckColumns",
+    "DeliveryPass",
     "Frame",
     "FrameBatch",
     "FrameParser",
@@ -69,6 +73,9 @@ __all__ = [
     "ProtocolViolation",
     "Side",
     "WireLimits",
+    "binary_list",
+    "binary_spans",
+    "find_deliveries",
     "format_ack",
     "format_connect",
     "format_err",
@@ -80,6 +87,7 @@ __all__ = [
     "format_pubs",
     "format_sub",
     "format_unsub",
+    "gather",
     "has_wildcard",
     "matcher",
     "parse_ack",

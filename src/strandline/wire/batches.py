@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strandline.wire.columns import Flags, Ints, decimals, gather, gathered_bytes, words_at
+from strandline.wire.columns import Flags, Ints, decimals, gather, gathered_bytes, positions_of, words_at
 from strandline.wire.lines import Row
 from strandline.wire.ops import Op, Side, WireLimits
 
@@ -63,8 +63,8 @@ def find_candidates(data: bytes, side: Side, limits: WireLimits) -> Candidates |
 
 def _message_lines(data: bytes, side: Side) -> tuple[Ints, Ints, Flags] | None:
     octets = np.frombuffer(data, np.uint8)
-    returns = np.flatnonzero(octets[:-1] == CR)
-    line_ends = returns[octets[returns + 1] == LF]
+    feeds = positions_of(octets, LF)
+    line_ends = feeds[octets[np.maximum(feeds - 1, 0)] == CR] - 1
     starts = np.empty_like(line_ends)
     starts[:1] = 0
     starts[1:] = line_ends[:-1] + 2

@@ -3,6 +3,8 @@
 Invariants: no function loops over rows in Python. Numbers are read eight digits at a time, as one 64-bit word each.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
+Spans = NDArray[np.int64] | NDArray[np.int32]
 
 _WORD_BYTES = 8
 _ZEROS = np.uint64(0x3030303030303030)
@@ -21,6 +24,7 @@ _QUADS = np.uint64(0x0000FFFF0000FFFF)
 _HALF = np.uint64(0xFFFFFFFF)
 _TEN, _HUNDRED, _MYRIAD, _EIGHT_DIGITS = (np.uint64(number) for number in (10, 100, 10_000, 100_000_000))
 DIGITS_MAX = 19
+_UNIT = np.uint64(1)
 
 # By how many of a word's eight bytes are digits: which to keep, and zeros in place of the others.
 _MASKS = np.array([(2**64 - 1) << 8 * (8 - length) & 2**64 - 1 for length in range(9)], np.uint64)
@@ -34,7 +38,7 @@ def words_at(data: bytes, dtype: str, positions: Ints) -> NDArray[np.unsignedint
     return words[positions]
 
 
-def gather(data: bytes, starts: Ints, ends: Ints) -> pa.BinaryArray:
+def gather(data: bytes | bytearray | memoryview, starts: Spans, ends: Spans) -> pa.BinaryArray:
     """Return the bytes between each start and end, copied together; the spans ascend and do not overlap."""
     count = len(starts)
     offsets = np.empty(2 * count + 1, np.int32)
@@ -45,10 +49,57 @@ def gather(data: bytes, starts: Ints, ends: Ints) -> pa.BinaryArray:
     return spans.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
+def gathered_view(array: pa.BinaryArray) -> memoryview:
+    """Return a view of the values of a gathered array, one after the other."""
+    return memoryview(array.buffers()[2]) if len(array) else memoryview(b"")
+
+
 def gathered_bytes(array: pa.BinaryArray) -> bytes:
     """Return the values of a gathered array, one after the other."""
     data: bytes = array.buffers()[2].to_pybytes() if len(array) else b""
     return data
+
+
+def binary_spans(array: pa.BinaryArray) -> tuple[memoryview, NDArray[np.int32]]:
+    """Return the bytes under an Arrow column, and where its rows begin in them and the last ends; nothing is copied."""
+    count = len(array)
+    _, offsets, data = array.buffers()
+    if offsets is None or not count:
+        return memoryview(b""), np.zeros(1, np.int32)
+    edges = np.frombuffer(offsets, np.int32, count + 1, array.offset * 4)
+    return memoryview(b"" if data is None else data), edges
+
+
+def binary_list(array: pa.BinaryArray) -> list[bytes]:
+    """Return the rows of an Arrow column as bytes, much faster than its `to_pylist`; the column has no nulls."""
+    data, edges = binary_spans(array)
+    first, last, count = int(edges[0]), int(edges[-1]), len(array)
+    text = bytes(data[first:last])
+    length = len(text) // count if count else 0
+    if length and length * count == len(text) and (np.diff(edges) == length).all():
+        rows: list[bytes] = np.frombuffer(text, f"V{length}").tolist()
+        return rows
+    stops = (edges - first).tolist()
+    return [text[start:stop] for start, stop in pairwise(stops)]
+
+
+def positions_of(octets: NDArray[np.uint8], wanted: int) -> Ints:
+    """Return where a byte is; eight bytes at a time, because most words have none."""
+    hits = octets == wanted
+    whole = len(hits) // _WORD_BYTES * _WORD_BYTES
+    words = hits[:whole].view(np.uint64)
+    places = np.flatnonzero(words != 0)
+    found = words[places]
+    places <<= 3
+    # Each hit is the lowest bit of its byte: below the first one, all bits are those of bytes before it.
+    first = places + (np.bitwise_count(found - _UNIT) >> 3)
+    more = np.flatnonzero(found & (found - _UNIT))
+    if len(more):
+        within = np.flatnonzero(hits[:whole].reshape(-1, _WORD_BYTES)[places[more] >> 3])
+        others = places[more][within >> 3] + (within & 7)
+        first = np.sort(np.concatenate((np.delete(first, more), others)), kind="stable")
+    rest = np.flatnonzero(hits[whole:])
+    return np.concatenate((first, whole + rest)) if len(rest) else first
 
 
 def decimals(data: bytes, ends: Ints, lengths: Ints) -> tuple[Words, Flags]:

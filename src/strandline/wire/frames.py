@@ -18,7 +18,7 @@ from strandline.wire.lines import Row
 from strandline.wire.ops import Op
 
 _FIELDS = {name: number for number, name in enumerate(Row._fields)}
-_MESSAGES = (Op.MSG, Op.HMSG, Op.PUB, Op.HPUB)
+_IS_MESSAGE = np.isin(np.arange(max(Op) + 1), (Op.MSG, Op.HMSG, Op.PUB, Op.HPUB))
 
 
 class Frame(NamedTuple):
@@ -68,12 +68,12 @@ class FrameBatch:
 
     def messages(self) -> "FrameBatch":
         """Return the frames that carry a message: MSG, HMSG, PUB, HPUB."""
-        chosen = np.isin(self.ops, _MESSAGES)
+        chosen = _IS_MESSAGE[self.ops]
         return self if chosen.all() else self.select(chosen)
 
     def others(self) -> "FrameBatch":
         """Return the frames that carry none, in order."""
-        return self.select(~np.isin(self.ops, _MESSAGES))
+        return self.select(~_IS_MESSAGE[self.ops])
 
     def column(self, name: str) -> Ints:
         """Return a field of `Row` for every frame."""
@@ -116,6 +116,10 @@ class FrameBatch:
     def payload_array(self) -> pa.BinaryArray:
         """Return the payload of each message as an Arrow column."""
         return gather(self.data, self.column("payload_start"), self.column("payload_end"))
+
+    def header_array(self) -> pa.BinaryArray:
+        """Return the header block of each message as an Arrow column, empty where there is none."""
+        return gather(self.data, self.column("header_start"), self.column("payload_start"))
 
     def with_headers(self) -> Flags:
         """Tell which frames have a header block."""

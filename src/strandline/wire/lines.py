@@ -8,6 +8,7 @@ Invariants: a frame is returned whole, or `Incomplete` says how many bytes are n
 payload. Sizes are decimal digits only.
 """
 
+import sys
 from typing import NamedTuple
 
 from strandline.wire.errors import LineTooLong, MalformedFrame, PayloadTooLarge, shown
@@ -82,7 +83,9 @@ def parse_frame(data: bytes, start: int, side: Side, limits: WireLimits) -> Row 
             return _argument(data, op, word_end, line_end)
 
 
-def parse_plain(data: bytes, start: int, side: Side, limits: WireLimits) -> list[tuple[int, ...]]:
+def parse_plain(
+    data: bytes, start: int, side: Side, limits: WireLimits, rows_max: int = sys.maxsize
+) -> list[tuple[int, ...]]:
     """Return the message frames from a position on as long as they are plain: no headers, and single spaces.
 
     Each is a tuple of the fields of `Row`. What stops it, the end of the buffer included, is for `parse_frame`.
@@ -93,7 +96,7 @@ def parse_plain(data: bytes, start: int, side: Side, limits: WireLimits) -> list
     line_max, size_max = limits.line_bytes_max + len(CRLF), limits.payload_bytes_max
     find = data.find
     rows: list[tuple[int, ...]] = []
-    while True:
+    while len(rows) < rows_max:
         line_end = find(CRLF, start, start + line_max)
         line = data[start:line_end]
         tokens = line.split()
@@ -119,6 +122,7 @@ def parse_plain(data: bytes, start: int, side: Side, limits: WireLimits) -> list
         reply = (sid_end + 1, reply_end) if count > least else (0, 0)
         rows.append((op, start + 4, subject_end, *reply, *sid, body, body, payload_end, payload_end + 2))
         start = payload_end + 2
+    return rows
 
 
 def _word(data: bytes, start: int) -> tuple[bytes, int]:

@@ -7,10 +7,11 @@ joined once, when it is whole.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
-from strandline.wire.batches import Candidates, find_candidates
+from strandline.wire.batches import ROWS_MIN, Candidates, find_candidates
 from strandline.wire.columns import Ints
 from strandline.wire.errors import ProtocolViolation
 from strandline.wire.frames import FrameBatch
@@ -19,6 +20,10 @@ from strandline.wire.ops import Side, WireLimits
 
 BATCH_BYTES_MIN = 4096
 """Below this, reading frame by frame is faster than setting up columns."""
+
+LARGE_FRAME_BYTES = 4096
+SAMPLE_ROWS = 4
+"""If so many frames at the beginning are so large on average, it is not worth to look for lines in all bytes."""
 
 SHORT_RUN = 4
 SHORT_RUNS_MAX = 8
@@ -44,6 +49,11 @@ class FrameParser:
         """Return how many bytes of a partial frame wait for the rest."""
         return self._kept
 
+    @property
+    def needed_bytes(self) -> int:
+        """Return how many bytes, with those that are kept, the next frame takes at least."""
+        return self._kept + 1 if self._needed.in_line else self._needed.needed
+
     def feed(self, data: bytes | bytearray | memoryview) -> FrameBatch:
         """Return the frames that this buffer completes, in order.
 
@@ -67,7 +77,7 @@ class FrameParser:
 
     def _parse(self, data: bytes) -> tuple[Ints, int]:
         pieces: list[Ints] = []
-        candidates = find_candidates(data, self._side, self._limits) if len(data) >= BATCH_BYTES_MIN else None
+        candidates = None if self._is_read_singly(data) else find_candidates(data, self._side, self._limits)
         position = 0 if candidates is None else self._runs(data, candidates, pieces)
         rows: list[tuple[int, ...]] = []
         while True:
@@ -81,6 +91,16 @@ class FrameParser:
             position = row.end
         pieces.append(_columns(rows))
         return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)), position
+
+    def _is_read_singly(self, data: bytes) -> bool:
+        """Tell whether frame by frame is faster: in a small buffer, or if the first frames show that there are few."""
+        if len(data) < BATCH_BYTES_MIN:
+            return True
+        first = parse_plain(data, 0, self._side, self._limits, SAMPLE_ROWS)
+        if not first:
+            return False
+        frame_bytes = first[-1][-1] / len(first)
+        return frame_bytes >= LARGE_FRAME_BYTES or len(data) < ROWS_MIN * frame_bytes
 
     def _runs(self, data: bytes, candidates: Candidates, pieces: list[Ints]) -> int:
         """Take runs of linked frames, and single ones between them; return where to go on frame by frame."""
@@ -127,4 +147,5 @@ def _run_at(candidates: Candidates, position: int) -> tuple[int, int] | None:
 
 
 def _columns(rows: Sequence[tuple[int, ...]]) -> Ints:
-    return np.array(rows, np.int64).reshape(len(rows), len(Row._fields)).T
+    fields = len(Row._fields)
+    return np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * fields).reshape(len(rows), fields).T

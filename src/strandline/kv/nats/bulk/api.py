@@ -1,0 +1,142 @@
+"""The few questions of the JetStream API that reading in bulk needs, with typed answers.
+
+Invariants: what decides is an error's code, never its text. A stream's identity is of its name and the moment it was
+made, so that one which was deleted and made again has another.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.errors import FormatError
+from strandline.kv.errors import BucketNotFound, JetStreamDisabled, NoAnswer, ServerRefused, error_from_code
+from strandline.kv.nats.bulk.deadlines import Deadline
+from strandline.kv.nats.bulk.socket import NO_RESPONDERS, BulkSocket
+from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.streams import STREAM_PREFIX, StreamState, parse_stream_info
+
+CONSUMER_NOT_FOUND = 10014
+ASK_AGAIN_S = 2.0
+PAUSE_S = 0.1
+_ELECTING = frozenset({10004, 10008, 10009})
+"""Incomplete, temporarily unavailable, not the leader: answers of servers that have not elected yet."""
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """An ephemeral push consumer for one ordered reader; `start` None is the last message of each subject."""
+
+    name: str
+    deliver: str
+    filters: tuple[str, ...]
+    start: int | None
+    headers_only: bool = False
+    heartbeat_s: float = 5.0
+    inactive_s: float = 5.0
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the config as the API takes it."""
+        config: dict[str, Any] = {
+            "name": self.name,
+            "description": "strandline",
+            "deliver_subject": self.deliver,
+            "deliver_policy": "last_per_subject" if self.start is None else "by_start_sequence",
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "filter_subjects": list(self.filters),
+            "flow_control": True,
+            "idle_heartbeat": round(self.heartbeat_s * NS),
+            "inactive_threshold": round(self.inactive_s * NS),
+            "headers_only": self.headers_only,
+            "num_replicas": 1,
+            "mem_storage": True,
+        }
+        return config if self.start is None else config | {"opt_start_seq": self.start}
+
+
+class JetStreamApi:
+    """The API of one account, over one connection."""
+
+    def __init__(self, connection: BulkSocket, prefix: str) -> None:
+        self.connection = connection
+        self._prefix = prefix
+
+    def stream(self, name: str, *, timeout_s: float | None = None) -> StreamState:
+        """Return the state of a stream now; `BucketNotFound` if there is none."""
+        return parse_stream_info(self._ask(f"STREAM.INFO.{name}", None, name, timeout_s))
+
+    def create_consumer(self, stream: str, spec: ConsumerSpec, *, timeout_s: float | None = None) -> int:
+        """Create a consumer and return how many messages wait for it; `BucketNotFound` if there is no stream."""
+        request = {"stream_name": stream, "config": spec.to_config(), "action": "create"}
+        answer = self._ask(f"CONSUMER.CREATE.{stream}.{spec.name}", request, stream, timeout_s)
+        return int(answer.get("num_pending", 0))
+
+    def consumer_standing(
+        self, stream: str, consumer: str, *, timeout_s: float | None = None
+    ) -> tuple[int, int] | None:
+        """Return how much a consumer has still to send, and the number of its last message; None if it is gone."""
+        try:
+            answer = self._ask(f"CONSUMER.INFO.{stream}.{consumer}", None, stream, timeout_s)
+        except ServerRefused as refused:
+            if refused.code == CONSUMER_NOT_FOUND:
+                return None
+            raise
+        return int(answer.get("num_pending", 0)), int(answer.get("delivered", {}).get("consumer_seq", 0))
+
+    def _ask(
+        self, subject: str, request: Mapping[str, Any] | None, stream: str, timeout_s: float | None
+    ) -> Mapping[str, Any]:
+        """As `call`, of what may be asked twice: a stream without a leader never answers, but its next one does."""
+        limit_s = self.connection.timeout_s if timeout_s is None else timeout_s
+        deadline = Deadline(limit_s)
+        while True:
+            left_s = deadline.left_s()
+            try:
+                return self.call(subject, request, stream, min(left_s, ASK_AGAIN_S))
+            except NoAnswer as silence:
+                if left_s <= ASK_AGAIN_S:
+                    raise NoAnswer(silence.what, limit_s) from None
+            except ServerRefused as refused:
+                if refused.code not in _ELECTING or left_s <= PAUSE_S:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def delete_consumer(self, stream: str, consumer: str, *, timeout_s: float | None = None) -> None:
+        """Delete a consumer; one that is gone is no error."""
+        try:
+            self.call(f"CONSUMER.DELETE.{stream}.{consumer}", None, stream, timeout_s)
+        except ServerRefused as refused:
+            if refused.code != CONSUMER_NOT_FOUND:
+                raise
+        except BucketNotFound:
+            pass
+
+    def call(
+        self, subject: str, request: Mapping[str, Any] | None, stream: str, timeout_s: float | None = None
+    ) -> Mapping[str, Any]:
+        """Return the answer of a subject of the API; errors are those of their codes, about a stream."""
+        payload = b"" if request is None else json.dumps(request).encode(errors="surrogateescape")
+        try:
+            reply = self.connection.request(f"{self._prefix}.{subject}", payload, timeout_s=timeout_s)
+        except ServerRefused as refused:
+            raise (JetStreamDisabled() if refused.code == NO_RESPONDERS else refused) from None
+        try:
+            answer: dict[str, Any] = json.loads(reply.payload)
+            error = answer.get("error")
+        except (ValueError, AttributeError):
+            raise FormatError("JetStream", "an answer is not the JSON of an object") from None
+        if error:
+            code = int(error.get("err_code", error.get("code", 0)))
+            raise error_from_code(code, str(error.get("description", "")), bucket=stream.removeprefix(STREAM_PREFIX))
+        return answer
+
+
+def stream_state(settings: NatsSettings, stream: str) -> StreamState:
+    """Return the state of a stream now, over a connection of its own; `BucketNotFound` if there is none."""
+    with BulkSocket.connect(settings) as connection:
+        return JetStreamApi(connection, settings.api_prefix).stream(stream)

@@ -1,0 +1,200 @@
+"""Buckets over the ordered reader: subjects as keys, headers as kinds, batches as `UpdateBatch`.
+
+Invariants: a message with the header of a delete or purge, or with a server's marker of an expired value, is told as
+what it means; everything else is a put, an empty value too. Keys are bytes as the subject has them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from strandline.kv.config import Retention
+from strandline.kv.entries import UpdateBatch, UpdateKind
+from strandline.kv.errors import NoAnswer
+from strandline.kv.keys import validate_prefix
+from strandline.kv.nats.bulk.deliveries import Delivered
+from strandline.kv.nats.bulk.ordered import OrderedReader
+from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.streams import STREAM_PREFIX, StreamState
+from strandline.wire import ProtocolViolation, binary_list, binary_spans, gather, parse_headers
+
+OPERATION = "KV-Operation"
+MARKER = "Nats-Marker-Reason"
+_NO_BYTES = "\r\nNats-Msg-Size: 0\r\n"
+_OPERATIONS = {"DEL": UpdateKind.DELETE, "PURGE": UpdateKind.PURGE}
+
+
+def update_batch(delivered: Delivered) -> UpdateBatch:
+    """Return messages of a bucket as updates; a subject without the plan's prefix is the key."""
+    kinds = kinds_of(delivered.headers, len(delivered))
+    values = delivered.payloads
+    if kinds.any():
+        data, edges = binary_spans(values)
+        values = gather(data, np.where(kinds == UpdateKind.PUT, edges[:-1], edges[1:]), edges[1:])
+    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values)
+
+
+def kinds_of(headers: pa.BinaryArray | None, count: int) -> NDArray[np.uint8]:
+    """Return the kind of each message, by its raw header block."""
+    kinds = np.zeros(count, np.uint8)
+    if headers is None:
+        return kinds
+    either = pc.or_(
+        pc.match_substring(headers, pattern=OPERATION, ignore_case=True),
+        pc.match_substring(headers, pattern=MARKER, ignore_case=True),
+    )
+    rows = np.flatnonzero(either.to_numpy(zero_copy_only=False))
+    if len(rows):
+        blocks = binary_list(headers.take(pa.array(rows)))
+        known = {block: kind_of_block(block) for block in set(blocks)}
+        kinds[rows] = [known[block] for block in blocks]
+    return kinds
+
+
+def kind_of_block(block: bytes) -> UpdateKind:
+    """Return the kind that a header block says; one that cannot be read says nothing."""
+    try:
+        headers = parse_headers(block)
+    except ProtocolViolation:
+        return UpdateKind.PUT
+    if headers.get(MARKER):
+        return UpdateKind.PURGE
+    return _OPERATIONS.get(headers.get(OPERATION) or "", UpdateKind.PUT)
+
+
+class BucketReader:
+    """Reads the updates of a bucket as columns; one thread reads, any thread may close."""
+
+    def __init__(self, reader: OrderedReader) -> None:
+        self.reader = reader
+
+    @staticmethod
+    def open(
+        settings: NatsSettings,
+        bucket: str,
+        plan: ReadPlan | None = None,
+        *,
+        prefixes: Sequence[str] = ("",),
+        subject_prefix: str = "",
+    ) -> "BucketReader":
+        """Return a reader of the keys below some prefixes; of a plan, all but its stream and filters count.
+
+        `subject_prefix` is what subjects of the bucket begin with, if that is not `$KV.<bucket>.`: a mirror has those
+        of its origin. `InvalidKey` for what is not a prefix, and whatever `OrderedReader.open` raises.
+        """
+        plan = bucket_plan(bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix)
+        return BucketReader(OrderedReader.open(settings, plan))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def position(self) -> int:
+        """Return the last revision that was handed out, or the one that the reader began after."""
+        return self.reader.position
+
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which every update of the prefixes was handed out."""
+        return self.reader.frontier
+
+    @property
+    def pending(self) -> int:
+        """Return how many updates waited behind the last one, when it was sent."""
+        return self.reader.pending
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether everything that was there when the reader was opened was handed out."""
+        return self.reader.is_current
+
+    @property
+    def retention(self) -> Retention:
+        """Return what the bucket had kept when the reader was opened."""
+        return to_retention(self.reader.state)
+
+    def read(self, timeout_s: float) -> UpdateBatch | None:
+        """Return updates as soon as there are any, None if none come within a time; errors of `OrderedReader.read`."""
+        delivered = self.reader.read(timeout_s)
+        return None if delivered is None else update_batch(delivered)
+
+    def close(self) -> None:
+        """Detach; a second time does nothing."""
+        self.reader.close()
+
+
+def bucket_plan(
+    bucket: str, plan: ReadPlan | None = None, *, prefixes: Sequence[str] = ("",), subject_prefix: str = ""
+) -> ReadPlan:
+    """Return the plan of a bucket's keys below some prefixes, otherwise as the one given.
+
+    A prefix that another covers is left out, for a server refuses filters that overlap.
+    """
+    kept: list[str] = []
+    for prefix in sorted({validate_prefix(prefix) for prefix in prefixes}, key=len):
+        if not prefix.startswith(tuple(kept)):
+            kept.append(prefix)
+    subject_prefix = subject_prefix or f"$KV.{bucket}."
+    filters = tuple(f"{subject_prefix}{prefix}>" for prefix in sorted(kept))
+    stream = f"{STREAM_PREFIX}{bucket}"
+    plan = plan or ReadPlan(stream=stream)
+    return replace(plan, stream=stream, filters=filters, subject_prefix=subject_prefix)
+
+
+def to_retention(state: StreamState) -> Retention:
+    """Return what a stream tells of a bucket's retention."""
+    return state.to_retention()
+
+
+def scan_bucket(
+    settings: NatsSettings,
+    bucket: str,
+    *,
+    prefixes: Sequence[str] = ("",),
+    subject_prefix: str = "",
+    headers_only: bool = False,
+) -> Iterator[UpdateBatch]:
+    """Yield the current values of a bucket, in the order of their revisions, without deletes and tombstones.
+
+    With `headers_only` the values are left out. What is written after the beginning may be in it or not; a key that is
+    written while the reader attaches may come twice, the newer value last.
+    """
+    plan = ReadPlan(stream="", headers_only=headers_only, exact_state=True, outage_s=settings.timeout_s)
+    with BucketReader.open(settings, bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix) as reader:
+        while not reader.is_current:
+            delivered = reader.reader.read(settings.timeout_s)
+            if delivered is None:
+                raise NoAnswer(f"a scan of bucket {bucket!r}", settings.timeout_s)
+            batch = update_batch(delivered)
+            chosen = (batch.kinds == UpdateKind.PUT) & ~_is_empty(delivered, headers_only=headers_only)
+            yield batch if chosen.all() else batch.select(chosen)
+
+
+def _is_empty(delivered: Delivered, *, headers_only: bool) -> NDArray[np.bool_]:
+    """Tell which messages have no value; where values are left out, the server says how long each is."""
+    found: NDArray[np.bool_]
+    if headers_only and delivered.headers is not None:
+        found = pc.match_substring(delivered.headers, pattern=_NO_BYTES).to_numpy(zero_copy_only=False)
+    else:
+        found = np.diff(binary_spans(delivered.payloads)[1]) == 0
+    return found
+
+
+def read_keys(
+    settings: NatsSettings, bucket: str, *, prefixes: Sequence[str] = ("",), subject_prefix: str = ""
+) -> list[str]:
+    """Return the keys of a bucket that have a value, in the order of their revisions."""
+    batches = scan_bucket(settings, bucket, prefixes=prefixes, subject_prefix=subject_prefix, headers_only=True)
+    return [key for batch in batches for key in batch.keys]

@@ -1,0 +1,129 @@
+"""One push consumer and the connection that it delivers to, until something is wrong with either.
+
+Invariants: what is returned carries on the consumer's numbers without a gap, from 1 on; anything else is
+`DeliveryBroken`, and nothing more comes of this consumer. Flow control is answered when what came before it was taken.
+Silence is broken too: three heartbeats that did not come while somebody was waiting.
+"""
+
+import contextlib
+import secrets
+import time
+
+from strandline.errors import StrandlineError, Unavailable
+from strandline.kv.nats.bulk.api import ConsumerSpec, JetStreamApi
+from strandline.kv.nats.bulk.deliveries import Control, Delivered, Taken, take_messages, take_pass
+from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
+from strandline.kv.nats.settings import NatsSettings
+from strandline.wire import format_pub
+
+HEARTBEATS_MISSED = 3
+LINGER_S = 0.002
+MANY = 4096
+"""So many that wait make it worth to wait for a larger piece of them."""
+
+PASS_BYTES_MIN = 1 << 13
+"""Below this, reading frame by frame is as fast."""
+
+FAREWELL_S = 2.0
+
+
+class DeliveryBroken(Unavailable):
+    """A consumer that does not go on; the reader makes another."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the delivery of a stream broke: {problem}", hint="a reader goes on by itself")
+        self.problem = problem
+
+
+class Attachment:
+    """A consumer that delivers; `pending` is what waits behind the last message that was taken."""
+
+    def __init__(self, connection: BulkSocket, plan: ReadPlan, spec: ConsumerSpec, pending: int) -> None:
+        self.connection = connection
+        self.pending = pending
+        self.number = 0
+        """The number that the consumer gave to the last message that was taken."""
+        self.name = spec.name
+        self._plan = plan
+        self._patience_s = HEARTBEATS_MISSED * plan.heartbeat_s
+        self._silent_s = 0.0
+        self._prefix = plan.subject_prefix.encode(errors="surrogateescape")
+
+    @staticmethod
+    def begin(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None) -> "Attachment":
+        """Connect, and have a consumer deliver from a sequence on, or the last of each subject if it is None."""
+        timeout_s = settings.timeout_s
+        connection = BulkSocket.connect(settings, timeout_s=timeout_s)
+        try:
+            inbox = new_inbox()
+            connection.subscribe(inbox)
+            connection.flush()
+            name = secrets.token_hex(5)  # short, for it is in every message
+            spec = ConsumerSpec(name, inbox, plan.filters, start, plan.headers_only, plan.heartbeat_s)
+            pending = api.create_consumer(plan.stream, spec)
+        except BaseException:
+            connection.close()
+            raise
+        return Attachment(connection, plan, spec, pending)
+
+    def receive(self, timeout_s: float) -> Delivered | None:
+        """Return the messages that come within a time, None if none do."""
+        taken = self._take(min(timeout_s, self._patience_s), LINGER_S if self.pending > MANY else 0.0)
+        if taken is None:
+            return None
+        if taken.delivered is not None:
+            if not taken.is_unbroken or taken.first_number != self.number + 1:
+                raise DeliveryBroken(f"message {self.number + 1} is missing")
+            self.number = taken.last_number
+            self.pending = taken.delivered.pending
+        if taken.control is not None:
+            self._heed(taken.control)
+        return taken.delivered
+
+    def _take(self, timeout_s: float, linger_s: float) -> Taken | None:
+        """Take what has come, or what comes within a time; None if nothing does."""
+        connection, plan, prefix = self.connection, self._plan, self._prefix
+        while True:
+            if connection.inbound.is_promising:
+                taken = None
+                if connection.inbound.size >= PASS_BYTES_MIN:
+                    taken = take_pass(connection.inbound, prefix, times=plan.times)
+                if taken is None and len(messages := connection.take_messages()):
+                    taken = take_messages(messages, prefix, times=plan.times)
+                if taken is not None:
+                    self._silent_s = 0.0
+                    return taken
+            began = time.monotonic()
+            if not connection.fill(timeout_s, linger_s=linger_s):
+                self.have_waited(time.monotonic() - began)
+                return None
+
+    def have_waited(self, seconds: float) -> None:
+        """Note that nothing came, and raise if that has been so for too long or has another reason.
+
+        Only time spent waiting counts: what came while nobody looked is still to be read.
+        """
+        self.connection.raise_refusal()
+        self._silent_s += seconds
+        if self._silent_s > self._patience_s:
+            raise DeliveryBroken("its heartbeats stopped")
+
+    def _heed(self, control: Control) -> None:
+        if control.problem:
+            raise DeliveryBroken(f"{control.problem} came")
+        if control.last_consumer > self.number:
+            raise DeliveryBroken(f"messages up to {control.last_consumer} are missing")
+        if control.answer_to:
+            self.connection.send(b"".join(format_pub(subject, b"") for subject in control.answer_to))
+
+    def close(self) -> None:
+        """Disconnect; the server removes the consumer by itself after a while."""
+        self.connection.close()
+
+    def dismiss(self, api: JetStreamApi | None) -> None:
+        """Disconnect, and remove the consumer now if that is possible."""
+        self.close()
+        if api is not None and not api.connection.is_closed:
+            with contextlib.suppress(StrandlineError):
+                api.delete_consumer(self._plan.stream, self.name, timeout_s=FAREWELL_S)

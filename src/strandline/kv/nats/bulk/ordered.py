@@ -1,0 +1,337 @@
+"""A reader of a stream in order, which goes on by itself after whatever happens to its connection.
+
+One ephemeral push consumer delivers without acknowledgements, under flow control and with heartbeats, over a connection
+of its own; questions to the API go over a second one, so that an answer never waits behind data.
+
+Invariants: revisions only grow; none is handed out twice, and none is skipped that the stream held when its turn came.
+A gap in the consumer's numbers, missing heartbeats, a lost connection or a lost consumer lead to a new consumer after
+the frontier; before and after it is made, the stream must reach back there and be the same stream, else it is
+`CursorExpired` (`BucketReplaced`, `BucketPurged`). What came before an error is handed out before it is raised. Every
+wait has a limit: that of `read`, that of the settings for each question, and `outage_s` for all attempts to go on.
+"""
+
+import os
+import random
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from strandline.errors import Closed, StrandlineError
+from strandline.kv.config import Overrun
+from strandline.kv.errors import (
+    BucketNotFound,
+    BucketPurged,
+    BucketReplaced,
+    ConnectionDropped,
+    CursorExpired,
+    JetStreamDisabled,
+    NoAnswer,
+    ServerRefused,
+    Unreachable,
+)
+from strandline.kv.nats.bulk.api import JetStreamApi
+from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
+from strandline.kv.nats.bulk.deadlines import Deadline
+from strandline.kv.nats.bulk.deliveries import Delivered
+from strandline.kv.nats.bulk.guards import FloorGuard
+from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats.bulk.sentinels import Sentinel
+from strandline.kv.nats.bulk.socket import BulkSocket, wait_for_any
+from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.streams import StreamState
+from strandline.wire import pattern_covers
+
+PAUSE_S = 0.02
+PAUSE_S_MAX = 2.0
+NOT_FOUND_S = 2.0
+"""How long a stream that was there may seem to be gone, while servers elect their leaders."""
+
+_PASSING = (ConnectionDropped, Unreachable, NoAnswer, ServerRefused, JetStreamDisabled, DeliveryBroken)
+"""What may be different in a moment, where it worked before."""
+
+
+class OrderedReader:
+    """Reads messages as columns; one thread reads, any thread may close."""
+
+    def __init__(self, settings: NatsSettings, plan: ReadPlan, api: JetStreamApi, state: StreamState) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._api = api
+        self.state = state
+        """The stream as it was when the reader was opened."""
+        self._guard = FloorGuard(state.last if plan.after is None else plan.after)
+        self._attachment: Attachment | None = None
+        self._sentinel: Sentinel | None = None
+        self._position = plan.after or 0
+        self._is_current = False
+        self._goal = 0
+        self._pending = 0
+        self._failure: StrandlineError | None = None
+        self._has_seen_messages = False
+        self._probed_last = 0
+        self._closing = threading.Event()
+        self._pid = os.getpid()
+        self._checked_at = 0.0
+        self._lost_at = 0.0
+        self._pause_s = PAUSE_S
+        self.recoveries = 0
+        """How often delivery had to begin anew."""
+
+    @staticmethod
+    def open(settings: NatsSettings, plan: ReadPlan) -> "OrderedReader":
+        """Return a reader that is attached.
+
+        `BucketNotFound` if there is no stream, `CursorExpired` if it does not reach back to the plan's revision, or not
+        up to it; what a connection may raise.
+        """
+        api = JetStreamApi(BulkSocket.connect(settings), settings.api_prefix)
+        try:
+            reader = OrderedReader(settings, plan, api, api.stream(plan.stream))
+        except BaseException:
+            api.connection.close()
+            raise
+        try:
+            reader._attach()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a reader cannot be pickled; pickle its settings and plan, and open it there")
+
+    @property
+    def position(self) -> int:
+        """Return the last revision that was handed out, or the one that the reader began after."""
+        return self._position
+
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which everything in scope was handed out; a cursor may be moved there."""
+        return self._position if self._is_within_state else max(self._guard.frontier, self._position)
+
+    @property
+    def pending(self) -> int:
+        """Return how many messages waited behind the last one, when it was sent."""
+        return self._pending
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether everything that was there when the reader was opened was handed out."""
+        return self._is_current
+
+    def close(self) -> None:
+        """Detach; a second time does nothing. A read under way in another thread ends with `Closed`."""
+        self._closing.set()
+        self._detach()
+
+    def read(self, timeout_s: float) -> Delivered | None:
+        """Return messages as soon as there are any, None if none come within a time."""
+        self._check_usable()
+        deadline = Deadline(timeout_s)
+        try:
+            while True:
+                delivered = self._attempt(deadline)
+                if delivered is not None:
+                    return delivered
+                if not deadline.left_s():
+                    return None
+        except StrandlineError as failure:
+            self._failure = failure
+            self._detach()
+            raise
+
+    def _attempt(self, deadline: Deadline) -> Delivered | None:
+        try:
+            return self._receive(self._attachment or self._attach(), deadline)
+        except _PASSING as lost:
+            self._lose(lost, deadline)
+        except BucketNotFound as gone:
+            if self._closing.is_set() or self._lost_for_s() > NOT_FOUND_S:
+                raise
+            self._lose(gone, deadline)
+        return None
+
+    def _receive(self, attachment: Attachment, deadline: Deadline) -> Delivered | None:
+        """Wait for messages, the sentinel's news or the next look at the stream, whatever is first."""
+        until_check = max(self._checked_at + self._plan.backstop_s - time.monotonic(), 0.0)
+        wait_s = min(deadline.left_s(), until_check)
+        if self._sentinel is not None:
+            delivered = attachment.receive(0.0)
+            if delivered is None and not self._sentinel.look(self._check_floor):
+                self._wait_for_either(wait_s)
+        else:
+            delivered = attachment.receive(wait_s)
+        if delivered is not None:
+            delivered = self._checked(delivered)
+        elif not until_check:
+            self._look_after(attachment)
+        return delivered
+
+    def _checked(self, delivered: Delivered) -> Delivered | None:
+        """Return what may be handed out; the failure that follows it, if one does, is kept for the next read."""
+        known = int((delivered.sequences <= self._position).sum())  # sent again within the state of each subject
+        if known == len(delivered):
+            self._advance(delivered)
+            return None
+        delivered = delivered.slice(known, len(delivered)) if known else delivered
+        gap = self._guard.gap(delivered.sequences) if self._is_watched else None
+        if gap is not None:
+            # Nothing is noted before the answer is there: if it is not, all of this will come again.
+            try:
+                self._check_floor(reached=int(delivered.sequences[gap - 1]) if gap else 0)
+            except CursorExpired as expired:
+                if not gap:
+                    raise
+                self._failure = expired
+                delivered = delivered.slice(0, gap)
+        self._advance(delivered)
+        return delivered
+
+    def _advance(self, delivered: Delivered) -> None:
+        self._position = max(self._position, int(delivered.sequences[-1]))
+        self._pending = delivered.pending
+        self._has_seen_messages = True
+        self._guard.deliver(self._position)
+        self._is_current = self._is_current or not self._pending or self._position >= self._goal
+
+    def _attach(self) -> Attachment:
+        """Make a consumer after the frontier; the stream is looked at before and after."""
+        api = self._connected_api()
+        self._check_stream(api.stream(self._plan.stream))
+        attachment = self._attachment = Attachment.begin(self._settings, api, self._plan, self._start())
+        if self._plan.overrun is Overrun.SENTINEL and not self._reads_all:
+            self._guard.begin_anew()
+            self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard)
+        state = api.stream(self._plan.stream)
+        self._check_stream(state)
+        self._goal = self._goal or state.last
+        self._pending = attachment.pending
+        self._is_current = self._is_current or not self._pending
+        self._checked_at = time.monotonic()
+        self._lost_at, self._pause_s = 0.0, PAUSE_S
+        if self._closing.is_set():
+            self.close()
+        return attachment
+
+    def _start(self) -> int | None:
+        """Return where delivery begins; None for the last message of each subject.
+
+        A state that was handed out in part goes on after its last revision. If older values are kept they are told as
+        well; for an exact state all of it is sent again, and what is known is left out.
+        """
+        keeps_more = self._plan.exact_state and self.state.per_subject_max != 1
+        if self._is_within_state and (not self._position or keeps_more):
+            return None
+        return self.frontier + 1
+
+    def _connected_api(self) -> JetStreamApi:
+        if self._api.connection.is_closed:
+            self._check_usable()
+            self._api = JetStreamApi(BulkSocket.connect(self._settings), self._settings.api_prefix)
+            if self._closing.is_set():
+                self._api.connection.close()
+        return self._api
+
+    def _check_stream(self, state: StreamState, reached: int = 0) -> None:
+        """Raise unless it is the stream that was opened, and it reaches from the frontier to beyond it.
+
+        `reached` is a revision up to which all was received, though not yet handed out.
+        """
+        frontier = max(self.frontier, reached)
+        told = (state.label, frontier, state.first, state.last)
+        if state.identity != (self._plan.identity or self.state.identity):
+            raise BucketReplaced(*told)
+        if not state.messages and self._has_seen_messages and not state.evicts_current_values:
+            raise BucketPurged(*told)
+        if not self._guard.is_open(state.first, reached) or frontier > state.last:
+            raise CursorExpired(*told)
+        self._has_seen_messages = self._has_seen_messages or bool(state.messages)
+
+    def _check_floor(self, reached: int = 0) -> None:
+        self._check_stream(self._connected_api().stream(self._plan.stream), reached)
+
+    def _look_after(self, attachment: Attachment) -> None:
+        """Look at the stream, because time has passed; a probe then proves what was its end the time before."""
+        self._checked_at = time.monotonic()
+        api = self._connected_api()
+        state = api.stream(self._plan.stream)
+        if self._is_watched:
+            self._check_stream(state)
+        elif state.identity != self.state.identity:
+            raise BucketReplaced(state.label, self.frontier, state.first, state.last)
+        if self._plan.overrun is Overrun.PROBE and not self._reads_all:
+            told = api.consumer_standing(self._plan.stream, attachment.name)
+            if told is None:
+                raise DeliveryBroken("its consumer is gone")
+            # What waits is asked after where the stream ended, and the window after both.
+            if told == (0, attachment.number):
+                self._check_stream(api.stream(self._plan.stream))
+                self._guard.prove(self._probed_last)
+            self._probed_last = state.last
+
+    @property
+    def _reads_all(self) -> bool:
+        return all(any(pattern_covers(own, one) for own in self._plan.filters) for one in self.state.subjects)
+
+    @property
+    def _is_watched(self) -> bool:
+        return self._reads_all or self._plan.overrun is not Overrun.UNWATCHED
+
+    @property
+    def _is_within_state(self) -> bool:
+        return self._plan.after is None and not self._is_current
+
+    def _wait_for_either(self, timeout_s: float) -> None:
+        """Wait until the reader's or the sentinel's connection has something."""
+        attachments = self._attachments()
+        began = time.monotonic()
+        if not wait_for_any([attachment.connection for attachment in attachments], timeout_s):
+            for attachment in attachments:
+                attachment.have_waited(time.monotonic() - began)
+
+    def _attachments(self) -> list[Attachment]:
+        sentinel = None if self._sentinel is None else self._sentinel.attachment
+        return [found for found in (self._attachment, sentinel) if found is not None]
+
+    def _detach(self) -> None:
+        for attachment in self._attachments():
+            attachment.close()
+        self._api.connection.close()
+
+    def _lost_for_s(self) -> float:
+        return time.monotonic() - self._lost_at if self._lost_at else 0.0
+
+    def _lose(self, lost: StrandlineError, deadline: Deadline) -> None:
+        """Let go of what is left of a delivery, and pause before the next; raise if it has been lost for too long."""
+        self._check_usable()
+        if not self._lost_at:
+            self._lost_at = time.monotonic()
+            self.recoveries += 1
+        if self._lost_for_s() > self._plan.outage_s:
+            raise lost
+        attachments = self._attachments()
+        self._attachment = self._sentinel = None
+        for attachment in attachments:
+            attachment.dismiss(self._api if isinstance(lost, DeliveryBroken) else None)
+        if not isinstance(lost, DeliveryBroken):
+            self._api.connection.close()
+        self._closing.wait(min(self._pause_s * random.uniform(0.5, 1.0), deadline.left_s()))  # noqa: S311 - no secret
+        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+
+    def _check_usable(self) -> None:
+        if self._pid != os.getpid():
+            raise Closed("a reader of another process")
+        if self._closing.is_set():
+            raise Closed("the reader")
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,349 @@
+"""A connection to a NATS server that blocks: large reads, frames as batches, and a limit on every wait.
+
+Invariants: PINGs are answered whenever something is received. A server that says no to a login is told apart from one
+that cannot be reached. The connection belongs to the process that made it: a child that inherited it is refused. No
+error shows a secret. `close` may be called from any thread, and ends a wait of another with `Closed`.
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from strandline.errors import Closed, FormatError
+from strandline.kv.errors import (
+    AccessRefused,
+    ConnectionDropped,
+    LoginRefused,
+    NoAnswer,
+    ServerRefused,
+    TlsRefused,
+    Unreachable,
+)
+from strandline.kv.nats.bulk.deadlines import Deadline
+from strandline.kv.nats.bulk.greetings import LINE_BYTES_MAX, greeted, problem_of, tls_problem_of
+from strandline.kv.nats.bulk.handshake import ServerInfo, format_login, parse_info
+from strandline.kv.nats.bulk.inbound import Inbound
+from strandline.kv.nats.settings import NatsSettings
+from strandline.wire import (
+    PING,
+    PONG,
+    FrameBatch,
+    Headers,
+    Op,
+    WireLimits,
+    format_pub,
+    format_sub,
+    format_unsub,
+    parse_headers,
+)
+
+HEADER_ROOM = 1 << 16
+"""A server adds headers to what it hands out, and writes messages in base64 in some answers: beyond what it takes."""
+
+NO_RESPONDERS = 503
+_PERMISSIONS = b"permissions violation for "
+
+
+class Reply(NamedTuple):
+    """The answer to a request."""
+
+    headers: Headers
+    payload: bytes
+
+
+class BulkSocket:
+    """One connection; one thread uses it."""
+
+    def __init__(self, raw: socket.socket, settings: NatsSettings) -> None:
+        self._socket = raw
+        self.timeout_s = settings.timeout_s
+        self._addresses = settings.addresses
+        self._inbound = Inbound(WireLimits(line_bytes_max=LINE_BYTES_MAX))
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._pongs = 0
+        self._sids = 0
+        self._inbox = ""
+        self._requests = 0
+        self._refusal: str | None = None
+        self._is_introduced = False
+        self.info = ServerInfo()
+
+    @staticmethod
+    def connect(settings: NatsSettings, *, timeout_s: float | None = None) -> "BulkSocket":
+        """Return a connection to the first server that takes us.
+
+        `LoginRefused` if a server does not take the credentials, `TlsRefused` if there is no trust, `Unreachable` if
+        none answers in time.
+        """
+        deadline = Deadline(settings.timeout_s if timeout_s is None else timeout_s)
+        problem = "no time was left"
+        for left, url in zip(range(len(settings.urls), 0, -1), settings.urls, strict=True):
+            # A server that says nothing leaves time for the others.
+            share = Deadline(deadline.left_s() / left)
+            try:
+                return _connected(url, settings, share)
+            except ssl.SSLError as refused:
+                raise TlsRefused(settings.addresses, tls_problem_of(refused)) from None
+            except (OSError, ConnectionDropped, NoAnswer, FormatError) as refused:
+                problem = problem_of(refused)
+        raise Unreachable(settings.addresses, problem)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a connection cannot be pickled; pickle its settings and connect there")
+
+    def fileno(self) -> int:
+        """Return the file number of the socket, to wait for several at once."""
+        return self._socket.fileno()
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was closed here."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Disconnect; a second time does nothing."""
+        self._is_closed = True
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def introduce(self, info: ServerInfo, login: bytes, deadline: Deadline) -> None:
+        """Log in, and return when the server has taken it; `LoginRefused` if it does not."""
+        self.info = info
+        largest = 2 * max(info.payload_bytes_max, 0) + HEADER_ROOM
+        self._inbound.limits = WireLimits(largest, LINE_BYTES_MAX)
+        self.send(login + PING)
+        while not self._pongs:
+            if not deadline.left_s():
+                raise NoAnswer("the login", self.timeout_s)
+            self._receive_once(deadline)
+        self._is_introduced = True
+
+    def send(self, data: bytes) -> None:
+        """Send frames; `ConnectionDropped` if they cannot all be sent within the settings' limit."""
+        self._check_open()
+        deadline = Deadline(self.timeout_s)
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._wait(select.POLLOUT, deadline.left_s())
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN, deadline.left_s())
+            except OSError as lost:
+                raise self._dropped() from lost
+            if view and not deadline.left_s():
+                raise self._dropped()
+
+    def subscribe(self, subject: str) -> int:
+        """Subscribe to a subject and return the subscription's number."""
+        self._sids += 1
+        self.send(format_sub(subject.encode(errors="surrogateescape"), self._sids))
+        return self._sids
+
+    def unsubscribe(self, sid: int) -> None:
+        """End a subscription; what is on its way may still come."""
+        self.send(format_unsub(sid))
+
+    def receive(self, timeout_s: float, *, linger_s: float = 0.0) -> FrameBatch:
+        """Return the messages that come within a time, perhaps none; everything else is seen to here.
+
+        With `linger_s` it waits for so long after each piece, as long as there is room: larger batches cost less.
+        """
+        deadline = Deadline(timeout_s)
+        while True:
+            if self._inbound.is_promising:
+                messages = self.take_messages()
+                if len(messages):
+                    return messages
+            if not self.fill(deadline.left_s(), linger_s=linger_s):
+                return FrameBatch.empty()
+
+    def take_messages(self) -> FrameBatch:
+        """Return the messages that have come, perhaps none; everything else is seen to here."""
+        batch = self._inbound.take_frames()
+        messages = batch.messages()
+        if len(messages) < len(batch):
+            self._see_to(batch.others())
+        return messages
+
+    @property
+    def inbound(self) -> Inbound:
+        """Return what has come and was not taken yet."""
+        return self._inbound
+
+    def flush(self, timeout_s: float | None = None) -> list[FrameBatch]:
+        """Return when the server has seen everything that was sent, with the messages that came meanwhile."""
+        deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
+        before = self._pongs
+        self.send(PING)
+        came = []
+        while self._pongs == before:
+            if not deadline.left_s():
+                raise NoAnswer("a PING", self.timeout_s)
+            messages = self._receive_once(deadline)
+            came += [messages] if len(messages) else []
+        self.raise_refusal()
+        return came
+
+    def request(
+        self, subject: str, payload: bytes = b"", headers: bytes = b"", *, timeout_s: float | None = None
+    ) -> Reply:
+        """Ask and return the first answer; `NoAnswer` if none comes in time, `ServerRefused` if nobody listens.
+
+        Messages of other subjects that come meanwhile are dropped: what is subscribed to is read elsewhere.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = Deadline(timeout_s)
+        inbox = self.ask(subject, payload, headers)
+        while deadline.left_s():
+            for frame in self._receive_once(deadline):
+                if frame.subject == inbox:
+                    return checked_reply(subject, bytes(frame.headers), bytes(frame.payload))
+            self.raise_refusal()
+        raise NoAnswer(f"a request to {subject}", timeout_s)
+
+    def ask(self, subject: str, payload: bytes = b"", headers: bytes = b"") -> bytes:
+        """Send a request and return the subject that its answers come to."""
+        if not self._inbox:
+            self._inbox = new_inbox()
+            self.subscribe(f"{self._inbox}.*")
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}".encode()
+        self.send(format_pub(subject.encode(errors="surrogateescape"), payload, inbox, headers))
+        return inbox
+
+    def _receive_once(self, deadline: Deadline) -> FrameBatch:
+        """As `receive`, but return after the first bytes, whatever they were."""
+        if not self._inbound.is_promising and not self.fill(deadline.left_s()):
+            return FrameBatch.empty()
+        return self.take_messages()
+
+    def fill(self, timeout_s: float, *, linger_s: float = 0.0) -> int:
+        """Read what is there, after waiting for something; return how many bytes, 0 if none came in time."""
+        self._check_open()
+        view = self._inbound.room()
+        size = 0
+        while size < len(view):
+            try:
+                count = self._socket.recv_into(view[size:])
+            except (BlockingIOError, ssl.SSLWantReadError):
+                if size and not linger_s:
+                    break
+                if not self._wait(select.POLLIN, linger_s if size else timeout_s):
+                    break
+                continue
+            except OSError as lost:
+                if size:
+                    break
+                raise self._dropped() from lost
+            if not count:
+                if size:
+                    break  # the end is told by the next call, after what came before it
+                raise self._dropped()
+            size += count
+        self._inbound.add(size)
+        return size
+
+    def _wait(self, event: int, timeout_s: float) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, event)
+            return bool(poll.poll(timeout_s * 1000))
+        except (OSError, ValueError) as lost:  # closed by another thread
+            raise self._dropped() from lost
+
+    def _see_to(self, batch: FrameBatch) -> None:
+        for frame in batch:
+            match frame.op:
+                case Op.PING:
+                    self.send(PONG)
+                case Op.PONG:
+                    self._pongs += 1
+                case Op.INFO:
+                    self.info = parse_info(bytes(frame.payload))
+                case Op.ERR:
+                    self._note_refusal(bytes(frame.payload))
+                case _:
+                    pass
+
+    def _note_refusal(self, text: bytes) -> None:
+        """Remember what the server will not do. The protocol has no codes for this, so here a text has to decide."""
+        if not self._is_introduced:
+            raise LoginRefused(self._addresses)
+        plain = text.strip(b"' ")
+        if plain.lower().startswith(_PERMISSIONS):
+            self._refusal = self._refusal or plain[len(_PERMISSIONS) :].decode(errors="replace")
+
+    def raise_refusal(self) -> None:
+        """Raise `AccessRefused` if the server refused a subject since the connection was made."""
+        if self._refusal is not None:
+            raise AccessRefused(self._refusal)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the connection")
+        if self._pid != os.getpid():
+            raise Closed("a connection of another process")
+
+    def _dropped(self) -> Closed | ConnectionDropped:
+        return Closed("the connection") if self._is_closed else ConnectionDropped()
+
+
+def wait_for_any(connections: Sequence[BulkSocket], timeout_s: float) -> bool:
+    """Wait until there is something to receive on one of several connections, or one of them is closed."""
+    poll = select.poll()
+    try:
+        for connection in connections:
+            poll.register(connection.fileno(), select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+    except (OSError, ValueError):  # closed by another thread, which receiving tells
+        return True
+
+
+def new_inbox() -> str:
+    """Return a subject that nobody else uses."""
+    return f"_INBOX.{secrets.token_hex(11)}"
+
+
+def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
+    """Return an answer; `ServerRefused` if it says that nobody listens to the subject."""
+    told = parse_headers(headers)
+    if told.status == NO_RESPONDERS:
+        raise ServerRefused(NO_RESPONDERS, f"nobody answers at {subject}")
+    return Reply(told, payload)
+
+
+def _connected(url: str, settings: NatsSettings, deadline: Deadline) -> BulkSocket:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    raw = socket.create_connection((host, parts.port or 0), max(deadline.left_s(), 0.001))
+    try:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw, info = greeted(raw, settings, settings.tls_server_name or host, deadline)
+        login = format_login(info, settings.login(), name=settings.name, tls=isinstance(raw, ssl.SSLSocket))
+        raw.settimeout(0.0)
+        connection = BulkSocket(raw, settings)
+        connection.introduce(info, login, deadline)
+    except BaseException:
+        raw.close()
+        raise
+    return connection

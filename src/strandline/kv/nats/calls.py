@@ -1,0 +1,131 @@
+"""Calls of one bucket's roles: requests of the JetStream API and publishes, with answers as values or typed errors.
+
+Invariants: every refusal is told by its code. A read that is lost changed nothing and says `NoAnswer` or
+`ConnectionDropped`; it is asked again within its time limit. A write that is lost says `AnswerLost`. One that nobody
+heard was not done, so it is sent again until the time limit: a bucket whose leader has died has no listener until there
+is a new one.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from strandline.errors import FormatError
+from strandline.kv.errors import (
+    NOT_FOUND_CODES,
+    AnswerLost,
+    BucketNotFound,
+    ConnectionDropped,
+    JetStreamDisabled,
+    NoAnswer,
+    error_from_code,
+)
+from strandline.kv.nats.exchanges import Exchange, NoListener, Unanswered
+from strandline.kv.nats.streams import StreamState, parse_answer, parse_stream_info, stream_name
+
+LISTEN_AGAIN_S = 0.1
+ASKS_AGAIN_S = 2.0
+MORE_PATIENCE = 1.25
+PASSING_CODES = frozenset({10008, 10118})
+"""The servers have no leader for the moment, or the stream is not up yet."""
+
+NO_MESSAGE = 10037
+
+
+class Refused(Exception):
+    """The server's answer is an error; `code` tells which."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code
+        self.description = description
+
+
+class Calls:
+    """What the roles of a bucket ask; `link` returns the connection's link or raises `NotConnected`."""
+
+    def __init__(self, link: Callable[[], Exchange], bucket: str) -> None:
+        self._link = link
+        self.bucket = bucket
+
+    async def read(self, call: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer of a call of the API that changes nothing, `STREAM.INFO.x` say; `Refused` by its code."""
+        link = self._link()
+        give_up = time.monotonic() + link.settings.timeout_s
+        patience_s = ASKS_AGAIN_S
+        while True:
+            left_s = give_up - time.monotonic()
+            try:
+                return _accepted(await self._ask(link, call, request, min(patience_s, left_s)))
+            except Unanswered as lost:
+                if lost.waited_s is None:
+                    raise ConnectionDropped from lost
+                if left_s <= patience_s:
+                    raise NoAnswer(call, link.settings.timeout_s) from lost
+            except Refused as refused:
+                if refused.code not in PASSING_CODES or left_s <= LISTEN_AGAIN_S:
+                    raise
+                await asyncio.sleep(LISTEN_AGAIN_S)
+            patience_s *= MORE_PATIENCE  # a leader that has died never answers; a busy one needs its time
+
+    async def change(self, call: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of a call of the API that changes the bucket; `Refused` by its code."""
+        link = self._link()
+        try:
+            answer = await self._ask(link, call, request)
+        except Unanswered as lost:
+            raise AnswerLost(self.bucket, "bucket") from lost
+        return _accepted(answer)
+
+    async def publish(self, subject: str, key: str, value: bytes, headers: Mapping[str, str]) -> int:
+        """Write a message and return its revision; typed errors for what the server refuses."""
+        link = self._link()
+        give_up = time.monotonic() + link.settings.timeout_s
+        while True:
+            try:
+                return _revision(await link.request(subject, value, headers))
+            except Refused as refused:
+                told = refused.code, refused.description
+                raise error_from_code(*told, bucket=self.bucket, key=key, size=len(value)) from None
+            except Unanswered as lost:
+                raise AnswerLost(key) from lost
+            except NoListener as nobody:
+                await self.info()
+                if time.monotonic() >= give_up:
+                    raise NoAnswer(f"the write of key {key!r}", link.settings.timeout_s) from nobody
+                await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def info(self) -> StreamState:
+        """Return what the bucket's stream says of itself; `BucketNotFound`."""
+        try:
+            return parse_stream_info(await self.read(f"STREAM.INFO.{stream_name(self.bucket)}"))
+        except Refused as refused:
+            if refused.code in NOT_FOUND_CODES:
+                raise BucketNotFound(self.bucket) from None
+            raise error_from_code(refused.code, refused.description, bucket=self.bucket) from None
+
+    async def _ask(
+        self, link: Exchange, call: str, request: Mapping[str, Any] | None, limit_s: float | None = None
+    ) -> bytes:
+        payload = json.dumps(request).encode() if request is not None else b""
+        try:
+            return await link.request(f"{link.settings.api_prefix}.{call}", payload, limit_s=limit_s)
+        except NoListener as nobody:
+            raise JetStreamDisabled from nobody
+
+
+def _revision(answer: bytes) -> int:
+    revision = _accepted(answer).get("seq")
+    if not isinstance(revision, int) or not revision:
+        raise FormatError("the server's answer to a write", "it has no sequence")
+    return revision
+
+
+def _accepted(answer: bytes) -> dict[str, Any]:
+    told = parse_answer(answer)
+    error = told.get("error")
+    if error:
+        raise Refused(int(error.get("err_code", 0)), str(error.get("description", "")))
+    return told

@@ -1,0 +1,81 @@
+"""What a stored message says of a key: put, delete or purge, its value, and when; no I/O.
+
+Invariants: a key's operation is a header's name and value, never the payload. A header that is not of buckets is left
+alone, so what other programs put with headers of their own is a put.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from strandline.errors import FormatError
+from strandline.kv.entries import UpdateKind
+
+OPERATION = "KV-Operation"
+MARKER_REASON = "Nats-Marker-Reason"
+ROLLUP = "Nats-Rollup"
+TTL = "Nats-TTL"
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
+
+KIND_OF_OPERATION = {"DEL": UpdateKind.DELETE, "PURGE": UpdateKind.PURGE}
+KIND_OF_REASON = {"MaxAge": UpdateKind.PURGE, "Purge": UpdateKind.PURGE, "Remove": UpdateKind.DELETE}
+
+DELETE_HEADERS = {OPERATION: "DEL"}
+PURGE_HEADERS = {OPERATION: "PURGE", ROLLUP: "sub"}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """The last message of a key."""
+
+    revision: int
+    kind: UpdateKind
+    value: bytes
+    created_ns: int
+
+
+def kind_of_headers(headers: Mapping[str, str]) -> UpdateKind:
+    """Return what a message with these headers did to its key."""
+    operation, reason = headers.get(OPERATION, ""), headers.get(MARKER_REASON, "")
+    return KIND_OF_OPERATION.get(operation) or KIND_OF_REASON.get(reason) or UpdateKind.PUT
+
+
+def parse_headers(block: bytes) -> dict[str, str]:
+    """Return the headers of a block that begins with `NATS/1.0`; of one that comes twice, the first."""
+    headers: dict[str, str] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            headers.setdefault(name.decode(errors="replace"), value.decode(errors="replace").strip())
+    return headers
+
+
+def parse_stored(answer: Mapping[str, Any]) -> StoredMessage:
+    """Return the message of the API's answer to a get; `FormatError` if there is none in it."""
+    try:
+        message = answer["message"]
+        headers = parse_headers(base64.b64decode(message.get("hdrs", "")))
+        data = base64.b64decode(message.get("data", ""))
+        kind = kind_of_headers(headers)
+        return StoredMessage(int(message["seq"]), kind, data, parse_time(message["time"]))
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as wrong:
+        raise FormatError("the server's answer about a key", f"{wrong!r}") from wrong
+
+
+def parse_time(text: str) -> int:
+    """Return a time of RFC 3339, up to nanoseconds, as nanoseconds since 1970; `ValueError` if it is none."""
+    whole, _, rest = text.partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    moment = datetime.fromisoformat(whole + (rest[len(digits) :] or ""))
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + int(digits[:9].ljust(9, "0"))
+
+
+def format_ttl(ttl_s: int) -> str:
+    """Return a time to live as the server reads it, in whole seconds."""
+    return f"{ttl_s}s"

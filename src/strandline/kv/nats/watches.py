@@ -1,0 +1,212 @@
+"""Watches of a NATS bucket: an ordered reader in a thread, handed to the event loop.
+
+Invariants: a watch tells what its reader tells, once and in order; the reader finds gaps, lost connections and overruns
+and begins anew where it stood. While nobody takes batches, the reader waits, and the server with it.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from strandline.errors import Closed, StrandlineError
+from strandline.kv.config import Overrun, Retention
+from strandline.kv.contracts import Watch
+from strandline.kv.entries import KvUpdate, UpdateBatch, WatchCursor, parse_cursor
+from strandline.kv.keys import key_filter
+from strandline.kv.nats.bulk.buckets import BucketReader
+from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats.calls import Calls
+from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
+from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.streams import StreamState
+
+LOOKS_EVERY_S = 0.2
+UPDATES_MAX = 4096
+
+
+class _Told(NamedTuple):
+    """What the reader told, and where it stood afterwards."""
+
+    batch: UpdateBatch | None
+    is_current: bool
+    frontier: int
+
+
+class NatsWatch:
+    """A watch over some keys of a bucket; `forget` is called when it was stopped."""
+
+    def __init__(self, pump: Pump[_Told], began: _Told, forget: Callable[["NatsWatch"], None]) -> None:
+        self._pump = pump
+        self._told = began
+        self._rest: UpdateBatch | None = None
+        self._next = began
+        self._closed: Closed | None = None
+        self._forget = forget
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether everything that was there when the watch began was handed out."""
+        return self._now().is_current
+
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which everything that it watches was handed out, 0 if unknown; it never falls."""
+        return self._now().frontier
+
+    async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
+        """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
+        while self._rest is None:
+            try:
+                self._next = await self._pump.take()
+            except Exhausted:
+                raise self._closed or Closed("the watch") from None
+            if self._next.batch is None:
+                self._told = self._next
+            self._rest = self._next.batch
+        batch = self._rest
+        if len(batch) <= updates_max:
+            self._rest, self._told = None, self._next
+            return batch
+        self._rest = batch.slice(updates_max, len(batch))
+        return batch.slice(0, updates_max)
+
+    async def stop(self) -> None:
+        """End the watch; a second time does nothing."""
+        await self.close(Closed("the watch"))
+        self._rest = None
+        with suppress(Exhausted, StrandlineError):
+            while True:
+                await self._pump.take()
+
+    async def close(self, reason: Closed) -> None:
+        """End the watch, which tells what it has and then the reason."""
+        self._closed = self._closed or reason
+        self._forget(self)
+        await self._pump.stop()
+
+    def _now(self) -> _Told:
+        """Return where the watch stands, with what the reader has told since without updates."""
+        while self._rest is None and (told := self._pump.take_if(lambda told: told.batch is None)):
+            self._told = told
+        return self._told
+
+    def __aiter__(self) -> AsyncIterator[KvUpdate]:
+        """Yield update by update until the watch is stopped."""
+        return self._updates()
+
+    async def _updates(self) -> AsyncIterator[KvUpdate]:
+        while True:
+            try:
+                batch = await self.batch(1)
+            except Closed:
+                return
+            for update in batch:
+                yield update
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class Watches:
+    """The watches of a connection, which end with it."""
+
+    def __init__(self) -> None:
+        self._open: list[NatsWatch] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def begin(self, pump: Pump[_Told]) -> NatsWatch:
+        """Return a watch when its reader is attached; what the reader raises, if it cannot."""
+        try:
+            began = await pump.take()
+        except BaseException:
+            await pump.stop()
+            raise
+        watch = NatsWatch(pump, began, self._forget)
+        self._open.append(watch)
+        return watch
+
+    async def close(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(watch.close(Closed("the connection")) for watch in list(self._open)))
+
+    def _forget(self, watch: NatsWatch) -> None:
+        if watch in self._open:
+            self._open.remove(watch)
+
+
+class NatsWatcher:
+    """The watcher of a NATS bucket; `settings` returns how a connection of its own is made, or raises."""
+
+    def __init__(
+        self, calls: Calls, info: StreamState, settings: Callable[[], NatsSettings], watches: Watches, overrun: Overrun
+    ) -> None:
+        self._calls = calls
+        self._info = info
+        self._settings = settings
+        self._watches = watches
+        self._overrun = overrun
+
+    async def watch_all(self) -> Watch:
+        """Watch every key."""
+        return await self._watch([""], None)
+
+    async def watch_prefix(self, prefix: str) -> Watch:
+        """Watch the keys below a prefix."""
+        return await self._watch([prefix], None)
+
+    async def watch_prefixes(self, prefixes: Sequence[str]) -> Watch:
+        """Watch the keys below any of some prefixes, in one order."""
+        return await self._watch(prefixes, None)
+
+    async def watch_all_from(self, cursor: WatchCursor) -> Watch:
+        """Watch every key, after a cursor; `CursorExpired` if the bucket does not reach back to it."""
+        return await self._watch([""], cursor)
+
+    async def watch_prefix_from(self, prefix: str, cursor: WatchCursor) -> Watch:
+        """Watch the keys below a prefix, after a cursor; `CursorExpired` as above."""
+        return await self._watch([prefix], cursor)
+
+    async def watch_prefixes_from(self, prefixes: Sequence[str], cursor: WatchCursor) -> Watch:
+        """Watch the keys below any of some prefixes, after a cursor; `CursorExpired` as above."""
+        return await self._watch(prefixes, cursor)
+
+    async def retention(self) -> Retention:
+        """Return what the bucket has kept, now."""
+        return (await self._calls.info()).to_retention()
+
+    async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
+        key_filter(prefixes)
+        after = None if cursor is None else parse_cursor(cursor)
+        settings = self._settings()
+
+        plan = ReadPlan(stream=self._info.name, after=after, overrun=self._overrun, outage_s=math.inf)
+
+        def produce(is_over: IsOver) -> Iterator[_Told]:
+            prefix = self._info.prefix
+            with BucketReader.open(
+                settings, self._calls.bucket, plan, prefixes=prefixes, subject_prefix=prefix
+            ) as reader:
+                yield from _told(reader, is_over)
+
+        return await self._watches.begin(Pump(produce, "strandline-watch"))
+
+
+def _told(reader: BucketReader, is_over: IsOver) -> Iterator[_Told]:
+    last = _Told(None, reader.is_current, reader.frontier)
+    yield last
+    while not is_over():
+        batch = reader.read(LOOKS_EVERY_S)
+        told = _Told(batch if batch is not None and len(batch) else None, reader.is_current, reader.frontier)
+        if told.batch is not None or told != last:
+            yield told
+            last = told._replace(batch=None)

