@@ -32,7 +32,10 @@ def prints(source: str) -> list[str]:
 
 
 def init_problems(source: str) -> list[str]:
-    """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`."""
+    """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`.
+
+    A module's `__getattr__` imports too, later, and shows the type checker what.
+    """
     listed: set[str] | None = None
     imported: set[str] = set()
     problems = []
@@ -44,8 +47,10 @@ def init_problems(source: str) -> list[str]:
                 imported |= {(alias.asname or alias.name) for alias in node.names}
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
                 listed = set(ast.literal_eval(value))
-            case ast.Assign(targets=[ast.Name(id="__version__")]):
+            case ast.Assign(targets=[ast.Name(id="__version__")]) | ast.FunctionDef(name="__getattr__"):
                 pass
+            case ast.If(test=ast.Name(id="_TYPE_CHECKING"), body=[ast.ImportFrom(names=names)], orelse=[]):
+                imported |= {alias.name for alias in names}
             case _:
                 problems.append(f"line {node.lineno} is logic; an __init__.py only imports and lists")
     if listed is None:

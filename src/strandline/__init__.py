@@ -4,6 +4,20 @@ One promise runs through everything: a cursor never names work that is not durab
 terms; the table in ``ARCHITECTURE.md`` lists them, and ``docs/guarantees.md`` names the test behind each promise.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.fold.following import FollowedFold, follow
+
+__all__ = ["FollowedFold", "__version__", "follow"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import what `strandline` itself offers when it is first asked for, so that importing it stays cheap."""
+    if name in ("FollowedFold", "follow"):
+        from strandline.fold import following  # noqa: PLC0415 - that is the point
+
+        return getattr(following, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

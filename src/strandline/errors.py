@@ -128,10 +128,10 @@ class Unavailable(StrandlineError):
 class Locked(Unavailable):
     """Another writer, in this process or another, holds the folder."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, hint: str | None = None) -> None:
         super().__init__(
             f"{path} is locked by another writer",
-            hint="close the other writer; readers need no lock (JournalReader.open)",
+            hint=hint or "close the other writer; readers need no lock (JournalReader.open)",
         )
         self.path = path
 

@@ -1,8 +1,10 @@
 """Stores that break one promise each, and the check that must catch it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
-from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Verified
+import pyarrow as pa
+
+from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Pages, PutColumns, Verified
 from strandline.kv import NO_CURSOR, UpdateKind, VersionToken, WatchCursor
 
 
@@ -44,6 +46,16 @@ class ReadsWhileItVisits(Broken):
             if found := self.get(key):
                 visit(found)
         return len(keys)
+
+
+class PagesOfNow(Broken):
+    def pages(self, prefix: bytes = b"", rows_max: int = 4096) -> Pages:  # noqa: ARG002 - rows come one by one
+        def columns() -> Generator[PutColumns]:
+            for key in [found.key for found in self.range(prefix)]:
+                if found := self.get(key):
+                    yield PutColumns(*(pa.array([part], pa.binary()) for part in found))
+
+        return Pages(self.cursor(), columns())
 
 
 class ForgetsTheCursor(Broken):
@@ -135,6 +147,7 @@ CAUGHT_BY: dict[type[Broken], str] = {
     EndsAtThePrefixPlusOne: "get_range",
     CountsOneMore: "for_each_in_range",
     ReadsWhileItVisits: "a_visit_sees_one_moment",
+    PagesOfNow: "pages_are_a_range_as_columns_of_one_moment",
     ForgetsTheCursor: "cursor_resume",
     NoCursorIsACursor: "no_cursor_leaves_the_cursor",
     FirstWriteWins: "last_write_in_a_batch_wins",

@@ -1,17 +1,16 @@
 """A process that applies batches to a store, and says what it was told; and what it would be after each of them."""
 
-import ctypes
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
 from strandline.errors import StrandlineError
-from strandline.fold import AppendLogStore, FoldEntry, RocksDbStore, SnapshotStore, SqliteStore
+from strandline.fold import AppendLogStore, FoldEntry, RocksDbStore, SnapshotStore, SqliteStore, append_log
 from strandline.journal import SYNCED, Durability
 from strandline.kv import format_revision
 from strandline.testing.snapshot_stores import changes
+from tests.straced import let_anyone_trace
 
-PR_SET_PTRACER = 0x59616D61
 BATCHES = 24
 LIVES = 2
 ROWS_MAX = 12
@@ -19,7 +18,8 @@ Rows = list[tuple[bytes, bytes | None]]
 
 
 def open_store(backend: str, folder: Path, sync: Durability = SYNCED) -> SnapshotStore:
-    """Open a store that compacts often."""
+    """Open a store that compacts often; a log has an index however small it is."""
+    append_log.INDEX_BYTES_MIN = 0
     if backend == "append log":
         return AppendLogStore.open(folder / "fold.log", sync=sync, compact_bytes=3000)
     if backend == "sqlite":
@@ -63,9 +63,7 @@ def steps(state: dict[bytes, FoldEntry], number: int) -> list[dict[bytes, FoldEn
 
 def serve(pipe: Connection, backend: str, folder: str, sync: Durability = SYNCED) -> None:
     """Wait until somebody watches, then live twice: apply, settle now and then, close."""
-    ctypes.CDLL(None).prctl(
-        PR_SET_PTRACER, ctypes.c_ulong(-1 % 2**64), 0, 0, 0
-    )  # let strace attach where only parents may
+    let_anyone_trace()
     pipe.send("ready")
     pipe.recv()
     number = 0

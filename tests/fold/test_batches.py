@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.fold import FoldBatch, MemoryStore, format_record, parse_record
 from strandline.fold.batches import Deletes, Puts
-from strandline.fold.records import digest_rows, prefix_end
+from strandline.fold.digests import digest_rows
+from strandline.fold.log_format import format_batch
+from strandline.fold.records import prefix_end
 from strandline.fold.resident import ResidentFold
 from strandline.kv import (
     NO_CURSOR,
@@ -86,7 +88,7 @@ def test_updates_of_a_bucket_become_changes_of_a_fold() -> None:
 def test_values_that_are_views_are_copied_out_of_their_buffer() -> None:
     buffer = bytearray(b"value")
     kinds, versions = np.zeros(1, np.uint8), np.ones(1, np.uint64)
-    batch = FoldBatch.from_updates(UpdateBatch(["a"], kinds, versions, [memoryview(buffer)]))
+    batch = FoldBatch.from_updates(UpdateBatch.from_columns(["a"], kinds, versions, [memoryview(buffer)]))
     buffer[:] = b"other"
     assert batch.values == [b"value"]
 
@@ -124,7 +126,8 @@ def test_a_fold_in_memory_is_a_sorted_dictionary_whenever_it_is_asked(
 ) -> None:
     fold, twin, revision = ResidentFold(), dict[bytes, bytes](), 1
     for rows, ask in batches:
-        fold.apply(changes(revision, *rows)[0], NO_CURSOR)
+        batch = changes(revision, *rows)[0]
+        fold.apply(batch, NO_CURSOR, format_batch(batch, NO_CURSOR))
         revision += len(rows)
         twin.update({key: value for key, value in rows if value is not None})
         last = dict(rows)

@@ -1,13 +1,14 @@
 """Whatever is done and wherever the power goes, no cursor is ahead of its data and nothing acknowledged is lost."""
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from strandline.fold import AppendLogStore
+from strandline.fold import AppendLogStore, append_log
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.sim import SimDisk
 from tests.fold.model import CHANGES, PLACE, Rows, World
@@ -18,6 +19,8 @@ ROWS = st.lists(st.tuples(KEYS, VALUES), max_size=6)
 SEEDS = st.integers(0, 2**32 - 1)
 MODES = st.sampled_from([SYNCED, SYNCED, WRITTEN])
 SIZES = st.sampled_from([1, 2000, 10**7])
+INDEX_SIZES = st.sampled_from([0, append_log.INDEX_BYTES_MIN])
+"""Every log has an index beside it, or none has."""
 
 
 class AppendLogMachine(RuleBasedStateMachine):
@@ -25,10 +28,15 @@ class AppendLogMachine(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(sync=MODES, compact_bytes=SIZES)
-    def begin(self, sync: Durability, compact_bytes: int) -> None:
+    @initialize(sync=MODES, compact_bytes=SIZES, index_bytes_min=INDEX_SIZES)
+    def begin(self, sync: Durability, compact_bytes: int, index_bytes_min: int) -> None:
+        self.patch = patch.object(append_log, "INDEX_BYTES_MIN", index_bytes_min)
+        self.patch.start()
         self.world = World()
         assert self.world.open(sync, compact_bytes)
+
+    def teardown(self) -> None:
+        self.patch.stop()
 
     def is_open(self) -> bool:
         return self.world.store is not None
@@ -130,8 +138,10 @@ def live(random: Random) -> World:
 @pytest.mark.parametrize("first", range(0, 800, 100))
 def test_many_lives_end_where_they_may(first: int) -> None:
     for seed in range(first, first + 100):
+        index_bytes_min = 0 if seed % 2 else append_log.INDEX_BYTES_MIN
         try:
-            live(Random(seed))
+            with patch.object(append_log, "INDEX_BYTES_MIN", index_bytes_min):
+                live(Random(seed))
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
 

@@ -4,8 +4,6 @@ This shows the death of a process and the paths of errors, not a power cut, for 
 """
 
 import multiprocessing
-import shutil
-import subprocess
 import threading
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -15,8 +13,8 @@ import pytest
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.kv import NO_CURSOR, format_cursor, parse_cursor
 from tests.fold.child import BATCHES, LIVES, open_store, revision_of, rows_of, serve, states
+from tests.straced import strace_problem, traced
 
-STRACE = shutil.which("strace")
 WAIT_S = 60
 CALLS = {
     "append log": {"pwritev2": 3, "fdatasync": 2, "fsync": 2, "rename": 2, "unlink": 1},
@@ -27,15 +25,7 @@ CALLS = {
 CASES = [(backend, call) for backend, calls in CALLS.items() for call in calls]
 
 
-def strace_works() -> str | None:
-    """Return why strace cannot be used here, or None."""
-    if STRACE is None:
-        return "strace is not installed"
-    probe = subprocess.run([STRACE, "-f", "-qq", "-o", "/dev/null", "true"], check=False, capture_output=True)
-    return None if probe.returncode == 0 else f"strace cannot trace here: {probe.stderr.decode().strip()}"
-
-
-REASON = strace_works()
+REASON = strace_problem()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
@@ -60,13 +50,8 @@ def run(
     child.start()
     theirs.close()
     assert ours.recv() == "ready"
-    command = [str(STRACE), "-f", "-o", str(log), *strace, "-p", str(child.pid)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-        assert tracer.stderr is not None
-        told = tracer.stderr.readline()
-        if "attached" not in told:
-            child.kill()
-            pytest.skip(f"strace cannot attach here: {told.strip()}")
+    assert child.pid is not None
+    with traced(child.pid, *strace, log=log):
         ours.send("go")
         said: list[str] = []
         try:

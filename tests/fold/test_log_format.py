@@ -9,8 +9,10 @@ import pytest
 
 from strandline.errors import Damaged, FormatError
 from strandline.files import File
-from strandline.fold import AppendLogStore, Held, parse_record, repair_append_log
-from strandline.fold.log_format import HEADER, VERSION, LogScan, scan_log
+from strandline.fold import AppendLogStore, Held, repair_append_log
+from strandline.fold.log_format import HEADER, VERSION
+from strandline.fold.log_scan import scan_log
+from strandline.fold.resident import ResidentFold
 from strandline.kv import WatchCursor, format_cursor
 from strandline.sim import SimDisk
 from strandline.testing.snapshot_stores import changes, entry
@@ -33,13 +35,10 @@ def disk_with(content: bytes) -> SimDisk:
     return disk
 
 
-def state_of(scan: LogScan) -> State:
-    records = {key: parse_record(record) for key, record in scan.records.items()}
-    return {key: (value, version) for key, (version, value) in records.items()}, scan.cursor
-
-
-def state_in(store: AppendLogStore) -> State:
-    return {found.key: (found.value, found.version) for found in store.range()}, store.cursor()
+def state_in(store: AppendLogStore | ResidentFold) -> State:
+    found = store.entries() if isinstance(store, ResidentFold) else store.range()
+    cursor = store.cursor if isinstance(store, ResidentFold) else store.cursor()
+    return {entry.key: (entry.value, entry.version) for entry in found}, cursor
 
 
 def outcome(content: bytes) -> State | None:
@@ -48,7 +47,7 @@ def outcome(content: bytes) -> State | None:
         scan = scan_log("log", content)
     except FormatError:
         return None
-    return None if scan.damage else state_of(scan)
+    return None if scan.damage else state_in(ResidentFold.of(content, scan))
 
 
 def test_it_reads_what_was_assembled_by_hand() -> None:

@@ -1,8 +1,11 @@
 """What each durable store does when its place is taken, not its own, broken, or fails under it."""
 
 import errno
+import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,13 +19,14 @@ from strandline.errors import (
     StorageRefused,
     StrandlineError,
 )
-from strandline.fold import AppendLogStore, RocksDbStore, SqliteStore
+from strandline.fold import AppendLogStore, RocksDbStore, SqliteStore, rocksdb
 from strandline.fold.append_log import COMPACT_BYTES
 from strandline.journal import SYNCED, WRITTEN
+from strandline.kv import format_cursor, parse_cursor
 from strandline.sim import SimDisk
 from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes, entry, everything
-from tests.fold.helpers import DURABLE, durable
+from tests.fold.helpers import DURABLE, durable, opened
 
 PLACE = Path("/folds/fold.log")
 
@@ -193,3 +197,56 @@ def test_a_log_closed_properly_is_not_written_back_and_one_that_was_not_is() -> 
         AppendLogStore.open(PLACE, disk=disk)
     with AppendLogStore.open(PLACE, disk=disk) as store:
         assert store.get(b"a") == entry(b"a", b"1" * 1000, 1)
+
+
+@pytest.mark.parametrize("backend", ["memory", "append log", "sqlite", "rocksdb"])
+def test_whoever_asks_while_a_batch_is_applied_sees_all_of_it_or_nothing(backend: str, tmp_path: Path) -> None:
+    """Each batch sets every key to its number; no answer has two numbers, and the cursor of pages is theirs."""
+    keys = [b"key %03d" % at for at in range(300)]
+    asked = threading.Event()
+
+    def apply() -> None:
+        for number in count(2):
+            store.apply(*changes(1000 * number, *((key, b"%d" % number) for key in keys)))
+            if asked.is_set():
+                return
+
+    with opened(backend, tmp_path, WRITTEN) as checked:
+        store = checked.store
+        store.apply(*changes(1000, *((key, b"1") for key in keys)))
+        thread = threading.Thread(target=apply)
+        thread.start()
+        try:
+            seen = set[bytes]()
+            for number in count():
+                if number >= 60 and len(seen) > 1:
+                    break
+                answers = {found.value for found in store.multi_get(keys) if found is not None}
+                assert len(answers) == 1
+                assert len({found.value for found in store.range()}) == 1
+                cursor, pages = store.pages()
+                values = {value for rows in pages for value in rows.values.to_pylist()}
+                assert values == {b"%d" % ((parse_cursor(cursor) or 0) // 1000)}
+                seen |= answers | values
+        finally:
+            asked.set()
+            thread.join()
+
+
+def test_rocksdb_is_asked_again_if_a_batch_came_between_the_cursor_and_the_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole, calls = rocksdb._rows, []  # noqa: SLF001 - the seam between the two questions
+
+    def late(*asked: Any) -> Any:  # noqa: ANN401
+        calls.append(asked)
+        if len(calls) < 3:
+            store.apply(*changes(10 * len(calls), (b"a", b"%d" % len(calls))))
+        return whole(*asked)
+
+    with RocksDbStore.open(tmp_path / "fold", sync=WRITTEN) as store:
+        store.apply(*changes(1, (b"a", b"0")))
+        monkeypatch.setattr(rocksdb, "_rows", late)
+        cursor, pages = store.pages()
+        assert [(cursor, rows.values.to_pylist()) for rows in pages] == [(format_cursor(20), [b"2"])]
+        assert len(calls) == 3

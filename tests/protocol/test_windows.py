@@ -8,6 +8,7 @@ from strandline.protocol.windows import (
     REVISION_MAX,
     gap_holds_no_eviction,
     is_gapped,
+    is_other_log,
     proven_frontier,
     resume_start_sequence,
     resume_window_ok,
@@ -77,3 +78,10 @@ def test_the_frontier_passes_what_is_others_and_waits_for_what_is_ours(
     delivered: int, sentinel: int, awaited: int | None, frontier: int
 ) -> None:
     assert proven_frontier(delivered, sentinel, awaited) == frontier
+
+
+def test_a_cursor_of_another_log_is_noticed_by_its_identity_or_because_the_log_ends_before_it() -> None:
+    assert not is_other_log(5, 5, same_identity=True)
+    assert not is_other_log(0, 0, same_identity=True)
+    assert is_other_log(6, 5, same_identity=True)
+    assert is_other_log(3, 5, same_identity=False)

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from strandline.protocol.flushes import Reopened
 from strandline.sim.explore import explore, find_stuck
 from strandline.sim.models.cursors import CursorBounds, CursorModel, Update
 
 SMALL = CursorBounds(revisions=5, crashes=2)
-TORN = SMALL._replace(torn=True, lost_answers=False)
+TORN = SMALL._replace(torn=True)
 CORES = os.cpu_count() or 1
 
 
@@ -37,7 +38,11 @@ MUTATIONS: list[tuple[str, Callable[..., object], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize("bounds", [SMALL, TORN], ids=["answers are lost", "batches are torn"])
+def stores_again_whatever_is_there(*_: int) -> Reopened:
+    return Reopened.AGAIN
+
+
+@pytest.mark.parametrize("bounds", [SMALL, TORN], ids=["answers are lost", "batches are torn too"])
 def test_a_cursor_names_only_what_is_stored(bounds: CursorBounds) -> None:
     found = explore(CursorModel(bounds))
     print(found)  # noqa: T201 - pytest shows it on demand
@@ -45,14 +50,19 @@ def test_a_cursor_names_only_what_is_stored(bounds: CursorBounds) -> None:
     assert found.states > 1000
 
 
-@pytest.mark.parametrize("bounds", [SMALL, TORN], ids=["answers are lost", "batches are torn"])
+@pytest.mark.parametrize("bounds", [SMALL, TORN], ids=["answers are lost", "batches are torn too"])
 def test_from_every_state_everything_can_still_be_stored(bounds: CursorBounds) -> None:
     model = CursorModel(bounds)
     assert find_stuck(model, model.is_done) is None
 
 
-def test_a_store_that_tears_batches_must_not_lose_answers() -> None:
-    found = explore(CursorModel(SMALL._replace(torn=True))).counterexample
+@pytest.mark.parametrize("reopens", [True, False])
+def test_a_store_that_tears_batches_and_loses_answers_is_opened_again_and_believed(
+    reopens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reopens:
+        monkeypatch.setattr("strandline.protocol.flushes.after_reopening", stores_again_whatever_is_there)
+    found = explore(CursorModel(TORN._replace(reopens=reopens))).counterexample
     assert found is not None
     print(found)  # noqa: T201 - pytest shows it on demand
     assert (found.steps, found.problem) == (5, "the cursor names an update that is not stored"), found
@@ -71,9 +81,9 @@ def test_without_a_rule_there_is_a_counterexample(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("torn", [False, True], ids=["answers are lost", "batches are torn"])
+@pytest.mark.parametrize("torn", [False, True], ids=["answers are lost", "batches are torn too"])
 def test_a_cursor_names_only_what_is_stored_over_more_crashes(torn: bool) -> None:
-    bounds = CursorBounds(revisions=7, pending_max=4, failures_max=3, crashes=3, torn=torn, lost_answers=not torn)
+    bounds = CursorBounds(revisions=7, pending_max=4, failures_max=3, crashes=3, torn=torn)
     found = explore(CursorModel(bounds), cores=CORES)
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.complete, found

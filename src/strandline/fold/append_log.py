@@ -5,13 +5,12 @@ The file is replaced (compaction) only by one that says the same and is on stabl
 never written on: the file is replaced first. After a failed write or compaction nothing more is taken.
 
 What can be read need not be on the disk: after a failed fsync the system counts pages as clean that never got there,
-and a process that was killed may have left them so. Only a proper close says otherwise, with a file beside the log;
-without it, a `SYNCED` store writes back what it read before anything is put behind it.
+and a process that was killed may have left them so. Only a proper close says otherwise, with a file beside the log, and
+an index for what it covers; without them, a `SYNCED` store writes back what it read before anything is put behind it.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -28,21 +27,56 @@ from strandline.files import (
     storage_errors,
     storage_hint,
 )
-from strandline.fold.batches import Deletes, FoldBatch, Puts, check_cursor
-from strandline.fold.log_format import HEADER, PUT_OVERHEAD_BYTES, LogScan, format_batch, scan_log
-from strandline.fold.records import FoldEntry, parse_record
+from strandline.fold.batches import FoldBatch, check_cursor, cursor_or
+from strandline.fold.log_format import format_batch
+from strandline.fold.log_index import format_index, parse_index
+from strandline.fold.log_scan import NOTHING, Known, LogScan, scan_log
+from strandline.fold.places import LOCK_SUFFIX, existing
 from strandline.fold.resident import ResidentFold
+from strandline.fold.resident_store import ResidentReader
 from strandline.fold.store import Held, Verified
 from strandline.journal import SYNCED, Durability
-from strandline.kv import NO_CURSOR, WatchCursor
+from strandline.kv import WatchCursor
 
 COMPACT_BYTES = 10 * 1024 * 1024
-_ROWS_PER_WRITE = 10_000
-LOCK_SUFFIX = ".lock"
+INDEX_BYTES_MIN = 1024 * 1024
+"""A smaller log is read as fast without an index."""
 CLEAN_SUFFIX = ".clean"
+INDEX_SUFFIX = ".index"
 
 
-class AppendLogStore:
+class AppendLogReader(ResidentReader):
+    """A `FoldReader` of a log that another process may be writing to; opened with `open_read_only`.
+
+    It sees the last moment between two batches that the log told when it was opened: that of its last cursor, or of its
+    last proper close or compaction.
+    """
+
+    def __init__(self, path: Path, fold: ResidentFold) -> None:
+        self._path = path
+        self._fold: ResidentFold | None = fold
+
+    @staticmethod
+    def open_read_only(path: Path | str, *, disk: Disk | None = None) -> "AppendLogReader":
+        """Open the fold at `path` without its lock, and change nothing; `StorageRefused` if there is none."""
+        path, disk = existing(path), disk or OsDisk()
+        with storage_errors(path):
+            data, known = _read_with_index(disk, path)
+        found = scan_log(str(path), data, known)
+        _raise_damage(path, found)
+        return AppendLogReader(path, ResidentFold.of(data, found.between_batches()))
+
+    def close(self) -> None:
+        """Forget what was read; twice is harmless."""
+        self._fold = None
+
+    def _open(self) -> ResidentFold:
+        if self._fold is None:
+            raise Closed(str(self._path))
+        return self._fold
+
+
+class AppendLogStore(ResidentReader):
     """A `SnapshotStore` in one file, opened with `open`; answers come from memory."""
 
     def __init__(self, path: Path, disk: Disk, lock: Lock, sync: Durability, compact_bytes: int) -> None:
@@ -56,11 +90,13 @@ class AppendLogStore:
         self._file: File | None = None
         self._in_doubt = False
         try:
-            self._fold, self._size = self._read()
+            self._fold = self._read()
         except BaseException:
             self._let_go()
             raise
-        self._appended = self._size
+        self._compact_at = compact_bytes
+
+    open_read_only = staticmethod(AppendLogReader.open_read_only)
 
     @classmethod
     def open(
@@ -85,45 +121,19 @@ class AppendLogStore:
                 lock.release()
                 raise
 
-    def load(self) -> Held | None:
-        """Return where the fold stands, or None if there is nothing."""
-        return self._open().held()
-
     def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
         """Append a batch and the cursor after it with one write."""
         check_cursor(cursor)
-        content = format_batch(batch.puts, batch.deletes, cursor)
+        written = format_batch(batch, cursor_or(cursor, self._open().cursor))  # it tells readers where the batch ends
         with self._applying:
             fold, file = self._writable()
             try:
-                file.pwritev([content], self._size, sync=self._sync is SYNCED)
+                file.pwritev(written.parts, fold.size, sync=self._sync is SYNCED)
             except OSError as error:
                 raise self._poisoned(error) from error
-            self._size += len(content)
-            self._appended += len(content)
-            fold.apply(batch, cursor)
-            if self._is_compaction_due(fold):
+            fold.apply(batch, cursor, written)
+            if fold.size >= self._compact_at and fold.is_half_dead():
                 self._try_to_compact(fold)
-
-    def get(self, key: bytes) -> FoldEntry | None:
-        """Return the entry of a key, or None."""
-        return self._open().get(key)
-
-    def multi_get(self, keys: Sequence[bytes]) -> list[FoldEntry | None]:
-        """Return an entry or None for each key."""
-        return self._open().multi_get(keys)
-
-    def range(self, prefix: bytes = b"") -> list[FoldEntry]:
-        """Return the entries whose key begins so, by key."""
-        return self._open().entries(prefix)
-
-    def for_each_in_range(self, prefix: bytes, visit: Callable[[FoldEntry], object]) -> int:
-        """Hand over the entries of a range one by one, and return how many."""
-        return self._open().visit(prefix, visit)
-
-    def cursor(self) -> WatchCursor:
-        """Return the cursor of the last batch, or `NO_CURSOR`."""
-        return self._open().cursor
 
     def settle(self) -> None:
         """Compact, unless the file is as small as it can be."""
@@ -137,12 +147,15 @@ class AppendLogStore:
         """Read the file again: it must say exactly what is in memory."""
         with self._applying, storage_errors(self._path):
             fold = self._open()
-            found = scan_log(str(self._path), read_file(self._disk, self._path) or b"")
+            data = read_file(self._disk, self._path) or b""
+            if self._failure is None and fold.is_same(data):
+                return fold.verified()
+            found = scan_log(str(self._path), data)
             _raise_damage(self._path, found)
-            if self._failure is None and (found.records, found.cursor) != (fold.records, fold.cursor):
+            if self._failure is None:
                 safe = "close it and open it again: that goes by the file"
                 raise Damaged(str(self._path), "the file does not say what was written to it", safe=safe)
-            return ResidentFold(found.records, found.cursor).verified()
+            return ResidentFold.of(data, found).verified()
 
     def close(self) -> None:
         """Close the file and release the lock; twice is harmless."""
@@ -156,64 +169,70 @@ class AppendLogStore:
                     file.close()
                     self._held_lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _read(self) -> tuple[ResidentFold, int]:
+    def _read(self) -> ResidentFold:
         """Read the file, and leave one that can be appended to."""
-        remove_if_there(self._disk, self._temporary())
-        data = read_file(self._disk, self._path) or b""
-        found = scan_log(str(self._path), data)
+        remove_if_there(self._disk, _beside(self._path, TEMP_SUFFIX))
+        data, known = _read_with_index(self._disk, self._path)
+        found = scan_log(str(self._path), data, known)
         _raise_damage(self._path, found)
-        fold = ResidentFold(found.records, found.cursor)
+        fold = ResidentFold.of(data, found)
         was_clean = self._was_clean(len(data))
         if found.end < len(data) or not data:
-            return fold, self._rewrite(fold)
+            return self._rewrite(fold)
         self._file = self._disk.open(self._path, "write")
         self._in_doubt = not was_clean
         if self._in_doubt and self._sync is SYNCED:
-            self._file.pwritev([data], 0)
+            self._file.pwritev([memoryview(data)[known.end :]], known.end)
             self._file.sync()
             self._disk.sync_folder(self._path.parent)
             self._in_doubt = False
-        return fold, found.end
+        return fold
 
     def _was_clean(self, size: int) -> bool:
         """Whether the log was closed properly at this size; that is forgotten, durably, before anything is written."""
-        mark = read_file(self._disk, self._mark())
+        mark = read_file(self._disk, _beside(self._path, CLEAN_SUFFIX))
         if mark is not None:
-            self._disk.remove(self._mark())
+            self._disk.remove(_beside(self._path, CLEAN_SUFFIX))
             self._disk.sync_folder(self._path.parent)
         return mark == _format_mark(size)
 
     def _mark_clean(self, file: File) -> None:
         if self._failure is None and not self._in_doubt:
             file.sync()
-            replace_file(self._disk, self._mark(), _format_mark(self._size))
+            self._write_index(self._fold)
+            replace_file(self._disk, _beside(self._path, CLEAN_SUFFIX), _format_mark(self._fold.size))
 
-    def _is_compaction_due(self, fold: ResidentFold) -> bool:
-        counts = fold.bytes + PUT_OVERHEAD_BYTES * len(fold)
-        return self._appended >= self._compact_bytes and self._size >= 2 * counts
+    def _write_index(self, fold: ResidentFold) -> None:
+        """Leave an index of a log that is on stable storage; a log without one is only slower to open."""
+        if fold.size < INDEX_BYTES_MIN:
+            return
+        temporary = _beside(self._path, INDEX_SUFFIX + TEMP_SUFFIX)
+        with contextlib.suppress(OSError):
+            remove_if_there(self._disk, temporary)
+            file = self._disk.open(temporary, "create")
+            try:
+                file.pwritev([format_index(fold.parts(), fold.rows(), fold.cursor)], 0)
+            finally:
+                file.close()
+            self._disk.rename(temporary, _beside(self._path, INDEX_SUFFIX))
 
     def _try_to_compact(self, fold: ResidentFold) -> None:
         """Compact; what was applied stands in any case, so a failure is told to the next call."""
         try:
-            self._size = self._rewrite(fold)
-            self._appended = 0
+            self._rewrite(fold)
         except OSError as error:
             self._failure = str(error)
 
-    def _rewrite(self, fold: ResidentFold) -> int:
-        """Put a file in place that says what is in memory and no more; return its size."""
-        remove_if_there(self._disk, self._temporary())
-        fresh = self._disk.open(self._temporary(), "create")
+    def _rewrite(self, fold: ResidentFold) -> ResidentFold:
+        """Put a file in place that says what is in memory and no more."""
+        temporary = _beside(self._path, TEMP_SUFFIX)
+        remove_if_there(self._disk, temporary)
+        compacted = fold.compacted()
+        fresh = self._disk.open(temporary, "create")
         try:
-            size = _write_all(fresh, fold)
+            fresh.pwritev(compacted.parts, 0)
             fresh.sync()
-            self._disk.rename(self._temporary(), self._path)
+            self._disk.rename(temporary, self._path)
             self._disk.sync_folder(self._path.parent)
         except BaseException:
             fresh.close()
@@ -221,17 +240,14 @@ class AppendLogStore:
         self._let_go()
         self._file = fresh
         self._in_doubt = False
-        return size
+        fold.adopt(compacted)
+        self._compact_at = fold.size + self._compact_bytes
+        self._write_index(fold)
+        return fold
 
     def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
-
-    def _mark(self) -> Path:
-        return self._path.with_name(self._path.name + CLEAN_SUFFIX)
-
-    def _temporary(self) -> Path:
-        return self._path.with_name(self._path.name + TEMP_SUFFIX)
 
     def _open(self) -> ResidentFold:
         if self._file is None:
@@ -254,23 +270,24 @@ def _format_mark(size: int) -> bytes:
     return b"closed at %d bytes\n" % size
 
 
-def _write_all(file: File, fold: ResidentFold) -> int:
-    """Write a header, every key in order, and the cursor; return how many bytes that is."""
-    cursor, rows = fold.moment()
-    size = file.pwritev([HEADER], 0)
-    left = iter(rows)
-    while page := list(islice(left, _ROWS_PER_WRITE)):
-        pairs = [parse_record(record) for _, record in page]
-        puts = Puts([key for key, _ in page], [value for _, value in pairs], [version for version, _ in pairs])
-        size += file.pwritev([format_batch(puts, Deletes((), ()), NO_CURSOR)], size)
-    return size + file.pwritev([format_batch(Puts((), (), ()), Deletes((), ()), cursor)], size)
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _read_with_index(disk: Disk, path: Path) -> tuple[bytes, Known]:
+    """Return a log, and what its index knows of it, which was on stable storage when that was written."""
+    data = read_file(disk, path) or b""
+    content = None
+    with contextlib.suppress(OSError):
+        content = read_file(disk, _beside(path, INDEX_SUFFIX))
+    return data, (content is not None and parse_index(content, data)) or NOTHING
 
 
 def _raise_damage(path: Path, found: LogScan) -> None:
     if found.damage is not None:
         safe = (
-            f"`repair_append_log` keeps the {len(found.records):,} keys before it and their cursor, from which the "
-            f"source tells the rest again; or remove the file, and all of it is told again"
+            "`repair_append_log` keeps what is before it and its cursor, from which the "
+            "source tells the rest again; or remove the file, and all of it is told again"
         )
         raise Damaged(str(path), found.damage, safe=safe)
 
@@ -297,7 +314,7 @@ def repair_append_log(path: Path | str, *, disk: Disk | None = None) -> Cut | No
             aside = _free_name(disk, path)
             replace_file(disk, aside, data)
             replace_file(disk, path, data[: found.end])
-            held = ResidentFold(found.records, found.cursor).held()
+            held = ResidentFold.of(data, found).held()
             return Cut(held, found.end, len(data) - found.end, aside)
         finally:
             lock.release()

@@ -1,20 +1,29 @@
 """Many changes of a fold as columns, checked as columns, and what is left of them when the last write per key wins.
 
 Invariants: a `FoldBatch` that was made has columns of one length, of bytes within every limit of every store, so that a
-store either takes all of it or fails for a reason of its own.
+store either takes all of it or fails for a reason of its own. Columns that came as Arrow stay so: one object for each
+row is made only for whoever asks for `keys`, `values`, `versions`, `puts` or `deletes`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from strandline.errors import InvalidInput, RecordTooLarge
-from strandline.fold.records import CURSOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from strandline.kv import NO_CURSOR, UNKNOWN_VERSION, VERSION_BYTES_MAX, UpdateBatch, UpdateKind, WatchCursor
+from strandline.fold.columns import Column, are_distinct, hash_rows, lengths_of, rows_of_equal_length, version_column
+from strandline.fold.records import CURSOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, format_records, parse_record
+from strandline.kv import NO_CURSOR, VERSION_BYTES_MAX, UpdateBatch, UpdateKind, WatchCursor
+from strandline.wire import binary_list
+
+COLUMN_ROWS_MIN = 128
+"""Below this, rows are faster one by one than as columns."""
+PAGE_BYTES = 64 * 1024 * 1024
+"""A page of a range is no larger than this, unless it has one row."""
 
 
 class Puts(NamedTuple):
@@ -25,6 +34,21 @@ class Puts(NamedTuple):
     versions: Sequence[bytes]
 
 
+class PutColumns(NamedTuple):
+    """The same in Arrow."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    versions: pa.BinaryArray
+
+
+class Pages(NamedTuple):
+    """A range of a fold at one moment: the cursor, and the rows by key; whoever does not take all of them closes it."""
+
+    cursor: WatchCursor
+    columns: Generator[PutColumns]
+
+
 class Deletes(NamedTuple):
     """Columns of keys that go away."""
 
@@ -32,51 +56,109 @@ class Deletes(NamedTuple):
     versions: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
 class FoldBatch:
-    """Changes in the order they happened: `kinds` holds an `UpdateKind` per row, or is None if all of them are puts."""
+    """Changes in the order they happened: `kinds` holds an `UpdateKind` per row, or is None if all of them are puts.
 
-    keys: Sequence[bytes] = ()
-    values: Sequence[bytes] = ()
-    versions: Sequence[bytes] = ()
-    kinds: NDArray[np.uint8] | None = None
-    _last: tuple[Puts, Deletes] = field(init=False, repr=False, compare=False)
+    Columns are sequences of bytes, or of Arrow, which is faster where there are many rows.
+    """
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.keys), len(self.values), len(self.versions)}
-        if self.kinds is not None:
-            lengths.add(len(self.kinds))
-        if len(lengths) > 1:
-            raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")
-        _check("key", self.keys, 1, KEY_BYTES_MAX)
-        _check("value", self.values, 0, VALUE_BYTES_MAX)
-        _check("version", self.versions, 0, VERSION_BYTES_MAX)
-        if self.kinds is not None and len(self.kinds) and int(self.kinds.max()) > max(UpdateKind):
-            raise InvalidInput(f"there is no update of kind {int(self.kinds.max())}")
-        object.__setattr__(self, "_last", _last_writes(self))
+    __slots__ = ("_columns", "_deletes", "_put_columns", "_puts", "kinds")
+
+    def __init__(
+        self,
+        keys: Column = (),
+        values: Column = (),
+        versions: Column = (),
+        kinds: NDArray[np.uint8] | None = None,
+    ) -> None:
+        columns = keys, values, versions
+        _check(columns, kinds)
+        self.kinds = kinds
+        self._columns = columns
+        self._puts: Puts | None = None
+        self._put_columns: PutColumns | None = None
+        self._deletes = Deletes((), ())
+        if len(keys) < COLUMN_ROWS_MIN or not all(isinstance(column, pa.BinaryArray) for column in columns):
+            self._puts, self._deletes = _last_rows(_as_list(keys), _as_list(values), _as_list(versions), kinds)
+        else:
+            self._put_columns, self._deletes = _last_columns(PutColumns(*columns), kinds)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self._columns[0])
+
+    def __repr__(self) -> str:
+        return f"FoldBatch({len(self)} changes)"
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """Return the keys of all rows."""
+        return _as_list(self._columns[0])
+
+    @property
+    def values(self) -> Sequence[bytes]:
+        """Return the values of all rows."""
+        return _as_list(self._columns[1])
+
+    @property
+    def versions(self) -> Sequence[bytes]:
+        """Return the versions of all rows."""
+        return _as_list(self._columns[2])
 
     @property
     def puts(self) -> Puts:
         """Return the rows that put, where a key has no later row."""
-        return self._last[0]
+        if self._puts is None:
+            assert self._put_columns is not None  # noqa: S101 - one of them is there
+            self._puts = Puts(*map(binary_list, self._put_columns))
+        return self._puts
+
+    @property
+    def put_columns(self) -> PutColumns | None:
+        """Return the same rows in Arrow, None where that would not be faster."""
+        return self._put_columns
+
+    def records(self, prefix: bytes = b"") -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return the keys that are put, behind a prefix, and what a store keeps for each of them."""
+        if self._put_columns is None:
+            keys, values, versions = self.puts
+            return [prefix + key for key in keys] if prefix else keys, format_records(versions, values)
+        keys, values, versions = self._put_columns
+        records = pc.binary_join_element_wise(
+            rows_of_equal_length(lengths_of(versions).astype("u1")), versions, values, b""
+        )
+        named = pc.binary_join_element_wise(prefix, keys, b"") if prefix else keys
+        return binary_list(named), binary_list(records)
 
     @property
     def deletes(self) -> Deletes:
         """Return the rows that delete or purge, where a key has no later row."""
-        return self._last[1]
+        return self._deletes
 
     @staticmethod
     def from_updates(updates: UpdateBatch) -> "FoldBatch":
-        """Return a bucket's updates as changes of a fold: keys as UTF-8, values copied out of their buffer."""
-        versions: list[bytes] = updates.versions.astype(">u8").view("V8").tolist()
-        if len(versions) and not updates.versions.all():
-            known = updates.versions.tolist()
-            versions = [token if at else UNKNOWN_VERSION for token, at in zip(versions, known, strict=True)]
-        values = [value if type(value) is bytes else bytes(value) for value in updates.values]
-        return FoldBatch([key.encode() for key in updates.keys], values, versions, updates.kinds)
+        """Return a bucket's updates as changes of a fold; a put of an empty value is a bucket's tombstone: a delete."""
+        empty = (lengths_of(updates.value_column) == 0) & (updates.kinds == UpdateKind.PUT)
+        kinds = np.where(empty, np.uint8(UpdateKind.DELETE), updates.kinds) if empty.any() else updates.kinds
+        return FoldBatch(updates.key_column, updates.value_column, version_column(updates.versions), kinds)
+
+
+def paged(rows: Iterable[tuple[bytes, bytes]], rows_max: int) -> Iterator[PutColumns]:
+    """Yield keys and records in columns of at most so many rows; `ValueError` for bytes that are no record."""
+    page: list[tuple[bytes, bytes, bytes]] = []
+    size = 0
+    for key, record in rows:
+        if len(page) == rows_max or (page and size + len(record) > PAGE_BYTES):
+            yield _as_columns(page)
+            page, size = [], 0
+        version, value = parse_record(record)
+        page.append((key, value, version))
+        size += len(record)
+    if page:
+        yield _as_columns(page)
+
+
+def _as_columns(page: list[tuple[bytes, bytes, bytes]]) -> PutColumns:
+    return PutColumns(*(pa.array(column, pa.binary()) for column in zip(*page, strict=True)))
 
 
 def check_cursor(cursor: WatchCursor) -> None:
@@ -90,18 +172,37 @@ def cursor_or(cursor: WatchCursor, before: WatchCursor) -> WatchCursor:
     return before if cursor == NO_CURSOR else cursor
 
 
-def _check(what: str, column: Iterable[bytes], least: int, most: int) -> None:
-    if not set(map(type, column)) <= {bytes}:
+def _as_list(column: Column) -> Sequence[bytes]:
+    return binary_list(column) if isinstance(column, pa.BinaryArray) else column
+
+
+def _check(columns: tuple[Column, Column, Column], kinds: NDArray[np.uint8] | None) -> None:
+    lengths = {len(column) for column in (*columns, *(() if kinds is None else (kinds,)))}
+    if len(lengths) > 1:
+        raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")
+    keys, values, versions = columns
+    _check_column("key", keys, 1, KEY_BYTES_MAX)
+    _check_column("value", values, 0, VALUE_BYTES_MAX)
+    _check_column("version", versions, 0, VERSION_BYTES_MAX)
+    if kinds is not None and len(kinds) and int(kinds.max()) > max(UpdateKind):
+        raise InvalidInput(f"there is no update of kind {int(kinds.max())}")
+
+
+def _check_column(what: str, column: Column, least: int, most: int) -> None:
+    if column.null_count if isinstance(column, pa.BinaryArray) else not set(map(type, column)) <= {bytes}:
         raise InvalidInput(f"a {what} is bytes, and nothing else is taken for it")
-    longest = max(map(len, column), default=0)
-    if longest > most:
+    if not len(column):
+        return
+    lengths = lengths_of(column)
+    if (longest := int(lengths.max())) > most:
         raise RecordTooLarge(longest, most, what)
-    if least and min(map(len, column), default=least) < least:
+    if int(lengths.min()) < least:
         raise InvalidInput(f"a {what} has at least {least} byte")
 
 
-def _last_writes(batch: FoldBatch) -> tuple[Puts, Deletes]:
-    keys, values, versions, kinds = batch.keys, batch.values, batch.versions, batch.kinds
+def _last_rows(
+    keys: Sequence[bytes], values: Sequence[bytes], versions: Sequence[bytes], kinds: NDArray[np.uint8] | None
+) -> tuple[Puts, Deletes]:
     last = dict(zip(keys, range(len(keys)), strict=True))
     if len(last) < len(keys):
         rows = sorted(last.values())
@@ -112,3 +213,17 @@ def _last_writes(batch: FoldBatch) -> tuple[Puts, Deletes]:
     put, gone = (kinds == UpdateKind.PUT).tolist(), (kinds != UpdateKind.PUT).tolist()
     puts = Puts(*(list(compress(column, put)) for column in (keys, values, versions)))
     return puts, Deletes(list(compress(keys, gone)), list(compress(versions, gone)))
+
+
+def _last_columns(columns: PutColumns, kinds: NDArray[np.uint8] | None) -> tuple[PutColumns, Deletes]:
+    if not are_distinct(hash_rows(columns.keys)):
+        last = dict(zip(binary_list(columns.keys), range(len(columns.keys)), strict=True))
+        if len(last) < len(columns.keys):
+            rows = np.sort(np.fromiter(last.values(), np.int64, len(last)))
+            columns = PutColumns(*(column.take(pa.array(rows)) for column in columns))
+            kinds = None if kinds is None else kinds[rows]
+    if kinds is None or not kinds.any():
+        return columns, Deletes((), ())
+    put, gone = pa.array(kinds == UpdateKind.PUT), pa.array(kinds != UpdateKind.PUT)
+    deletes = Deletes(binary_list(columns.keys.filter(gone)), binary_list(columns.versions.filter(gone)))
+    return PutColumns(*(column.filter(put) for column in columns)), deletes

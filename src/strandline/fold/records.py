@@ -1,15 +1,10 @@
-"""What a store keeps for one key, as bytes: `[ver_len u8][version][value]`; and the digest of a whole fold.
+"""What a store keeps for one key, as bytes: `[ver_len u8][version][value]`.
 
-Invariants: `parse_record` undoes `format_record`; two folds have the same digest exactly if they hold the same keys
-with the same versions and values, whatever the backend and the order of their history.
+Invariants: `parse_record` undoes `format_record`.
 """
 
-import struct
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple
-
-from blake3 import blake3
 
 from strandline.kv import VERSION_BYTES_MAX, VersionToken
 
@@ -17,8 +12,6 @@ KEY_BYTES_MAX = 2**16 - 1
 VALUE_BYTES_MAX = 16 * 1024 * 1024
 CURSOR_BYTES_MAX = 255
 
-_LENGTHS = struct.Struct("<II")
-_HASHED_AT_ONCE = 1024
 VERSION_PREFIXES = [bytes([length]) for length in range(VERSION_BYTES_MAX + 1)]
 """The first byte of a record, by the length of its version."""
 
@@ -60,15 +53,3 @@ def prefix_end(prefix: bytes) -> bytes | None:
     """Return the smallest key above every key with this prefix, None if there is none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
-
-
-def digest_rows(rows: Iterable[tuple[bytes, bytes]]) -> tuple[int, bytes]:
-    """Return how many keys and records there are, and their BLAKE3 hash; rows come in the order of their keys."""
-    digest = blake3()
-    count = 0
-    rows = iter(rows)
-    while page := list(islice(rows, _HASHED_AT_ONCE)):
-        parts = [part for key, record in page for part in (_LENGTHS.pack(len(key), len(record)), key, record)]
-        digest.update(b"".join(parts))
-        count += len(page)
-    return count, digest.digest()

@@ -1,117 +1,193 @@
-"""A fold in memory: records by key, and the keys in order for whoever asks for a range.
+"""A fold in memory: the records of a log as they were written, and which of them is the last of each key.
 
-Invariants: `rows` are in the order of their keys and of one moment; the order of the keys is kept only while somebody
-asks for ranges, and costs nothing while a fold is loaded.
+Invariants: what is asked is answered as of one moment between two batches. Positions are those of the log, whose bytes
+the memory holds; records that no longer count stay until the log is replaced by a compacted one. A fold that nobody has
+asked anything keeps only columns; the first question builds the index of its keys.
 """
 
 import threading
-from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple
 
-from strandline.fold.batches import FoldBatch, cursor_or
-from strandline.fold.records import FoldEntry, digest_rows, format_records, make_entry, prefix_end
-from strandline.fold.store import Held, Verified
+import numpy as np
+
+from strandline.files import Buffer
+from strandline.fold.batches import PAGE_BYTES, FoldBatch, Pages, PutColumns, cursor_or
+from strandline.fold.chunks import Chunks
+from strandline.fold.columns import Numbers
+from strandline.fold.digests import digest_columns
+from strandline.fold.key_index import KeyIndex
+from strandline.fold.log_format import HEADER, LogBatch, format_batch
+from strandline.fold.log_rows import LENGTH_MASK, START_SHIFT, LogRows, spans_of
+from strandline.fold.log_scan import LogScan
+from strandline.fold.records import FoldEntry
+from strandline.fold.store import PAGE_ROWS, Held, Verified
 from strandline.kv import NO_CURSOR, WatchCursor
 
-_FEW = 16
-"""New keys are put in their places one by one while they are fewer than this part of all keys; else they are merged."""
+_RECORDS_PER_PART = 10_000
+
+
+class Moment(NamedTuple):
+    """A range of a fold as it is at a cursor: its keys in order, and their spans."""
+
+    cursor: WatchCursor
+    chunks: Chunks
+    keys: list[bytes]
+    spans: list[int]
+
+    def pages(self, rows_max: int = PAGE_ROWS) -> Generator[PutColumns]:
+        """Yield the rows in columns of at most so many."""
+        for rows in _pages(np.array(self.spans, np.uint64).view(np.int64), rows_max):
+            yield self.chunks.columns(self.keys[rows], self.spans[rows])
+
+
+class Compacted(NamedTuple):
+    """A log that has each key once, in their order, and the cursor last."""
+
+    parts: list[Buffer]
+    keys: list[bytes]
+    spans: list[int]
 
 
 class ResidentFold:
     """Keys and records in memory; one thread changes it, any may ask."""
 
-    def __init__(self, records: dict[bytes, bytes] | None = None, cursor: WatchCursor = NO_CURSOR) -> None:
-        self.records: dict[bytes, bytes] = {} if records is None else records
-        self.cursor = cursor
-        self.bytes = sum(map(len, self.records)) + sum(map(len, self.records.values()))
-        self._order: list[bytes] | None = None
-        self._added: list[bytes] = []
+    def __init__(self) -> None:
+        self.cursor: WatchCursor = NO_CURSOR
+        self._chunks = Chunks([HEADER])
+        self.index = KeyIndex()
         self._lock = threading.Lock()
+        self._look_at = 0
 
-    def __len__(self) -> int:
-        return len(self.records)
+    @staticmethod
+    def of(data: bytes, found: LogScan) -> "ResidentFold":
+        """Return the fold that a log holds, which is kept as it is."""
+        fold = ResidentFold()
+        fold.cursor = found.cursor
+        fold._chunks = Chunks([memoryview(data)[: found.end]])
+        fold.index = KeyIndex(found.rows.keys(data))
+        return fold
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes its log has."""
+        return self._chunks.end
 
     def held(self) -> Held | None:
         """Return where the fold stands, or None if there is nothing."""
-        return Held(self.cursor, bool(self.records)) if self.records or self.cursor else None
-
-    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
-        """Take a batch in, and the cursor after it."""
-        records, (keys, values, versions), gone = self.records, batch.puts, batch.deletes.keys
-        fresh = format_records(versions, values)
-        before = sum(map(len, map(records.get, keys, repeat(b"")))) + sum(map(len, map(records.get, gone, repeat(b""))))
         with self._lock:
-            count = len(records)
-            records.update(zip(keys, fresh, strict=True))
-            if len(records) != count:
-                self.bytes += (len(records) - count) * sum(map(len, keys)) // len(keys)
-                self._note(keys)
-            for key in gone:
-                if records.pop(key, None) is not None:
-                    self.bytes -= len(key)
+            held = Held(self.cursor, has_data=bool(self.index))
+        return held if held.has_data or held.cursor else None
+
+    def apply(self, batch: FoldBatch, cursor: WatchCursor, written: LogBatch) -> None:
+        """Take a batch in, and the cursor after it, as they were written behind the log."""
+        starts = np.cumsum(written.lengths) - written.lengths + self._chunks.end
+        spans = spans_of(starts, written.lengths, len(written.lengths) - len(batch.deletes.keys))
+        with self._lock:
+            for part in written.parts:
+                self._chunks.append(part)
+            self.index.apply(batch, spans)
             self.cursor = cursor_or(cursor, self.cursor)
-        self.bytes += sum(map(len, fresh)) - before
 
     def get(self, key: bytes) -> FoldEntry | None:
         """Return the entry of a key, or None."""
-        record = self.records.get(key)
-        return None if record is None else make_entry(key, record)
+        with self._lock:
+            span = self.index.spans.get(key)
+            return None if span is None else self._chunks.entry(key, span)
 
     def multi_get(self, keys: Sequence[bytes]) -> list[FoldEntry | None]:
         """Return an entry or None for each key."""
         with self._lock:
-            found = list(map(self.records.get, keys))
-        return [None if record is None else make_entry(key, record) for key, record in zip(keys, found, strict=True)]
+            chunks, found = self._chunks, list(map(self.index.spans.get, keys))
+        return [None if span is None else chunks.entry(key, span) for key, span in zip(keys, found, strict=True)]
 
-    def rows(self, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """Return keys and records of a range, by key."""
-        return self.moment(prefix)[1]
-
-    def moment(self, prefix: bytes = b"") -> tuple[WatchCursor, list[tuple[bytes, bytes]]]:
-        """Return the cursor, and the rows of a range as they are at it."""
+    def moment(self, prefix: bytes = b"") -> Moment:
+        """Return a range as it is now."""
         with self._lock:
-            order, records = self._ordered(), self.records
-            end = prefix_end(prefix)
-            keys = order[bisect_left(order, prefix) : len(order) if end is None else bisect_left(order, end)]
-            return self.cursor, [(key, record) for key in keys if (record := records.get(key)) is not None]
+            return Moment(self.cursor, self._chunks, *self.index.range(prefix))
 
-    def verified(self) -> Verified:
-        """Return the digest of everything, and its cursor."""
-        cursor, rows = self.moment()
-        return Verified(cursor, *digest_rows(rows))
+    def entries(self, prefix: bytes = b"") -> Iterator[FoldEntry]:
+        """Yield the entries of a range of this moment, by key."""
+        moment = self.moment(prefix)
+        return map(moment.chunks.entry, moment.keys, moment.spans)
 
     def visit(self, prefix: bytes, visit: Callable[[FoldEntry], object]) -> int:
         """Hand over the entries of a range one by one, and return how many."""
-        rows = self.rows(prefix)
-        for key, record in rows:
-            visit(make_entry(key, record))
-        return len(rows)
+        count = 0
+        for entry in self.entries(prefix):
+            visit(entry)
+            count += 1
+        return count
 
-    def entries(self, prefix: bytes = b"") -> list[FoldEntry]:
-        """Return the entries of a range, by key."""
-        return [make_entry(key, record) for key, record in self.rows(prefix)]
+    def verified(self) -> Verified:
+        """Return the digest of everything, and its cursor."""
+        moment = self.moment()
+        return Verified(moment.cursor, *digest_columns(moment.pages()))
 
-    def _note(self, keys: Sequence[bytes]) -> None:
-        if self._order is None:
-            return
-        self._added.extend(keys)
-        if len(self._added) > len(self.records):
-            self._order = None
-            self._added.clear()
+    def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
+        """Return a range of this moment as columns."""
+        moment = self.moment(prefix)
+        return Pages(moment.cursor, moment.pages(rows_max))
 
-    def _ordered(self) -> list[bytes]:
-        """Return all keys in order, and perhaps some that are gone."""
-        order, added = self._order, self._added
-        if order is None or len(order) > 2 * len(self.records) + _FEW:
-            order = sorted(self.records)
-        elif len(added) * _FEW < len(order):
-            for key in added:
-                at = bisect_left(order, key)
-                if at == len(order) or order[at] != key:
-                    insort(order, key, at)
-        elif added:
-            order = sorted([*order, *sorted(set(added))])  # two sorted runs, which are merged
-            order = list(dict.fromkeys(order))
-        self._order, self._added = order, []
-        return order
+    def is_same(self, data: bytes) -> bool:
+        """Tell whether these are the bytes of its log."""
+        if len(data) != self.size:
+            return False
+        octets, at = np.frombuffer(data, np.uint8), 0  # much faster than comparing views
+        for part in self._chunks.parts():
+            if not np.array_equal(octets[at : at + len(part)], np.frombuffer(part, np.uint8)):
+                return False
+            at += len(part)
+        return True
+
+    def parts(self) -> Iterator[memoryview]:
+        """Yield the bytes of its log, piece by piece."""
+        return self._chunks.parts()
+
+    def rows(self) -> LogRows:
+        """Return where in its log the records are."""
+        with self._lock:
+            return self.index.rows()
+
+    def is_half_dead(self) -> bool:
+        """Tell whether no more than half of the log counts.
+
+        While nobody has asked anything it is looked at only when the log has grown by a quarter, because it costs more.
+        """
+        with self._lock:
+            if not self.index.is_built:
+                if self.size < self._look_at:
+                    return False
+                self._look_at = self.size * 5 // 4
+                if self.size < 2 * self.index.bytes_least():
+                    return False
+            return self.size >= 2 * self.index.bytes_live()
+
+    def compacted(self) -> Compacted:
+        """Return the smallest log that says the same."""
+        cursor, chunks, keys, spans = self.moment()
+        parts: list[Buffer] = [HEADER]
+        numbers = np.array(spans, np.uint64).view(np.int64)
+        parts.extend(chunks.joined(numbers[rows]) for rows in _pages(numbers, _RECORDS_PER_PART))
+        parts.extend(format_batch(FoldBatch(), cursor).parts)
+        lengths = numbers & LENGTH_MASK
+        starts = np.cumsum(lengths) - lengths + len(HEADER)
+        return Compacted(parts, keys, (starts << START_SHIFT | lengths).tolist())
+
+    def adopt(self, compacted: Compacted) -> None:
+        """Take the place that everything has in the compacted log; nothing was applied since."""
+        index, chunks = KeyIndex.of(compacted.keys, compacted.spans), Chunks(compacted.parts)
+        with self._lock:
+            self._chunks, self.index = chunks, index
+
+
+def _pages(spans: Numbers, rows_max: int) -> Iterator[slice]:
+    """Yield which records go together: no more than so many, and than `PAGE_BYTES` unless it is one."""
+    ends = np.cumsum(spans & LENGTH_MASK)
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        end = int(np.searchsorted(ends, before + PAGE_BYTES, "right"))
+        rows = slice(first, max(first + 1, min(end, first + rows_max)))
+        yield rows
+        first = rows.stop

@@ -11,11 +11,14 @@ index so that it need not fit into memory, LZ4 above and Zstandard at the bottom
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rocksdict import (
+    AccessType,
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
@@ -31,71 +34,52 @@ from rocksdict import (
 
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.files import Lock, OsDisk, storage_errors
-from strandline.fold.append_log import LOCK_SUFFIX
-from strandline.fold.batches import FoldBatch, check_cursor
-from strandline.fold.records import FoldEntry, digest_rows, format_records, make_entry
-from strandline.fold.store import Held, Verified
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
+from strandline.fold.digests import digest_rows
+from strandline.fold.places import LOCK_SUFFIX, existing
+from strandline.fold.records import FoldEntry, make_entry
+from strandline.fold.store import PAGE_ROWS, Held, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MIB = 1024 * 1024
+_TRIES = 3
 _DATA = b"d"
 _CURSOR = b"meta/cursor"
 _FORMAT = b"meta/format"
 _VERSION = b"strandline-fold 1"
 
 
-class RocksDbStore:
-    """A `SnapshotStore` in a folder of RocksDB's, opened with `open`."""
+class RocksDbReader:
+    """A `FoldReader` of a folder of RocksDB's, which another process may keep current; opened with `open_read_only`.
 
-    def __init__(self, path: Path, lock: Lock, sync: Durability, cache_bytes: int) -> None:
+    It sees the moment at which it was opened.
+    """
+
+    def __init__(self, path: Path, options: Options, access: AccessType) -> None:
         self._path = str(path)
-        self._held_lock = lock
-        self._applying = threading.Lock()
-        self._failure: str | None = None
-        self._write_options = WriteOptions()
-        self._write_options.sync = sync is SYNCED
         with self._errors():
-            self._db: Rdict | None = Rdict(self._path, _options(cache_bytes))
-            try:
-                self._prepare(self._db)
-            except BaseException:
-                self._db.close()
-                raise
+            self._db: Rdict | None = Rdict(self._path, options, access_type=access)
 
-    @classmethod
-    def open(cls, path: Path | str, *, sync: Durability = SYNCED, cache_bytes: int = CACHE_BYTES) -> Self:
-        """Open the folder at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
-        path, disk = Path(path), OsDisk()
-        with storage_errors(path):
-            disk.make_folder(path.parent)
-            lock = disk.lock(path.with_name(path.name + LOCK_SUFFIX))
-            try:
-                disk.make_folder(path)
-                return cls(path, lock, sync, cache_bytes)
-            except BaseException:
-                lock.release()
-                raise
+    @staticmethod
+    def open_read_only(path: Path | str, *, cache_bytes: int = CACHE_BYTES) -> "RocksDbReader":
+        """Open the fold at `path` without its lock; `StorageRefused` if there is none."""
+        reader = RocksDbReader(existing(path), _options(cache_bytes), AccessType.read_only())
+        try:
+            with reader._errors():
+                reader._check_ours(reader._open(), may_be_new=False)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     def load(self) -> Held | None:
         """Return where the fold stands, or None if there is nothing."""
         with self._errors():
-            db = self._open()
-            held = Held(_cursor(db.get(_CURSOR)), has_data=next(_rows(db, b""), None) is not None)
+            cursor, rows = self._at_once(lambda db: (db.get(_CURSOR), _rows(db, b"")))
+            held = Held(_cursor(cursor), has_data=next(rows, None) is not None)
         return held if held.has_data or held.cursor else None
-
-    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
-        """Write a batch and the cursor after it as one `WriteBatch`."""
-        check_cursor(cursor)
-        written = _write_batch(batch, cursor)
-        with self._applying:
-            db = self._writable()
-            try:
-                db.write(written, write_opt=self._write_options)
-            except Exception as error:
-                self._failure = str(error)
-                raise CommitFailed(self._path, str(error)) from error
 
     def get(self, key: bytes) -> FoldEntry | None:
         """Return the entry of a key, or None."""
@@ -107,7 +91,7 @@ class RocksDbStore:
         """Return an entry or None for each key."""
         with self._errors():
             asked: list[str | int | float | bytes | bool] = [_DATA + key for key in keys]
-            found: list[bytes | None] = self._open().get(asked) or []
+            found: list[bytes | None] = self._at_once(lambda db: db.get(asked)) or []
         return [None if record is None else self._entry(key, record) for key, record in zip(keys, found, strict=True)]
 
     def range(self, prefix: bytes = b"") -> list[FoldEntry]:
@@ -125,35 +109,32 @@ class RocksDbStore:
                 count += 1
         return count
 
+    def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
+        """Return a range as columns, and the cursor of the same moment."""
+        with self._errors():
+            cursor, rows = self._at_once(lambda db: (db.get(_CURSOR), _rows(db, prefix)))
+        return Pages(_cursor(cursor), self._pages(rows, rows_max))
+
     def cursor(self) -> WatchCursor:
         """Return the cursor of the last batch, or `NO_CURSOR`."""
         with self._errors():
             return _cursor(self._open().get(_CURSOR))
 
-    def settle(self) -> None:
-        """Flush what is in memory and compact everything, which is when questions are cheapest."""
-        with self._applying, self._errors():
-            db = self._writable()
-            db.flush()
-            db.compact_range(None, None)
-
     def verify(self) -> Verified:
         """Read everything of one moment with its checksums."""
         checked = ReadOptions()
         checked.set_verify_checksums(True)
-        with self._applying, self._errors():  # so that the cursor and the rows are of one moment
-            db = self._open()
-            rows = ((key, self._checked(key, record)) for key, record in _rows(db, b"", checked))
-            return Verified(_cursor(db.get(_CURSOR)), *digest_rows(rows))
+        with self._errors():
+            cursor, rows = self._at_once(lambda db: (db.get(_CURSOR), _rows(db, b"", checked)))
+            records = ((key, self._checked(key, record)) for key, record in rows)
+            return Verified(_cursor(cursor), *digest_rows(records))
 
     def close(self) -> None:
-        """Close the database and release the lock; twice is harmless."""
-        with self._applying:
-            if self._db is not None:
-                db, self._db = self._db, None
-                with self._errors():
-                    db.close()
-                self._held_lock.release()
+        """Close the database; twice is harmless."""
+        if self._db is not None:
+            db, self._db = self._db, None
+            with self._errors():
+                db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -161,16 +142,24 @@ class RocksDbStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prepare(self, db: Rdict) -> None:
-        """Mark a new database as ours, and refuse another's."""
+    def _pages(self, rows: Iterator[tuple[bytes, bytes]], rows_max: int) -> Generator[PutColumns]:
+        checked = ((key, self._checked(key, record)) for key, record in self._errors_of(rows))
+        yield from paged(checked, rows_max)
+
+    def _at_once(self, ask: Callable[[Rdict], Any]) -> Any:  # noqa: ANN401 - whatever is asked
+        """Ask several things as of one moment; a database that is open read-only does not change meanwhile."""
+        return ask(self._open())
+
+    def _check_ours(self, db: Rdict, *, may_be_new: bool) -> bool:
+        """Refuse another program's database and another version; return whether it is new."""
         version: bytes | None = db.get(_FORMAT)
-        if version == _VERSION:
-            return
-        if version is not None:
+        if version not in (None, _VERSION):
             raise FormatError(self._path, f"is a fold of another version: {version!r}; this is {_VERSION!r}")
-        if next(iter(db.keys()), None) is not None:
+        if version is None and next(iter(db.keys()), None) is not None:
             raise FormatError(self._path, "is a database of another program", hint="give a path of its own")
-        db.put(_FORMAT, _VERSION, write_opt=self._write_options)
+        if version is None and not may_be_new:
+            raise FormatError(self._path, "is an empty database", hint="give the path of a fold")
+        return version is None
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -204,6 +193,76 @@ class RocksDbStore:
         if self._db is None:
             raise Closed(self._path)
         return self._db
+
+
+class RocksDbStore(RocksDbReader):
+    """A `SnapshotStore` in a folder of RocksDB's, opened with `open`."""
+
+    def __init__(self, path: Path, lock: Lock, sync: Durability, cache_bytes: int) -> None:
+        super().__init__(path, _options(cache_bytes), AccessType.read_write())
+        self._held_lock = lock
+        self._applying = threading.Lock()
+        self._failure: str | None = None
+        self._write_options = WriteOptions()
+        self._write_options.sync = sync is SYNCED
+        with self._errors():
+            db = self._open()
+            try:
+                if self._check_ours(db, may_be_new=True):
+                    db.put(_FORMAT, _VERSION, write_opt=self._write_options)
+            except BaseException:
+                db.close()
+                raise
+
+    @classmethod
+    def open(cls, path: Path | str, *, sync: Durability = SYNCED, cache_bytes: int = CACHE_BYTES) -> Self:
+        """Open the folder at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
+        path, disk = Path(path), OsDisk()
+        with storage_errors(path):
+            disk.make_folder(path.parent)
+            lock = disk.lock(path.with_name(path.name + LOCK_SUFFIX))
+            try:
+                disk.make_folder(path)
+                return cls(path, lock, sync, cache_bytes)
+            except BaseException:
+                lock.release()
+                raise
+
+    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
+        """Write a batch and the cursor after it as one `WriteBatch`."""
+        check_cursor(cursor)
+        written = _write_batch(batch, cursor)
+        with self._applying:
+            db = self._writable()
+            try:
+                db.write(written, write_opt=self._write_options)
+            except Exception as error:
+                self._failure = str(error)
+                raise CommitFailed(self._path, str(error)) from error
+
+    def settle(self) -> None:
+        """Flush what is in memory and compact everything, which is when questions are cheapest."""
+        with self._applying, self._errors():
+            db = self._writable()
+            db.flush()
+            db.compact_range(None, None)
+
+    def close(self) -> None:
+        """Close the database and release the lock; twice is harmless."""
+        with self._applying:
+            super().close()
+            self._held_lock.release()
+
+    def _at_once(self, ask: Callable[[Rdict], Any]) -> Any:  # noqa: ANN401 - whatever is asked
+        """Ask several things as of one moment, which nothing of RocksDB's own that we can reach here offers."""
+        db = self._open()
+        for _ in range(_TRIES):
+            before = db.latest_sequence_number()
+            found = ask(db)
+            if db.latest_sequence_number() == before:
+                return found
+        with self._applying:
+            return ask(db)
 
     def _writable(self) -> Rdict:
         db = self._open()
@@ -247,9 +306,7 @@ def _options(cache_bytes: int) -> Options:
 
 def _write_batch(batch: FoldBatch, cursor: WatchCursor) -> WriteBatch:
     written = WriteBatch(raw_mode=True)
-    keys, values, versions = batch.puts
-    for key, record in zip(keys, format_records(versions, values), strict=True):
-        written.put(_DATA + key, record)
+    deque(map(written.put, *batch.records(_DATA)), maxlen=0)
     for key in batch.deletes.keys:
         written.delete(_DATA + key)
     if cursor != NO_CURSOR:
@@ -262,14 +319,10 @@ def _cursor(value: bytes | None) -> WatchCursor:
 
 
 def _rows(db: Rdict, prefix: bytes, options: ReadOptions | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and records of a range as of now; an iterator of RocksDB's sees one moment."""
+    """Return keys and records of a range as of now, that is of this call; an iterator of RocksDB's sees one moment."""
     first = _DATA + prefix
-    found: tuple[bytes, bytes]
-    for found in db.items(from_key=first, read_opt=options):  # type: ignore[assignment]
-        key, record = found
-        if not key.startswith(first):
-            return
-        yield key[1:], record
+    found: Iterator[tuple[bytes, bytes]] = iter(db.items(from_key=first, read_opt=options))  # type: ignore[arg-type]
+    return ((key[1:], record) for key, record in takewhile(lambda row: row[0].startswith(first), found))
 
 
 def _typed(path: str, error: Exception) -> StrandlineError:

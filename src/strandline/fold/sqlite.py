@@ -7,7 +7,7 @@ number may read. It must stand on a local file system.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,10 +15,11 @@ import apsw
 
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.files import Lock, OsDisk, storage_errors
-from strandline.fold.append_log import LOCK_SUFFIX
-from strandline.fold.batches import FoldBatch, check_cursor
-from strandline.fold.records import FoldEntry, digest_rows, format_records, make_entry, prefix_end
-from strandline.fold.store import Held, Verified
+from strandline.fold.batches import FoldBatch, Pages, check_cursor, paged
+from strandline.fold.digests import digest_rows
+from strandline.fold.places import LOCK_SUFFIX, existing
+from strandline.fold.records import FoldEntry, make_entry, prefix_end
+from strandline.fold.store import PAGE_ROWS, Held, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
 
@@ -44,57 +45,31 @@ _FROM = "SELECT key, record FROM entries WHERE key >= ? ORDER BY key"
 _BETWEEN = "SELECT key, record FROM entries WHERE key >= ? AND key < ? ORDER BY key"
 
 
-class SqliteStore:
-    """A `SnapshotStore` in an SQLite file, opened with `open`."""
+class SqliteReader:
+    """A `FoldReader` of an SQLite file, which another process may keep current; opened with `open_read_only`.
 
-    def __init__(self, path: Path, lock: Lock, sync: Durability) -> None:
+    Each question sees the moment at which it is asked.
+    """
+
+    def __init__(self, path: Path) -> None:
         self._path = str(path)
-        self._held_lock = lock
-        self._applying = threading.Lock()
-        self._failure: str | None = None
         self._idle: list[apsw.Connection] = []
-        self._writer: apsw.Connection | None = None
-        with self._errors():
-            self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-            try:
-                self._prepare(self._writer, sync)
-            except BaseException:
-                self._writer.close(force=True)
-                raise
+        self._is_closed = False
 
-    @classmethod
-    def open(cls, path: Path | str, *, sync: Durability = SYNCED) -> Self:
-        """Open the file at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
-        path, disk = Path(path), OsDisk()
-        with storage_errors(path):
-            disk.make_folder(path.parent)
-            lock = disk.lock(path.with_name(path.name + LOCK_SUFFIX))
-        try:
-            return cls(path, lock, sync)
-        except BaseException:
-            lock.release()
-            raise
+    @staticmethod
+    def open_read_only(path: Path | str) -> "SqliteReader":
+        """Open the fold at `path` without its lock; `StorageRefused` if there is none."""
+        reader = SqliteReader(existing(path))
+        with reader._reading() as connection:
+            if not reader._check_name(connection):
+                raise FormatError(reader._path, "is an empty database", hint="give the path of a fold")
+        return reader
 
     def load(self) -> Held | None:
         """Return where the fold stands, or None if there is nothing."""
         with self._reading() as connection:
             held = Held(_cursor(connection), has_data=bool(connection.execute(_HAS_DATA).get))
         return held if held.has_data or held.cursor else None
-
-    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
-        """Write a batch and the cursor after it in one transaction."""
-        check_cursor(cursor)
-        with self._applying:
-            connection = self._writable()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                _write(connection, batch, cursor)
-                connection.execute("COMMIT")
-            except apsw.Error as error:
-                self._failure = str(error)
-                with contextlib.suppress(apsw.Error):
-                    connection.execute("ROLLBACK")
-                raise CommitFailed(self._path, str(error), hint=_typed(self._path, error).hint) from error
 
     def get(self, key: bytes) -> FoldEntry | None:
         """Return the entry of a key, or None."""
@@ -126,15 +101,16 @@ class SqliteStore:
                 count += 1
         return count
 
+    def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
+        """Return a range as columns, and the cursor of the same moment."""
+        found = self._pages(prefix, rows_max)
+        cursor = next(found)
+        return Pages(cursor, found)
+
     def cursor(self) -> WatchCursor:
         """Return the cursor of the last batch, or `NO_CURSOR`."""
         with self._reading() as connection:
             return _cursor(connection)
-
-    def settle(self) -> None:
-        """Bring the write-ahead log into the file."""
-        with self._applying, self._errors():
-            self._writable().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def verify(self) -> Verified:
         """Let SQLite check every page, then read everything."""
@@ -145,14 +121,10 @@ class SqliteStore:
             return Verified(_cursor(connection), *digest_rows(self._checked(_rows(connection, b""))))
 
     def close(self) -> None:
-        """Close the connections and release the lock; twice is harmless."""
-        with self._applying:
-            if self._writer is not None:
-                while self._idle:
-                    self._idle.pop().close(force=True)
-                self._writer.close(force=True)
-                self._writer = None
-                self._held_lock.release()
+        """Close the connections; twice is harmless."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close(force=True)
 
     def __enter__(self) -> Self:
         return self
@@ -160,33 +132,34 @@ class SqliteStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _pages(self, prefix: bytes, rows_max: int) -> Generator[Any]:
+        """Yield the cursor, then the columns; begun at once, so that closing it ends the transaction."""
+        with self._reading() as connection:
+            yield _cursor(connection)
+            yield from paged(self._checked(_rows(connection, prefix)), rows_max)
+
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(self._path, flags=flags)
         connection.set_busy_timeout(_BUSY_MS)
         connection.pragma("cache_size", -_CACHE_KIB)
         return connection
 
-    def _prepare(self, connection: apsw.Connection, sync: Durability) -> None:
-        """Make a new file ours and refuse another's."""
-        name = connection.pragma("application_id")
-        if name != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise FormatError(self._path, "is a database of another program", hint="give a path of its own")
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full" if sync is SYNCED else "normal")
-        connection.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
+    def _check_name(self, connection: apsw.Connection) -> int:
+        """Refuse another program's database and a later version; return the version, 0 for a new file."""
+        if connection.pragma("application_id") != APPLICATION_ID:
+            if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                raise FormatError(self._path, "is a database of another program", hint="give a path of its own")
+            return 0
         version = connection.pragma("user_version")
         if version > SCHEMA_VERSION:
             raise FormatError(self._path, f"is a fold of version {version}; this is version {SCHEMA_VERSION}")
-        if version < SCHEMA_VERSION:
-            with connection:
-                connection.execute(_SCHEMA)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", SCHEMA_VERSION)
+        return int(version)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
         """Lend a connection that sees one moment."""
-        self._alive()
+        if self._is_closed:
+            raise Closed(self._path)
         with self._errors():
             try:
                 connection = self._idle.pop()
@@ -199,6 +172,12 @@ class SqliteStore:
                 connection.close(force=True)
                 raise
             connection.execute("COMMIT")
+            self._take_back(connection)
+
+    def _take_back(self, connection: apsw.Connection) -> None:
+        if self._is_closed:
+            connection.close(force=True)
+        else:
             self._idle.append(connection)
 
     @contextlib.contextmanager
@@ -222,22 +201,89 @@ class SqliteStore:
     def _damaged(self, problem: str) -> Damaged:
         return Damaged(self._path, problem, safe="remove the file and build the fold again, or restore a copy")
 
-    def _alive(self) -> apsw.Connection:
-        if self._writer is None:
-            raise Closed(self._path)
-        return self._writer
+
+class SqliteStore(SqliteReader):
+    """A `SnapshotStore` in an SQLite file, opened with `open`."""
+
+    def __init__(self, path: Path, lock: Lock, sync: Durability) -> None:
+        super().__init__(path)
+        self._held_lock = lock
+        self._applying = threading.Lock()
+        self._failure: str | None = None
+        with self._errors():
+            self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            try:
+                self._prepare(self._writer, sync)
+            except BaseException:
+                self._writer.close(force=True)
+                raise
+
+    @classmethod
+    def open(cls, path: Path | str, *, sync: Durability = SYNCED) -> Self:
+        """Open the file at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
+        path, disk = Path(path), OsDisk()
+        with storage_errors(path):
+            disk.make_folder(path.parent)
+            lock = disk.lock(path.with_name(path.name + LOCK_SUFFIX))
+        try:
+            return cls(path, lock, sync)
+        except BaseException:
+            lock.release()
+            raise
+
+    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
+        """Write a batch and the cursor after it in one transaction."""
+        check_cursor(cursor)
+        with self._applying:
+            connection = self._writable()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                _write(connection, batch, cursor)
+                connection.execute("COMMIT")
+            except apsw.Error as error:
+                self._failure = str(error)
+                with contextlib.suppress(apsw.Error):
+                    connection.execute("ROLLBACK")
+                raise CommitFailed(self._path, str(error), hint=_typed(self._path, error).hint) from error
+
+    def settle(self) -> None:
+        """Bring the write-ahead log into the file."""
+        with self._applying, self._errors():
+            self._writable().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def close(self) -> None:
+        """Close the connections and release the lock; twice is harmless."""
+        with self._applying:
+            if not self._is_closed:
+                super().close()
+                self._writer.close(force=True)
+                self._held_lock.release()
+
+    def _prepare(self, connection: apsw.Connection, sync: Durability) -> None:
+        """Make a new file ours and refuse another's."""
+        version = self._check_name(connection)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full" if sync is SYNCED else "normal")
+        connection.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
+        if version < SCHEMA_VERSION:
+            with connection:
+                connection.execute(_SCHEMA)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", SCHEMA_VERSION)
 
     def _writable(self) -> apsw.Connection:
-        connection = self._alive()
+        if self._is_closed:
+            raise Closed(self._path)
         if self._failure is not None:
             raise Poisoned(self._path, self._failure)
-        return connection
+        return self._writer
 
 
 def _write(connection: apsw.Connection, batch: FoldBatch, cursor: WatchCursor) -> None:
-    keys, values, versions = batch.puts
+    keys, records = batch.records()
     if keys:
-        connection.executemany(_PUT, zip(keys, format_records(versions, values), strict=True))
+        rows = sorted(zip(keys, records, strict=True))  # so that neighbours in the tree are written together
+        connection.executemany(_PUT, rows)
     if batch.deletes.keys:
         connection.executemany(_DELETE, ((key,) for key in batch.deletes.keys))
     if cursor != NO_CURSOR:

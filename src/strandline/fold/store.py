@@ -16,9 +16,11 @@ One thread applies; any thread may ask. A question sees one moment between two b
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from strandline.fold.batches import FoldBatch
+from strandline.fold.batches import FoldBatch, Pages
 from strandline.fold.records import FoldEntry
 from strandline.kv import WatchCursor
+
+PAGE_ROWS = 4096
 
 
 class Held(NamedTuple):
@@ -36,18 +38,11 @@ class Verified(NamedTuple):
     digest: bytes
 
 
-class SnapshotStore(Protocol):
-    """Where a fold is kept. Every call on a closed store is `Closed`."""
+class FoldReader(Protocol):
+    """A fold that can be asked. Every call on a closed one is `Closed`."""
 
     def load(self) -> Held | None:
         """Return where the fold stands, or None if there is nothing: no key and no cursor."""
-        ...
-
-    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
-        """Make a batch and the cursor after it part of the store, in one step; `NO_CURSOR` leaves the cursor as it is.
-
-        Deleting a key that is missing is no error. An empty batch moves the cursor.
-        """
         ...
 
     def get(self, key: bytes) -> FoldEntry | None:
@@ -66,12 +61,12 @@ class SnapshotStore(Protocol):
         """Hand over the entries of a range one by one, and return how many; what `visit` raises ends it."""
         ...
 
-    def cursor(self) -> WatchCursor:
-        """Return the cursor of the last batch, or `NO_CURSOR`."""
+    def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
+        """Return a range as columns of at most `rows_max` rows each, by key, and the cursor of the same moment."""
         ...
 
-    def settle(self) -> None:
-        """Do now what is otherwise done later (compaction, checkpoints), so that reads are quick; no entry changes."""
+    def cursor(self) -> WatchCursor:
+        """Return the cursor of the last batch, or `NO_CURSOR`."""
         ...
 
     def verify(self) -> Verified:
@@ -80,4 +75,19 @@ class SnapshotStore(Protocol):
 
     def close(self) -> None:
         """Let go of files and locks; twice is harmless."""
+        ...
+
+
+class SnapshotStore(FoldReader, Protocol):
+    """Where a fold is kept."""
+
+    def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
+        """Make a batch and the cursor after it part of the store, in one step; `NO_CURSOR` leaves the cursor as it is.
+
+        Deleting a key that is missing is no error. An empty batch moves the cursor.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Do now what is otherwise done later (compaction, checkpoints), so that reads are quick; no entry changes."""
         ...

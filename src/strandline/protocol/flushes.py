@@ -7,9 +7,19 @@ stored is stored before anything newer, and a fold resumes from the cursor that 
 from collections.abc import Sequence
 from typing import TypeVar
 
+from strandline.protocol.shards import Code
+
 FAILURES_MAX = 16
 
 UpdateT = TypeVar("UpdateT")
+
+
+class Reopened(Code):
+    """What a store that failed and was opened again says of the batch that it failed with."""
+
+    AGAIN = 0
+    STORED = 1
+    MOVED = 2
 
 
 def batch_high(high: int, revision: int | None) -> int:
@@ -26,6 +36,18 @@ def requeue(failed: Sequence[UpdateT], pending: Sequence[UpdateT]) -> tuple[Upda
     It protects against a hole under a later cursor, and against old values that overwrite new ones.
     """
     return (*failed, *pending)
+
+
+def after_reopening(found: int, before: int, attempted: int) -> Reopened:
+    """Return what becomes of a batch that failed, by the cursors: that found, that before, and that of the batch.
+
+    If it is there after all, storing it again would begin with older values, and a crash in the middle would leave
+    them under a cursor that is past them. If the store stands elsewhere, only the log can tell what it lacks. It
+    protects against both.
+    """
+    if found == before:
+        return Reopened.AGAIN
+    return Reopened.STORED if found == attempted else Reopened.MOVED
 
 
 def gives_up(failures: int, failures_max: int = FAILURES_MAX) -> bool:

@@ -85,6 +85,15 @@ def listing_floor(first: int, removed: int, *, in_order: bool) -> int:
     return first if in_order or not removed else max(first, 2)
 
 
+def was_emptied(updates: int | None, *, evicts: bool, has_data: bool) -> bool:
+    """Return whether a log that holds nothing was purged: it never evicts current values, and the fold has some.
+
+    A purge leaves no markers, and if the fold had read everything before, no hole after its cursor either. It protects
+    against keys that stay for ever.
+    """
+    return updates == 0 and not evicts and has_data
+
+
 def remember_evicting(*, seen: bool, evicts: bool) -> bool:
     """Return what a fold remembers after a look at its bucket's settings, for ever.
 

@@ -37,6 +37,15 @@ def gap_holds_no_eviction(age_max_ns: int, cursor_age_ns: int, *, age_only: bool
     return age_only and age_max_ns > 0 and 2 * cursor_age_ns <= age_max_ns
 
 
+def is_other_log(revision: int, last: int, *, same_identity: bool) -> bool:
+    """Return whether a cursor is not one of this log: the log was made anew, or ends before it.
+
+    Such a cursor is forgotten first, durably; then the fold is one without. It protects against a log that grows past
+    the old cursor, which would look as if nothing had happened.
+    """
+    return not same_identity or revision > last
+
+
 def is_gapped(frontier: int, revision: int) -> bool:
     """Return whether revisions were skipped before this one, so that the log's beginning must be looked at first.
 

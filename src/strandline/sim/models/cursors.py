@@ -7,15 +7,16 @@ applied in memory and reported; then it is stored with the highest revision. All
 What must hold: a stored cursor names only updates that are stored, the latest of each key last; it never moves back;
 and from everywhere the store can still come to hold everything.
 
-That holds if a batch is stored whole or not at all, or if a store that says no has stored nothing. Where both fail, it
-does not: the batch that is stored again begins with older values, and a crash in it leaves one of them under a cursor
-that is already past it.
+That holds if a batch is stored whole or not at all, or if a store that says no has stored nothing. Where both fail, the
+store must be opened again before the batch is stored again, to see whether it is there. Else the batch begins with
+older values, and a crash in it leaves one of them under a cursor that is already past it.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from strandline.protocol import flushes, windows
+from strandline.protocol.flushes import Reopened
 from strandline.sim.explore import Step
 
 KEYS = 2
@@ -32,6 +33,8 @@ class CursorBounds(NamedTuple):
     """Whether a crash can leave a part of a batch stored, without its cursor."""
     lost_answers: bool = True
     """Whether a batch can be stored although the store says that it was not."""
+    reopens: bool = True
+    """Whether a store that said no is opened again and asked where it stands."""
 
 
 class Update(NamedTuple):
@@ -116,7 +119,17 @@ class CursorModel:
         again = reported._replace(failed=batch, failures=state.failures + 1)
         yield "cannot store", self._failed(again), None
         if self.bounds.lost_answers:
-            yield "stores, the answer is lost", self._failed(again._replace(stored=held, cursor=cursor)), went_back
+            lost = again._replace(stored=held, cursor=cursor)
+            if self.bounds.reopens:
+                lost = _reopened(lost, before=state.cursor, attempted=cursor)
+            yield "stores, the answer is lost", self._failed(lost), went_back
+        if self.bounds.torn:
+            for count in range(1, len(batch) + 1):
+                yield (
+                    f"stores {count} of the batch",
+                    self._failed(again._replace(stored=_put(state.stored, batch[:count]))),
+                    None,
+                )
         if self.bounds.torn and state.crashes < self.bounds.crashes:
             for count in range(1, len(batch) + 1):
                 torn = reported._replace(stored=_put(state.stored, batch[:count]))
@@ -131,6 +144,13 @@ class CursorModel:
     def _resumed(self, state: CursorState) -> CursorState:
         cursor = flushes.resume_cursor(state.cursor, state.applied)
         return CursorState(state.stored, state.cursor, cursor, applied=cursor, crashes=state.crashes + 1)
+
+
+def _reopened(state: CursorState, before: int, attempted: int) -> CursorState:
+    """Return what is left to store after the store was opened again."""
+    if flushes.after_reopening(state.cursor, before, attempted) == Reopened.STORED:
+        return state._replace(failed=(), failures=0)
+    return state
 
 
 def _latest(key: int, revision: int) -> int:

@@ -310,7 +310,9 @@ def _taken(state: PlanState) -> tuple[int, ...]:
 def _restored(state: PlanState, artifact: Artifact) -> tuple[int, ...]:
     stored = []
     for local, value, listed in zip(state.stored, artifact.values, state.listed, strict=True):
-        held, other = Held(local) if local else None, Held(value) if value else None
+        # Without a cursor nobody knows of which log the fold's revisions are.
+        held = Held(local if state.cursor != NO_CURSOR else None) if local else None
+        other = Held(value) if value else None
         decided = repairs.restore_key(held, other, identical=local == value, listed=bool(listed))
         stored.append({KeyRepair.KEEP: local, KeyRepair.TAKE: value, KeyRepair.DELETE: 0}[decided])
     return tuple(stored)

@@ -1,0 +1,75 @@
+"""Columns of bytes for a fold: of equal length made from numbers, of revisions, and their rows told apart by hashes.
+
+Invariants: no function loops over rows in Python. Rows that are equal have equal hashes; what a hash decides is only
+whether it is worth to look closer.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from strandline.wire import binary_spans
+
+Numbers = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Column: TypeAlias = Sequence[bytes] | pa.BinaryArray
+
+_WORD_BYTES = 8
+_HASHED_BYTES = 64
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(32)
+_MASKS = np.array([(1 << 8 * length) - 1 for length in range(_WORD_BYTES + 1)], np.uint64)
+
+
+def lengths_of(column: Column) -> Numbers:
+    """Return how many bytes each row has."""
+    if isinstance(column, pa.BinaryArray):
+        return np.diff(binary_spans(column)[1]).astype(np.int64)
+    return np.fromiter(map(len, column), np.int64, len(column))
+
+
+def rows_of_equal_length(rows: NDArray[np.generic]) -> pa.BinaryArray:
+    """Return the items of a contiguous array as rows of bytes; they share its memory."""
+    offsets = np.arange(0, rows.itemsize * (len(rows) + 1), rows.itemsize, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
+
+
+def version_column(revisions: NDArray[np.uint64]) -> pa.BinaryArray:
+    """Return revisions as tokens of versions, the empty one for 0."""
+    tokens = rows_of_equal_length(revisions.astype(">u8"))
+    known = revisions != 0
+    if known.all():
+        return tokens
+    offsets = np.zeros(len(revisions) + 1, np.int32)
+    np.cumsum(known * _WORD_BYTES, out=offsets[1:])
+    packed = pa.py_buffer(revisions[known].astype(">u8"))
+    return pa.Array.from_buffers(pa.binary(), len(revisions), [None, pa.py_buffer(offsets), packed])
+
+
+def hash_rows(column: pa.BinaryArray) -> Hashes:
+    """Return a number for each row, of its length, its first 64 bytes and its last 8; none of them is secret."""
+    data, offsets = binary_spans(column)
+    edge = bytes(_WORD_BYTES)
+    padded = b"".join((edge, data[offsets[0] : offsets[-1]], edge))
+    words: Hashes = np.ndarray((len(padded) - _WORD_BYTES + 1,), "<u8", padded, 0, (1,))
+    starts = offsets[:-1].astype(np.int64) + (_WORD_BYTES - int(offsets[0]))
+    lengths = np.diff(offsets)
+    last = starts + np.maximum(lengths - _WORD_BYTES, 0)
+    hashes: Hashes = words[last] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
+    hashes += lengths.astype(np.uint64)
+    for done in range(0, min(int(lengths.max(initial=0)) - _WORD_BYTES, _HASHED_BYTES), _WORD_BYTES):
+        hashes *= _FACTOR
+        hashes ^= hashes >> _SHIFT
+        hashes += words[np.minimum(starts + done, last)] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
+    hashes *= _FACTOR
+    hashes ^= hashes >> _SHIFT
+    return hashes
+
+
+def are_distinct(hashes: Hashes) -> bool:
+    """Tell whether no two hashes are the same, and so no two rows."""
+    ordered = np.sort(hashes)
+    return not (ordered[1:] == ordered[:-1]).any()

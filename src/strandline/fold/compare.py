@@ -1,0 +1,244 @@
+"""A fold beside its source: whether the state at its cursor is what the bucket says it was; and a key's history.
+
+What is compared. A bucket tells the last update of each key, and no more of what was overwritten. So of the state at
+the fold's cursor C:
+
+* a key whose last update in the bucket is at or before C must be in the fold as it is in the bucket, or be missing if
+  that update is a delete: it is *missing*, *extra* or *different* otherwise, and the fold is wrong;
+* a key that was updated after C is *newer*: what it was at C is no longer known, and nothing is said about it;
+* a key of the fold of which the bucket holds nothing, not even a delete, is *extra* if the bucket never evicts and has
+  not moved on since C; else it is *unaccounted for*, because it may have been evicted, or deleted later and its marker
+  removed.
+
+Both digests are those of `verify`, over the keys that are compared. If there are no others (`is_complete`), they are
+the hashes of the whole state at C, of the fold and of its source.
+
+Invariants: the fold is seen at one moment, and only read. The copy of the source is built in memory, or in a store that
+is given for it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from strandline.fold.batches import FoldBatch, PutColumns
+from strandline.fold.diffing import Difference, side_by_side
+from strandline.fold.digests import FoldDigest
+from strandline.fold.errors import AnotherSource, ScopeChanged
+from strandline.fold.marks import UNKNOWN, parse_mark
+from strandline.fold.memory import MemoryStore
+from strandline.fold.records import FoldEntry
+from strandline.fold.repairing.deciding import foreign_reason
+from strandline.fold.scopes import ALL, Scope, start_watch
+from strandline.fold.store import FoldReader, SnapshotStore, Verified
+from strandline.kv import (
+    NO_CURSOR,
+    UNKNOWN_VERSION,
+    KvStore,
+    KvUpdate,
+    KvWatcher,
+    NotSupported,
+    Retention,
+    UpdateBatch,
+    WatchCursor,
+)
+
+SAMPLES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How many keys, and the first of them."""
+
+    count: int
+    samples: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found; `verified` is the whole fold, the two digests are of the keys that were compared."""
+
+    verified: Verified
+    revision: int
+    source_revision: int
+    compared: int
+    fold_digest: bytes
+    source_digest: bytes
+    missing: Keys
+    extra: Keys
+    different: Keys
+    newer: Keys
+    unaccounted: Keys
+
+    @property
+    def is_equal(self) -> bool:
+        """Tell whether nothing that could be compared is wrong."""
+        return not (self.missing.count or self.extra.count or self.different.count)
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether every key could be compared, so that the digests are of the whole state."""
+        return not (self.newer.count or self.unaccounted.count)
+
+
+async def verify_against(
+    fold: FoldReader,
+    bucket: KvStore,
+    scope: Scope = ALL,
+    *,
+    samples_max: int = SAMPLES_MAX,
+    workspace: SnapshotStore | None = None,
+) -> Comparison:
+    """Compare a fold with the bucket that it was made of, at the fold's cursor.
+
+    `workspace` is an empty store for the copy of the bucket, where memory is too small. `AnotherSource` if the fold is
+    of another bucket, `ScopeChanged` if it was made of other keys.
+    """
+    watcher = bucket.watcher()
+    if watcher is None:
+        raise NotSupported(f"watching bucket {bucket.name!r}")
+    pages = await asyncio.to_thread(fold.pages)
+    with closing(pages.columns):
+        mark = parse_mark(pages.cursor)
+        if mark.scope not in (UNKNOWN, scope.digest):
+            raise ScopeChanged(bucket.name, str(scope))
+        reason = foreign_reason(mark, await watcher.retention())
+        if reason is not None:
+            raise AnotherSource(bucket.name, reason)
+        source = _Source(workspace or MemoryStore(), mark.revision)
+        await _read(watcher, scope, source)
+        retention = await watcher.retention()
+        findings = _Findings(source, retention, samples_max)
+        await asyncio.to_thread(findings.take, pages.columns)
+        return findings.comparison(pages.cursor)
+
+
+async def history(bucket: KvStore, key: str) -> list[KvUpdate]:
+    """Return what the bucket still holds of a key's past, the oldest first; empty if it holds nothing of it."""
+    return await bucket.reader().history(key)
+
+
+class _Source:
+    """The bucket as it was at a revision, as far as it still tells."""
+
+    def __init__(self, store: SnapshotStore, revision: int) -> None:
+        self.store = store
+        self.deleted: set[bytes] = set()
+        self.newer: set[bytes] = set()
+        self.revision = revision
+
+    def take(self, batch: UpdateBatch) -> None:
+        then = (batch.versions != 0) & (batch.versions <= self.revision)
+        self.newer.update(batch.select(~then).key_bytes)
+        changes = FoldBatch.from_updates(batch.select(then))
+        self.deleted.update(changes.deletes.keys)
+        self.store.apply(changes, NO_CURSOR)
+
+
+async def _read(watcher: KvWatcher, scope: Scope, source: _Source) -> None:
+    watch = await start_watch(watcher, scope, NO_CURSOR)
+    async with watch:
+        while not watch.is_current:
+            batch = await watch.batch()
+            await asyncio.to_thread(source.take, batch)
+
+
+@dataclass
+class _Tally:
+    """Keys that are counted, and the first of them kept."""
+
+    samples_max: int
+    count: int = 0
+    samples: list[bytes] = field(default_factory=list)
+
+    def add(self, key: bytes) -> None:
+        self.count += 1
+        if len(self.samples) < self.samples_max:
+            self.samples.append(key)
+
+    def keys(self) -> Keys:
+        return Keys(self.count, tuple(self.samples))
+
+
+class _Findings:
+    """What is found while both sides go by."""
+
+    def __init__(self, source: _Source, retention: Retention, samples_max: int) -> None:
+        self._source = source
+        self._retention = retention
+        self._whole, self._ours, self._theirs = FoldDigest(), FoldDigest(), FoldDigest()
+        self._missing, self._extra, self._different, self._newer, self._unaccounted = (
+            _Tally(samples_max) for _ in range(5)
+        )
+
+    def take(self, pages: Iterable[PutColumns]) -> None:
+        """Go through both sides."""
+        with closing(self._source.store.pages().columns) as theirs:
+            for rows in side_by_side(pages, theirs):
+                if isinstance(rows, PutColumns):
+                    for digest in (self._whole, self._ours, self._theirs):
+                        digest.update(rows)
+                else:
+                    self._take_rows(rows)
+        unseen = self._source.newer - self._source.deleted
+        held = self._source.store.multi_get(sorted(unseen))
+        for key, entry in zip(sorted(unseen), held, strict=True):
+            if entry is None:
+                self._newer.add(key)
+
+    def _take_rows(self, rows: list[Difference]) -> None:
+        judged = [row for row in rows if self._judge(row)]
+        self._whole.update(_columns(row.left for row in rows))
+        self._ours.update(_columns(row.left for row in judged))
+        self._theirs.update(_columns(row.right for row in judged))
+
+    def _judge(self, row: Difference) -> bool:
+        """Tally a row; False if nothing can be said about it."""
+        if row.left is None:
+            self._missing.add(row.key)
+        elif row.right is not None:
+            if not _is_same(row.left, row.right):
+                self._different.add(row.key)
+        elif row.key in self._source.deleted or not (row.key in self._source.newer or self._may_have_lost()):
+            self._extra.add(row.key)
+        else:
+            if row.key not in self._source.newer:
+                self._unaccounted.add(row.key)
+            return False
+        return True
+
+    def _may_have_lost(self) -> bool:
+        """Tell whether the bucket may hold nothing of a key that it had at the fold's cursor."""
+        return self._retention.evicts_current_values or self._retention.last_revision > self._source.revision
+
+    def comparison(self, cursor: WatchCursor) -> Comparison:
+        """Return what was found."""
+        tallies = self._missing, self._extra, self._different, self._newer, self._unaccounted
+        missing, extra, different, newer, unaccounted = (tally.keys() for tally in tallies)
+        return Comparison(
+            verified=Verified(cursor, self._whole.entries, self._whole.digest()),
+            revision=self._source.revision,
+            source_revision=self._retention.last_revision,
+            compared=self._ours.entries + missing.count,
+            fold_digest=self._ours.digest(),
+            source_digest=self._theirs.digest(),
+            missing=missing,
+            extra=extra,
+            different=different,
+            newer=newer,
+            unaccounted=unaccounted,
+        )
+
+
+def _is_same(ours: FoldEntry, theirs: FoldEntry) -> bool:
+    """Tell whether two entries agree; a version that the fold does not know agrees with any."""
+    return ours.value == theirs.value and ours.version in (UNKNOWN_VERSION, theirs.version)
+
+
+def _columns(entries: Iterable[FoldEntry | None]) -> PutColumns:
+    there = [entry for entry in entries if entry is not None]
+    columns = [entry.key for entry in there], [entry.value for entry in there], [entry.version for entry in there]
+    return PutColumns(*(pa.array(column, pa.binary()) for column in columns))

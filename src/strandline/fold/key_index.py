@@ -1,0 +1,179 @@
+"""Which record of a log is the last of each key: runs of columns until somebody asks, from then on a dictionary.
+
+Invariants: `spans` holds exactly the keys that are there. A fold that is filled or opened, and not asked, has no object
+for each key; how much of it counts can be told from below without any.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from strandline.fold.batches import FoldBatch
+from strandline.fold.columns import hash_rows, lengths_of
+from strandline.fold.log_rows import GONE, LENGTH_MASK, NO_ROWS, LogRows, Spans, sum_of_lengths
+from strandline.fold.records import prefix_end
+from strandline.wire import binary_list
+
+_FEW = 16
+"""New keys are put in their places one by one while they are fewer than this part of all keys; else they are merged."""
+_RUNS_MAX = 256
+_ROWS_PER_RUN = 512
+_ROWS_LOOKED_AT = 4096
+_SLOTS = 1 << 22
+
+
+class KeyIndex:
+    """Spans by key; one thread at a time."""
+
+    def __init__(self, runs: Iterable[tuple[pa.BinaryArray, Spans]] = ()) -> None:
+        self._runs: list[tuple[pa.BinaryArray, Spans]] | None = list(runs)
+        self._spans: dict[bytes, int] = {}
+        self._rows = 0
+        self._bytes = 0
+        self._slots: NDArray[np.uint32] | None = None
+        self._slotted = 0
+        self._order: list[bytes] | None = None
+        self._added: list[bytes] = []
+
+    @staticmethod
+    def of(keys: list[bytes], spans: list[int]) -> "KeyIndex":
+        """Return the index of keys that are in order."""
+        index = KeyIndex()
+        if not keys:
+            return index
+        index._runs = None
+        index._spans = dict(zip(keys, spans, strict=True))
+        index._bytes = sum_of_lengths(np.array(spans, np.uint64))
+        index._order = keys
+        return index
+
+    @property
+    def is_built(self) -> bool:
+        """Tell whether somebody asked."""
+        return self._runs is None
+
+    @property
+    def spans(self) -> dict[bytes, int]:
+        """Return where each key has its record."""
+        if self._runs is not None:
+            runs, self._runs, self._slots = self._runs, None, None
+            for keys, spans in runs:
+                self._take_run(keys, spans)
+            self._bytes = sum_of_lengths(np.fromiter(self._spans.values(), np.uint64, len(self._spans)))
+        return self._spans
+
+    def __bool__(self) -> bool:
+        if self._runs is None or not self._runs:
+            return bool(self._spans)
+        return self._has_lasting_put(self._runs) or bool(self.spans)
+
+    @staticmethod
+    def _has_lasting_put(runs: list[tuple[pa.BinaryArray, Spans]]) -> bool:
+        """Tell whether some key is put and certainly never deleted, without an object for each key."""
+        marked = [(keys, (spans & np.uint64(GONE)).astype(np.bool_)) for keys, spans in runs]
+        none = np.empty(0, np.uint64)
+        deleted = np.concatenate(
+            [none, *(hash_rows(keys.filter(pa.array(gone))) for keys, gone in marked if gone.any())]
+        )
+        for keys, gone in marked:
+            for first in range(0, len(keys), _ROWS_LOOKED_AT):
+                rows = slice(first, first + _ROWS_LOOKED_AT)
+                if not (gone[rows] | np.isin(hash_rows(keys[rows]), deleted)).all():
+                    return True
+        return False
+
+    def apply(self, batch: FoldBatch, spans: Spans) -> None:
+        """Take in the puts of a batch and then its deletes, whose records are at these spans."""
+        if self._runs is not None:
+            self._runs.append((_keys(batch), spans))
+            self._rows += len(spans)
+            if len(self._runs) > _RUNS_MAX + self._rows // _ROWS_PER_RUN:  # many small runs cost more than an index
+                _ = self.spans
+            return
+        known, keys, gone = self._spans, batch.puts.keys, batch.deletes.keys
+        self._bytes -= sum(map(LENGTH_MASK.__and__, map(known.get, keys, repeat(0))))
+        self._bytes += sum_of_lengths(spans[: len(keys)])
+        count = len(known)
+        known.update(zip(keys, spans.tolist(), strict=False))
+        if len(known) != count:
+            self._note(keys)
+        self._bytes -= sum(map(LENGTH_MASK.__and__, map(known.pop, gone, repeat(0))))
+
+    def bytes_live(self) -> int:
+        """Return how many bytes the records have that count."""
+        _ = self.spans
+        return self._bytes
+
+    def bytes_least(self) -> int:
+        """Return a number that `bytes_live` is not below, without an object for each key."""
+        if self._runs is None:
+            return self._bytes
+        if self._slots is None:
+            self._slots, self._slotted = np.zeros(_SLOTS, np.uint32), 0
+        for keys, spans in self._runs[self._slotted :]:
+            lengths = np.where(spans & np.uint64(GONE), 0, spans & np.uint64(LENGTH_MASK))
+            self._slots[hash_rows(keys) & np.uint64(_SLOTS - 1)] = lengths  # of keys that share a slot, one counts
+        self._slotted = len(self._runs)
+        return int(self._slots.sum(dtype=np.int64))
+
+    def rows(self) -> LogRows:
+        """Return the records that count, in their order; while nobody asked, all of them."""
+        if self._runs is None:
+            spans = np.fromiter(self._spans.values(), np.uint64, len(self._spans))
+            lengths = np.fromiter(map(len, self._spans), np.uint16, len(self._spans))
+            order = np.argsort(spans)
+            return LogRows(spans[order], lengths[order])
+        spans = np.concatenate([NO_ROWS.spans, *(spans for _, spans in self._runs)])
+        all_lengths = (lengths_of(keys).astype(np.uint16) for keys, _ in self._runs)
+        return LogRows(spans, np.concatenate([NO_ROWS.key_lengths, *all_lengths]))
+
+    def range(self, prefix: bytes) -> tuple[list[bytes], list[int]]:
+        """Return the keys that begin so, in order, and their spans."""
+        spans, order = self.spans, self._ordered()
+        end = prefix_end(prefix)
+        keys = order[bisect_left(order, prefix) : len(order) if end is None else bisect_left(order, end)]
+        if len(order) != len(spans):  # some of them are gone
+            keys = [key for key in keys if key in spans]
+        return keys, list(map(spans.__getitem__, keys))
+
+    def _take_run(self, keys: pa.BinaryArray, spans: Spans) -> None:
+        known, listed = self._spans, binary_list(keys)
+        known.update(zip(listed, spans.tolist(), strict=True))
+        for row in np.flatnonzero(spans & np.uint64(GONE)).tolist():
+            if known.get(listed[row], 0) & GONE:
+                del known[listed[row]]
+
+    def _note(self, keys: Sequence[bytes]) -> None:
+        if self._order is None:
+            return
+        self._added.extend(keys)
+        if len(self._added) > len(self._spans):
+            self._order = None
+            self._added.clear()
+
+    def _ordered(self) -> list[bytes]:
+        """Return all keys in order, and perhaps some that are gone."""
+        order, added = self._order, self._added
+        if order is None or len(order) > 2 * len(self._spans) + _FEW:
+            order = sorted(self._spans)
+        elif len(added) * _FEW < len(order):
+            for key in added:
+                at = bisect_left(order, key)
+                if at == len(order) or order[at] != key:
+                    insort(order, key, at)
+        elif added:
+            order = sorted([*order, *sorted(set(added))])  # two sorted runs, which are merged
+            order = list(dict.fromkeys(order))
+        self._order, self._added = order, []
+        return order
+
+
+def _keys(batch: FoldBatch) -> pa.BinaryArray:
+    puts = batch.put_columns
+    keys = pa.array(batch.puts.keys, pa.binary()) if puts is None else puts.keys
+    gone = batch.deletes.keys
+    return pa.concat_arrays([keys, pa.array(gone, pa.binary())]) if gone else keys

@@ -1,0 +1,128 @@
+"""What a fold does when it starts, or has lost its place: resume, begin anew, pass a harmless gap, repair; pure.
+
+Invariants: every decision is one of `strandline.protocol`; this only fetches their arguments from a bucket's retention
+and a fold's mark. A bucket that cannot tell its retention is `None` here, and what follows errs towards a repair.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from strandline.fold.marks import UNKNOWN, Mark
+from strandline.kv import Retention
+from strandline.protocol import repairs, windows
+from strandline.protocol.repairs import RepairMode, RepairPlan
+
+
+class Course(Enum):
+    """How a fold goes on."""
+
+    FORGET = "forget the cursor, which is of another log, and decide again"
+    RESUME = "go on after the cursor"
+    SKIP_GAP = "go on where the log begins"
+    ANEW = "begin with the state"
+    REPAIR = "repair"
+
+
+class Basis(NamedTuple):
+    """What a listing goes by: whether the bucket says that it evicts, None if it is mute; and if it was seen to."""
+
+    evicts: bool | None
+    seen: bool
+
+
+class Decision(NamedTuple):
+    """The course, why, and for a listing what it goes by; `plan` is there for a repair."""
+
+    course: Course
+    reason: str
+    basis: Basis
+    plan: RepairPlan | None = None
+
+
+def decide(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: int, *, has_data: bool) -> Decision:
+    """Return how a fold goes on that stands at `mark`."""
+    foreign = foreign_reason(mark, retention)
+    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    if foreign is not None:
+        return Decision(Course.FORGET, foreign, basis)
+    if not mark.revision:
+        return _decide_without_cursor(basis, retention, mode, has_data=has_data)
+    if retention is None:
+        return Decision(Course.RESUME, "the bucket does not tell how far it reaches back", basis)
+    evicts = retention.evicts_current_values
+    if repairs.was_emptied(retention.updates, evicts=evicts, has_data=has_data):
+        return decide_repair(mark, retention, mode, "the bucket holds nothing any more: it was purged")
+    if windows.resume_window_ok(mark.revision, retention.first_revision):
+        return Decision(Course.RESUME, f"the log reaches back to revision {mark.revision}", basis)
+    return decide_expired(mark, retention, mode, now_ns)
+
+
+def decide_expired(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: int) -> Decision:
+    """Return how a fold goes on whose cursor has fallen out of the log."""
+    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    if retention is None:
+        reason = f"the log no longer reaches back to revision {mark.revision}"
+    else:
+        reason = f"the log begins at revision {retention.first_revision}, the fold stands at {mark.revision}"
+        if is_young(mark, retention, now_ns):
+            return Decision(Course.SKIP_GAP, f"{reason}, which is too young for more than overwritten values", basis)
+    return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
+
+
+def decide_repair(mark: Mark, retention: Retention | None, mode: RepairMode, reason: str) -> Decision:
+    """Return the repair that somebody asks for, whatever the cursor."""
+    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
+
+
+def may_list(basis: Basis, retention: Retention | None, mode: RepairMode, plan: RepairPlan | None) -> bool:
+    """Return whether a listing still counts after it was read: the bucket may have begun to evict meanwhile."""
+    if basis.evicts is not None and retention is not None:
+        basis = basis._replace(evicts=basis.evicts or retention.evicts_current_values)
+    known = truth(basis, retention)
+    if plan is None:
+        return not repairs.cursorless_start_needs_repair(mode, known, has_data=False)
+    return repairs.plan_repair(mode, known) == plan
+
+
+def truth(basis: Basis, retention: Retention | None) -> bool | None:
+    """Return whether "not listed" means "deleted", None if nobody knows."""
+    if basis.evicts is None or retention is None:
+        return repairs.listing_truth(seen=basis.seen)
+    return repairs.listing_is_truth(floor(retention), evicts=basis.evicts, seen=basis.seen)
+
+
+def floor(retention: Retention) -> int:
+    """Return the beginning of the log that a listing may be judged by."""
+    first = retention.first_revision
+    removed = retention.last_revision + 1 - first - retention.updates if retention.updates is not None else 1
+    return repairs.listing_floor(first, removed, in_order=retention.in_order)
+
+
+def foreign_reason(mark: Mark, retention: Retention | None) -> str | None:
+    """Return why a mark is not of this log, None if it is: another identity, or a log that ends before it."""
+    if retention is None:
+        return None
+    last = retention.last_revision
+    same_identity = not retention.identity or mark.identity in (UNKNOWN, retention.identity)
+    if not windows.is_other_log(mark.revision, last, same_identity=same_identity):
+        return None
+    if same_identity:
+        return f"the log ends at revision {last}, before the fold's {mark.revision}"
+    return "the bucket was made anew under the same name"
+
+
+def is_young(mark: Mark, retention: Retention, now_ns: int) -> bool:
+    """Return whether what the log lost after the mark can only be overwritten values."""
+    if not mark.since_ns or now_ns < mark.since_ns:
+        return False
+    age_ns = now_ns - mark.since_ns
+    return windows.gap_holds_no_eviction(retention.age_max_ns, age_ns, age_only=retention.age_only)
+
+
+def _decide_without_cursor(basis: Basis, retention: Retention | None, mode: RepairMode, *, has_data: bool) -> Decision:
+    known = truth(basis, retention)
+    if not repairs.cursorless_start_needs_repair(mode, known, has_data=has_data):
+        return Decision(Course.ANEW, "the fold has no cursor", basis)
+    reason = "the fold has data but no cursor" if has_data else "the fold is empty, and the bucket has evicted"
+    return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, known))

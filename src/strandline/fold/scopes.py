@@ -1,0 +1,74 @@
+"""The scope of a fold: which keys of a bucket it holds.
+
+Invariants: two scopes are equal, and have the same digest, exactly if they name the same keys by prefixes: order,
+repetition, and prefixes below another one do not matter.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from blake3 import blake3
+
+from strandline.fold.marks import DIGEST_BYTES
+from strandline.kv import KvWatcher, Watch, WatchCursor, validate_prefix
+from strandline.kv.errors import InvalidKey
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Keys below some prefixes; `Scope()` is all of them. A prefix is empty or ends with a dot."""
+
+    prefixes: tuple[str, ...] = ("",)
+
+    def __post_init__(self) -> None:
+        if not self.prefixes:
+            raise InvalidKey("", "is not among no prefixes at all")
+        least: list[str] = []
+        for prefix in sorted(map(validate_prefix, self.prefixes)):
+            if not (least and prefix.startswith(least[-1])):
+                least.append(prefix)
+        object.__setattr__(self, "prefixes", tuple(least))
+
+    @staticmethod
+    def of(*prefixes: str) -> "Scope":
+        """Return the scope of some prefixes; of none, all keys."""
+        return Scope(prefixes or ("",))
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether no key is left out."""
+        return self.prefixes == ("",)
+
+    @cached_property
+    def starts(self) -> tuple[bytes, ...]:
+        """Return the prefixes as the keys of a store begin."""
+        return tuple(prefix.encode() for prefix in self.prefixes)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Return eight bytes that stand for this scope in a mark; never those of "unknown"."""
+        return blake3("\n".join(self.prefixes).encode(), derive_key_context="strandline fold scope").digest(
+            DIGEST_BYTES
+        )
+
+    def has(self, key: bytes) -> bool:
+        """Tell whether a key of a store is within the scope."""
+        return key.startswith(self.starts)
+
+    def __str__(self) -> str:
+        return "all keys" if self.is_all else " ".join(f"{prefix}*" for prefix in self.prefixes)
+
+
+ALL = Scope()
+
+
+async def start_watch(watcher: KvWatcher, scope: Scope, cursor: WatchCursor) -> Watch:
+    """Watch a scope after a cursor; with `NO_CURSOR`, its state first."""
+    if scope.is_all:
+        return await (watcher.watch_all_from(cursor) if cursor else watcher.watch_all())
+    if len(scope.prefixes) == 1:
+        (prefix,) = scope.prefixes
+        return await (watcher.watch_prefix_from(prefix, cursor) if cursor else watcher.watch_prefix(prefix))
+    return await (
+        watcher.watch_prefixes_from(scope.prefixes, cursor) if cursor else watcher.watch_prefixes(scope.prefixes)
+    )

@@ -1,0 +1,179 @@
+"""How a watch begins: where the store stands, what the bucket has kept, and a repair in between if they do not meet.
+
+Invariants: what a look has shown is durable before anything is done on its word. A cursor of another log is forgotten,
+durably, before its fold is repaired. After a repair the watch begins with the bucket's state, or where the artifact
+ends, and the log must reach back to what the repair went by; if it does not, all of it is done again.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from strandline.fold.errors import BucketOutruns, ScopeChanged
+from strandline.fold.events import CursorFellOut, EvictingSeen, GapPassed, StaleKeysPossible, WatchBegan
+from strandline.fold.marks import UNKNOWN, Mark
+from strandline.fold.repairing.deciding import Course, Decision, decide, decide_expired, decide_repair, foreign_reason
+from strandline.fold.scopes import start_watch
+from strandline.fold.watching.context import Context
+from strandline.fold.watching.looking import Look, is_same_log, remembered
+from strandline.fold.watching.mending import Mending
+from strandline.fold.watching.session import Listing, Outcome
+from strandline.kv import NO_CURSOR, BucketPurged, CursorExpired, Watch, WatchCursor, format_cursor
+from strandline.protocol import flushes, windows
+from strandline.protocol.repairs import RepairMode, RepairPlan
+
+PAUSE_S_MAX = 1.0
+
+
+class Attached(NamedTuple):
+    """A watch, the last look at its bucket, and the listing it begins with, if that has to count."""
+
+    watch: Watch
+    look: Look
+    listing: Listing | None
+
+
+class Attaching:
+    """Begins watches, one after the other, and counts those that got nowhere."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._mending = Mending(context)
+        self._in_vain = 0
+        self._is_forced = context.is_forced
+        self._is_unlisted = False
+
+    def lost(self, outcome: Outcome, *, made_progress: bool) -> None:
+        """Note that a watch ended because updates were missed, or its listing did not count."""
+        self._in_vain = 0 if made_progress and outcome is Outcome.EXPIRED else self._in_vain + 1
+        self._is_unlisted = outcome is Outcome.IN_VAIN
+
+    async def attach(self, expired: CursorExpired | None) -> Attached:
+        """Begin a watch where the store stands, after a repair if it takes one; `expired` is how the last one ended."""
+        while True:
+            await self._pause()
+            look = await self._context.look()
+            await self._context.keeper.refresh()
+            decision = self._decide(look, expired)
+            await self._remember(look, decision)
+            try:
+                attached = await self._follow(decision, look)
+            except CursorExpired as error:
+                expired, attached = error, None
+            if attached is not None:
+                self._is_forced = self._is_unlisted = False
+                return attached
+            self._in_vain += decision.course is not Course.FORGET
+
+    async def _pause(self) -> None:
+        if flushes.gives_up(self._in_vain):
+            raise BucketOutruns(self._context.name, self._in_vain)
+        if self._in_vain > 1:
+            await asyncio.sleep(min(0.01 * 2.0**self._in_vain, PAUSE_S_MAX))
+
+    def _decide(self, look: Look, expired: CursorExpired | None) -> Decision:
+        context, mark, retention = self._context, self._context.keeper.mark, look.retention
+        mode, now_ns = context.policy.mode, look.at_ns
+        decision = decide(mark, retention, mode, now_ns, has_data=context.keeper.has_data)
+        if mark.scope not in (UNKNOWN, context.scope.digest):
+            if not self._is_forced:
+                raise ScopeChanged(context.name, str(context.scope))
+            return decision._replace(course=Course.FORGET, reason="the fold is made of other keys now")
+        if self._is_forced and decision.course is not Course.FORGET:
+            return decide_repair(mark, retention, mode, "somebody asked for it")
+        if decision.course is not Course.RESUME:
+            return decision
+        if isinstance(expired, BucketPurged) or self._is_unlisted:
+            return decide_repair(mark, retention, mode, str(expired or "the state was evicted while it was read"))
+        # Another may say so although the bucket does not, once; if it does again, it is believed.
+        if expired is not None and (retention is None or self._in_vain):
+            return decide_expired(mark, retention, mode, now_ns)
+        return decision
+
+    async def _remember(self, look: Look, decision: Decision) -> None:
+        """Make durable what the look has shown: that the bucket evicts, or that the cursor is of another log."""
+        context, stored = self._context, self._context.keeper.mark
+        if decision.course is Course.FORGET:
+            context.emit(CursorFellOut(stored.revision, decision.reason))
+            is_same = foreign_reason(stored, look.retention) is None
+            stored = Mark(seen_evicting=is_same and stored.seen_evicting, identity=stored.identity)
+        mark = remembered(stored, look, context.scope)
+        if decision.course is Course.FORGET or mark.seen_evicting != stored.seen_evicting:
+            await context.flusher.store_fully(mark)
+            if mark.seen_evicting:
+                context.emit(EvictingSeen(mark.revision))
+
+    async def _follow(self, decision: Decision, look: Look) -> Attached | None:
+        """Do what was decided; None if it has to be decided again."""
+        mark = self._context.keeper.mark
+        match decision.course:
+            case Course.FORGET:
+                return None
+            case Course.RESUME:
+                return await self._begin(mark.cursor, look, None)
+            case Course.SKIP_GAP:
+                return await self._pass_gap(look)
+            case Course.ANEW:
+                return await self._begin(NO_CURSOR, look, self._listing(decision, look))
+            case Course.REPAIR:
+                self._context.emit(CursorFellOut(mark.revision, decision.reason))
+                return await self._repair(decision, look)
+
+    async def _pass_gap(self, look: Look) -> Attached | None:
+        first = 1 if look.retention is None else look.retention.first_revision
+        attached = await self._begin(format_cursor(first - 1), look, None)
+        if attached is None:
+            return None
+        mark = self._context.keeper.mark
+        self._context.emit(GapPassed(mark.revision, first))
+        try:
+            await self._context.flusher.store_fully(mark._replace(revision=first - 1))
+        except BaseException:
+            await attached.watch.stop()
+            raise
+        return attached
+
+    async def _repair(self, decision: Decision, look: Look) -> Attached | None:
+        match decision.plan:
+            case RepairPlan.RELIST_ONLY:
+                self._context.emit(StaleKeysPossible(self._context.keeper.mark.revision))
+                return await self._begin(NO_CURSOR, look, None)
+            case RepairPlan.RELIST:
+                position = await self._mending.relist(decision)
+                if position is None:
+                    return None
+                attached = await self._begin(NO_CURSOR, look, self._listing(decision, look))
+                return await self._checked(attached, position)
+            case RepairPlan.RESTORE:
+                await self._mending.restore(decision)
+                return await self._begin(self._context.keeper.mark.cursor, await self._context.look(), None)
+            case RepairPlan.REFUSE_RELIST | None:
+                raise self._mending.refused(decision)
+
+    async def _checked(self, attached: Attached | None, position: int) -> Attached | None:
+        """Return the watch if the log still reached back to the listing when it began; else it has missed deletes."""
+        retention = None if attached is None else attached.look.retention
+        if attached is None or retention is None or windows.resume_window_ok(position, retention.first_revision):
+            return attached
+        await attached.watch.stop()
+        return None
+
+    async def _begin(self, cursor: WatchCursor, look: Look, listing: Listing | None) -> Attached | None:
+        """Attach, and look again: None if the bucket was made anew meanwhile, for then it is another log's watch."""
+        context = self._context
+        watch = await start_watch(context.watcher, context.scope, cursor)
+        try:
+            again = await context.look()
+        except BaseException:
+            await watch.stop()
+            raise
+        if not is_same_log(look, again):
+            await watch.stop()
+            return None
+        context.emit(WatchBegan(context.name, context.keeper.mark.revision, anew=cursor == NO_CURSOR))
+        return Attached(watch, again, listing)
+
+    def _listing(self, decision: Decision, look: Look) -> Listing:
+        """Return what a listing goes by; the cursor waits for it wherever current values can go."""
+        asks = self._context.policy.mode in (RepairMode.AUTO, RepairMode.RESTORE) or decision.plan is not None
+        keeps = look.retention is not None and not look.retention.evicts_current_values
+        return Listing(decision.basis, decision.plan, held_back=asks and not keeps)

@@ -1,0 +1,130 @@
+"""The keeper of a fold's store: every change in one thread, and a store that failed is opened again before anything.
+
+Invariants: `mark` is what the store holds, as it said itself. A batch counts as stored if the store returned from it,
+or if the store, opened again, has its cursor. After a failure `flushes.after_reopening` decides, and nothing else does.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from strandline.errors import Closed, StrandlineError, Unavailable, UnknownOutcome
+from strandline.events import Events
+from strandline.fold.batches import FoldBatch
+from strandline.fold.errors import StoreKeptFailing
+from strandline.fold.events import StoreFailed, StoreReopened
+from strandline.fold.marks import Mark, format_mark, parse_mark
+from strandline.fold.store import SnapshotStore
+from strandline.kv import NO_CURSOR, UpdateBatch, WatchCursor
+from strandline.protocol import flushes
+from strandline.protocol.flushes import Reopened
+
+T = TypeVar("T")
+TRANSIENT = (Unavailable, UnknownOutcome, OSError)
+"""What may pass: the disk is full, the device busy, the answer lost. All else ends the watch at once."""
+
+
+class StoreMoved(Exception):
+    """The store, opened again, stands where nobody expected it; the watch begins again at its cursor."""
+
+
+class StoreKeeper:
+    """A store, the thread that changes it, and how often it has failed in a row."""
+
+    def __init__(self, open_store: Callable[[], SnapshotStore], events: Events) -> None:
+        self.mark = Mark()
+        self.has_data = False
+        self.failures = 0
+        self._open_store = open_store
+        self._events = events
+        self._store: SnapshotStore | None = None
+        self._attempted: Mark | None = None
+        self._is_closed = False
+        self._thread = ThreadPoolExecutor(1, "strandline-fold")
+
+    @property
+    def store(self) -> SnapshotStore:
+        """Return the store; only while it is open."""
+        if self._store is None:
+            raise StoreKeptFailing(self.failures, "it could not be opened again")
+        return self._store
+
+    async def open(self) -> None:
+        """Open the store, and learn where it stands."""
+        self._store = await self.run(self._open_store)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Learn where the store stands."""
+        held = await self.run(self.store.load)
+        self.mark = parse_mark(held.cursor) if held else Mark()
+        self.has_data = bool(held and held.has_data)
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function in the store's thread, behind what is being done there."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    async def keep(self, updates: UpdateBatch, mark: Mark) -> bool:
+        """Store a batch with the mark after it, and return whether it is there; if not, it must be tried again first.
+
+        `StoreKeptFailing` if that was once too often, `StoreMoved` if the store stands elsewhere than it should.
+        """
+        if self._is_closed:
+            raise Closed("the fold's store")
+        try:
+            if self._attempted is not None and await self._reopen() == Reopened.STORED:
+                return True
+            cursor = NO_CURSOR if mark == self.mark else format_mark(mark)
+            self._attempted = mark
+            await self.run(_apply, self.store, updates, cursor)
+        except TRANSIENT as error:
+            return await self._failed(error)
+        self._stands_at(mark)
+        self.has_data = self.has_data or len(updates) > 0
+        return True
+
+    async def close(self) -> None:
+        """Close the store behind what is being done with it, and let its thread go."""
+        self._is_closed = True
+        store, self._store = self._store, None
+        try:
+            if store is not None:
+                await self.run(store.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _stands_at(self, mark: Mark) -> None:
+        self.mark, self._attempted, self.failures = mark, None, 0
+
+    async def _failed(self, error: Exception) -> bool:
+        """Count a failure, and open the store again; return whether the batch turned out to be there."""
+        self.failures += 1
+        self._events.emit(StoreFailed(self.failures, str(error)))
+        if flushes.gives_up(self.failures):
+            raise StoreKeptFailing(self.failures, str(error)) from error
+        with contextlib.suppress(*TRANSIENT):
+            return await self._reopen() == Reopened.STORED
+        return False
+
+    async def _reopen(self) -> Reopened:
+        """Open the store again and see what is there; the attempt is settled if it is there or not."""
+        before, attempted = self.mark, self._attempted or self.mark
+        store, self._store = self._store, None
+        if store is not None:
+            with contextlib.suppress(StrandlineError, OSError):
+                await self.run(store.close)
+        await self.open()
+        self._attempted = None
+        self._events.emit(StoreReopened(self.mark.revision, before.revision))
+        found = flushes.after_reopening(self.mark.revision, before.revision, attempted.revision)
+        if found == Reopened.MOVED:
+            raise StoreMoved
+        if found == Reopened.STORED:
+            self.failures = 0
+        return found
+
+
+def _apply(store: SnapshotStore, updates: UpdateBatch, cursor: WatchCursor) -> None:
+    store.apply(FoldBatch.from_updates(updates), cursor)

@@ -1,0 +1,119 @@
+"""Repairs, carried out: what a diff finds goes the way of all updates, through the hooks into the store.
+
+Invariants: when a repair begins, everything received is stored. Diffs are stored in chunks under the old cursor; after
+the last, the cursor of an artifact is. So a crash in the middle leaves a fold that is repaired again.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from time import perf_counter
+
+from strandline.errors import Closed
+from strandline.fold.errors import RepairRefused
+from strandline.fold.events import RepairBegan, RepairEnded
+from strandline.fold.marks import Mark
+from strandline.fold.records import FoldEntry
+from strandline.fold.repairing.deciding import Decision, may_list
+from strandline.fold.repairing.relisting import deletes, list_keys, stale_keys
+from strandline.fold.repairing.restoring import checked_mark, for_each_taken, vanished_keys
+from strandline.fold.store import FoldReader
+from strandline.fold.watching.context import Context
+from strandline.fold.watching.looking import remembered
+from strandline.kv import UpdateBatch
+from strandline.protocol import windows
+from strandline.protocol.repairs import RepairPlan
+
+NO_RESTORER = (
+    "give a restorer; or, if it may lack what was evicted and keep what was deleted, use RepairMode.NONE; "
+    "or remove the fold and begin anew"
+)
+
+
+class Mending:
+    """The repairs of one watched fold."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def refused(self, decision: Decision) -> RepairRefused:
+        """Return why a fold is not repaired from a listing."""
+        reason = f"{decision.reason}, and the bucket has evicted values, so what it lists is not all there is"
+        return RepairRefused(self._context.name, reason, hint=NO_RESTORER)
+
+    async def relist(self, decision: Decision) -> int | None:
+        """Delete what the bucket does not list; return the revision that the listing is not older than, if known.
+
+        None if the listing turned out not to be the truth: then nothing was deleted. A fold without a cursor may have
+        been one of other keys, so all of it is looked at.
+        """
+        context, started = self._context, perf_counter()
+        context.emit(RepairBegan(RepairPlan.RELIST, decision.reason))
+        before = (await context.look()).retention
+        listed = await list_keys(context.reader, context.scope)
+        after = (await context.look()).retention
+        if not may_list(decision.basis, after, context.policy.mode, RepairPlan.RELIST):
+            return None
+        whole = not context.keeper.mark.revision
+        stale = await context.keeper.run(lambda: stale_keys(context.keeper.store, context.scope, listed, whole=whole))
+        for chunk in deletes(stale):
+            await context.flusher.flush_fully(chunk, context.keeper.mark)
+        context.emit(RepairEnded(RepairPlan.RELIST, 0, len(stale), perf_counter() - started))
+        return windows.REVISION_MAX if before is None else before.last_revision
+
+    async def restore(self, decision: Decision) -> None:
+        """Make the fold what the newest artifact is, and its mark last."""
+        context = self._context
+        if context.policy.restorer is None:
+            raise self.refused(decision)
+        artifact = await context.policy.restorer.newest(context.scope)
+        if artifact is None:
+            raise RepairRefused(context.name, f"{decision.reason}, and there is no artifact", hint=NO_RESTORER)
+        try:
+            await self._restore_from(artifact, decision)
+        finally:
+            await asyncio.to_thread(artifact.close)
+
+    async def _restore_from(self, artifact: FoldReader, decision: Decision) -> None:
+        context, started = self._context, perf_counter()
+        local, look = context.keeper.mark, await context.look()
+        theirs = checked_mark(artifact, context.name, context.scope, local, look.retention)
+        context.emit(RepairBegan(RepairPlan.RESTORE, decision.reason))
+        listed = await list_keys(context.reader, context.scope)
+        taken = await self._take(artifact, local)
+        store, scope = context.keeper.store, context.scope
+        whole = not local.revision
+        gone = await asyncio.to_thread(lambda: vanished_keys(artifact, store, scope, listed, whole=whole))
+        for chunk in deletes(gone):
+            await context.flusher.flush_fully(chunk, local)
+        mark = remembered(local, look, context.scope)
+        seen = mark.seen_evicting or theirs.seen_evicting
+        mark = mark._replace(revision=theirs.revision, seen_evicting=seen, since_ns=0)
+        await context.flusher.store_fully(mark)
+        context.emit(RepairEnded(RepairPlan.RESTORE, taken, len(gone), perf_counter() - started))
+
+    async def _take(self, artifact: FoldReader, local: Mark) -> int:
+        """Take what the artifact has, read in a thread of its own, which waits there for each chunk to be stored."""
+        flusher, keeper, loop = self._context.flusher, self._context.keeper, asyncio.get_running_loop()
+        is_over = threading.Event()
+
+        def take(chunk: UpdateBatch) -> None:
+            if is_over.is_set():
+                raise Closed("the repair")
+            asyncio.run_coroutine_threadsafe(flusher.flush_fully(chunk, local), loop).result()
+
+        def multi_get(keys: Sequence[bytes]) -> list[FoldEntry | None]:
+            return keeper.store.multi_get(keys)
+
+        comparable = bool(local.revision)
+        reading = asyncio.ensure_future(
+            asyncio.to_thread(
+                lambda: for_each_taken(artifact, multi_get, self._context.scope, take, comparable=comparable)
+            )
+        )
+        try:
+            return await asyncio.shield(reading)
+        finally:
+            # A repair that is cancelled must not go on behind the back of whoever closes the store.
+            is_over.set()
+            await asyncio.wait([reading])

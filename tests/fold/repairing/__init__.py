@@ -1,0 +1,1 @@
+"""Tests of repairs of a fold."""

@@ -1,0 +1,220 @@
+"""A fold beside its source: what is wrong is told, what cannot be known is said to be so, and nothing else."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.fold import ALL, AppendLogStore, FoldBatch, MemoryStore, Scope, ScopeChanged, SqliteStore, catch_up
+from strandline.fold.compare import Comparison, Keys, history, verify_against
+from strandline.fold.errors import AnotherSource
+from strandline.fold.marks import UNKNOWN, Mark, format_mark
+from strandline.kv import NO_CURSOR, Delete, Discard, Put, StoreConfig, format_revision
+from strandline.kv.nats import NatsConnection
+from strandline.testing.snapshot_stores import changes
+from tests.fold.buckets import Twin, twin
+from tests.servers_nats import NatsServer
+
+NONE = Keys(0, ())
+
+
+def sync(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a test that runs to its end."""
+
+    @functools.wraps(test)
+    def run(**fixtures: object) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+async def folded(bucket: Twin, prefix: str = "") -> MemoryStore:
+    """Return the fold of a bucket as it is now."""
+    store = MemoryStore()
+    async for batch in bucket.store.reader().scan_batches(prefix):
+        store.apply(FoldBatch.from_updates(batch), NO_CURSOR)
+    watcher = bucket.store.watcher()
+    assert watcher is not None
+    retention = await watcher.retention()
+    scope = Scope.of(prefix).digest if prefix else UNKNOWN
+    store.apply(FoldBatch(), format_mark(Mark(retention.last_revision, False, retention.identity, scope)))
+    return store
+
+
+def keys(*found: bytes) -> Keys:
+    return Keys(len(found), found)
+
+
+def wrong(found: Comparison) -> tuple[Keys, Keys, Keys]:
+    return found.missing, found.extra, found.different
+
+
+@sync
+async def test_a_fold_that_is_its_source_has_the_digest_of_its_source() -> None:
+    bucket = await twin("a=1", "b.x=2", "c=3", "-c", "d=4", "d=5")
+    fold = await folded(bucket)
+    found = await verify_against(fold, bucket.store)
+    assert found.is_equal
+    assert found.is_complete
+    assert found.verified == fold.verify()
+    assert found.fold_digest == found.source_digest == found.verified.digest
+    assert (found.revision, found.source_revision, found.compared) == (6, 6, 3)
+    assert wrong(found) == (NONE, NONE, NONE)
+
+
+@sync
+async def test_an_empty_fold_of_an_empty_bucket_is_equal() -> None:
+    bucket = await twin()
+    found = await verify_against(await folded(bucket), bucket.store)
+    assert found.is_equal
+    assert found.is_complete
+    assert found.compared == 0
+
+
+@sync
+async def test_what_is_wrong_is_told_by_key() -> None:
+    bucket = await twin("a=1", "b=2", "c=3", "-c", "d=4", "e=5")
+    fold = await folded(bucket)
+    fold.apply(*changes(1, (b"a", None), (b"c", b"3"), (b"nobody", b"x")))
+    fold.apply(FoldBatch([b"b"], [b"other"], [format_revision(2)]), NO_CURSOR)
+    fold.apply(FoldBatch([b"d"], [b"4"], [format_revision(1)]), NO_CURSOR)
+    fold.apply(FoldBatch(), format_mark(Mark(6)))
+    found = await verify_against(fold, bucket.store)
+    assert wrong(found) == (keys(b"a"), keys(b"c", b"nobody"), keys(b"b", b"d"))
+    assert not found.is_equal
+    assert found.is_complete
+    assert found.fold_digest != found.source_digest
+    assert found.compared == 6
+
+
+@sync
+async def test_a_key_whose_version_the_fold_does_not_know_is_compared_by_its_value() -> None:
+    bucket = await twin("a=1")
+    fold = await folded(bucket)
+    fold.apply(FoldBatch([b"a"], [b"1"], [b""]), NO_CURSOR)
+    assert (await verify_against(fold, bucket.store)).is_equal
+
+
+@sync
+async def test_what_was_updated_after_the_cursor_is_newer_and_not_judged() -> None:
+    bucket = await twin("a=1", "b=2", "c=3", "d=4")
+    fold = await folded(bucket)
+    await bucket.put("b=new", "-c", "e=added", "f=passing", "-f")
+    found = await verify_against(fold, bucket.store)
+    assert found.is_equal
+    assert not found.is_complete
+    assert found.newer == keys(b"b", b"c", b"e", b"f")
+    assert (found.compared, found.unaccounted) == (2, NONE)
+    assert found.fold_digest == found.source_digest != found.verified.digest
+
+
+@sync
+async def test_a_wrong_key_is_found_also_when_the_source_has_moved_on() -> None:
+    bucket = await twin("a=1", "b=2", "c=3", "-c", "d=4")
+    fold = await folded(bucket)
+    await bucket.put("b=new")
+    kept, versions = [b"a", b"c"], [format_revision(1), format_revision(3)]
+    fold.apply(FoldBatch(kept, [b"other", b"3"], versions), NO_CURSOR)
+    fold.apply(*changes(1, (b"d", None)))
+    fold.apply(FoldBatch(), format_mark(Mark(5)))
+    found = await verify_against(fold, bucket.store)
+    assert wrong(found) == (keys(b"d"), keys(b"c"), keys(b"a"))
+    assert found.newer == keys(b"b")
+
+
+@sync
+async def test_a_key_of_which_the_bucket_holds_nothing_is_extra_only_if_that_is_certain() -> None:
+    for config, moves, certain in [
+        (StoreConfig(), False, True),
+        (StoreConfig(), True, False),
+        (StoreConfig(discard=Discard.OLD), False, False),
+    ]:
+        bucket = await twin("a=1", "b=2", config=config)
+        fold = await folded(bucket)
+        fold.apply(*changes(1, (b"nobody", b"x")))
+        fold.apply(FoldBatch(), format_mark(Mark(2)))
+        if moves:
+            await bucket.put("c=3")
+        found = await verify_against(fold, bucket.store)
+        assert found.extra == (keys(b"nobody") if certain else NONE)
+        assert found.unaccounted == (NONE if certain else keys(b"nobody"))
+
+
+@sync
+async def test_samples_are_few_and_counts_are_whole() -> None:
+    bucket = await twin(*(f"k{at:03}={at}" for at in range(50)))
+    fold = MemoryStore()
+    fold.apply(FoldBatch(), format_mark(Mark(50)))
+    found = await verify_against(fold, bucket.store, samples_max=3)
+    assert found.missing == Keys(50, (b"k000", b"k001", b"k002"))
+    assert found.compared == 50
+
+
+@sync
+async def test_a_fold_of_another_bucket_or_a_longer_log_is_refused() -> None:
+    bucket, other = await twin("a=1", "b=2"), await twin("a=1")
+    with pytest.raises(AnotherSource, match="made anew"):
+        await verify_against(await folded(other), bucket.store)
+    fold = MemoryStore()
+    fold.apply(FoldBatch(), format_mark(Mark(3)))
+    with pytest.raises(AnotherSource, match="ends at revision 2"):
+        await verify_against(fold, bucket.store)
+
+
+@sync
+async def test_a_scope_is_compared_with_its_own_keys_and_another_is_refused() -> None:
+    bucket = await twin("a.1=1", "b.1=2")
+    fold = await folded(bucket, "a.")
+    assert (await verify_against(fold, bucket.store, Scope.of("a."))).is_complete
+    with pytest.raises(ScopeChanged):
+        await verify_against(fold, bucket.store)
+
+
+@sync
+async def test_the_copy_of_the_source_may_be_made_on_disk(tmp_path: Path) -> None:
+    bucket = await twin("a=1", "b=2")
+    with SqliteStore.open(tmp_path / "work.db") as workspace:
+        found = await verify_against(await folded(bucket), bucket.store, workspace=workspace)
+        assert found.is_equal
+        assert len(workspace.range()) == 2
+
+
+@sync
+async def test_history_is_what_the_bucket_still_holds_of_a_key() -> None:
+    bucket = await twin("a=1", "b=x", "a=2", "-a", "a=3", config=StoreConfig(history=3))
+    told = await history(bucket.store, "a")
+    assert told == [
+        Put("a", b"2", format_revision(3)),
+        Delete("a", format_revision(4)),
+        Put("a", b"3", format_revision(5)),
+    ]
+    assert await history(bucket.store, "never") == []
+
+
+@sync
+async def test_a_fold_of_a_real_bucket_is_compared_with_it(
+    nats_server: NatsServer, nats_bucket: str, tmp_path: Path
+) -> None:
+    async with NatsConnection(nats_server.url) as connection:
+        store = await connection.store(nats_bucket, StoreConfig(history=3))
+        writer = store.writer()
+        assert writer is not None
+        for key, value in [("a", b"1"), ("b", b"2"), ("c", b"3"), ("a", b"4"), ("d", b"5")]:
+            await writer.put(key, value)
+        await writer.delete("c")
+        await catch_up(store, ALL, lambda: AppendLogStore.open(tmp_path / "fold.log"))
+        with AppendLogStore.open(tmp_path / "fold.log") as fold:
+            found = await verify_against(fold, store)
+            assert (found.is_equal, found.is_complete, found.compared) == (True, True, 3)
+            assert found.fold_digest == found.source_digest == fold.verify().digest
+            await writer.put("b", b"newer")
+            fold.apply(FoldBatch([b"c"], [b"3"], [format_revision(3)]), NO_CURSOR)
+            found = await verify_against(fold, store)
+        assert wrong(found) == (NONE, keys(b"c"), NONE)
+        assert found.newer == keys(b"b")
+        told = await history(store, "a")
+        assert told == [Put("a", b"1", format_revision(1)), Put("a", b"4", format_revision(4))]
+        assert isinstance((await history(store, "c"))[-1], Delete)
