@@ -8,8 +8,6 @@ run takes a few hundredths of a second, and every single call can have its turn.
 import itertools
 import multiprocessing
 import re
-import shutil
-import subprocess
 import threading
 from collections import Counter
 from multiprocessing.context import ForkServerContext
@@ -21,25 +19,17 @@ from strandline.files import OsDisk
 from strandline.journal import Journal, JournalReader, examine
 from tests.journal.child import serve, value_of
 from tests.journal.helpers import WAIT_S, records_of, telling
+from tests.straced import strace_problem, traced
 
 CALLS = ["pwritev2", "fdatasync", "fsync", "rename", "ftruncate", "fallocate", "unlink"]
 """What the journal changes the disk with: os.pwritev, fdatasync, fsync, rename, ftruncate, posix_fallocate, unlink."""
 SETTINGS = {"segment_bytes_max": 2048, "reserve_bytes_max": 1000}
 SIZE = 150
 SCRIPT = f"open\nhammer 40 5 {SIZE}\nclose\nopen\nhammer 60 5 {SIZE}\nclose\n"
-STRACE = shutil.which("strace")
 LOGGED = re.compile(r"^(?:(\d+) +)?(\w+)\(")
 
 
-def strace_works() -> str | None:
-    """Return why strace cannot be used here, or None."""
-    if STRACE is None:
-        return "strace is not installed"
-    probe = subprocess.run([STRACE, "-f", "-qq", "-o", "/dev/null", "true"], check=False, capture_output=True)
-    return None if probe.returncode == 0 else f"strace cannot trace here: {probe.stderr.decode().strip()}"
-
-
-REASON = strace_works()
+REASON = strace_problem()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
@@ -51,7 +41,7 @@ def server() -> ForkServerContext:
 
 
 def run(
-    server: ForkServerContext, folder: Path, *strace: str, inline: bool = True, log: str = "/dev/null"
+    server: ForkServerContext, folder: Path, *strace: str, inline: bool = True, log: Path = Path("/dev/null")
 ) -> list[str]:
     """Let a child append under strace until it ends or dies; return what it said."""
     ours, theirs = server.Pipe()
@@ -59,13 +49,8 @@ def run(
     child.start()
     theirs.close()
     assert ours.recv() == "ready"
-    command = [str(STRACE), "-f", "-o", log, *strace, "-p", str(child.pid)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-        assert tracer.stderr is not None
-        told = tracer.stderr.readline()
-        if "attached" not in told:
-            child.kill()
-            pytest.skip(f"strace cannot attach here: {told.strip()}")
+    assert child.pid is not None
+    with traced(child.pid, *strace, log=log):
         ours.send(SCRIPT)
         lines: list[str] = []
         try:
@@ -82,7 +67,7 @@ def run(
 def counts(server: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
     """How often the workload makes each call when it does everything in one thread."""
     place = tmp_path_factory.mktemp("count")
-    lines = run(server, place / "j", "-e", f"trace={','.join(CALLS)}", log=str(place / "log"))
+    lines = run(server, place / "j", "-e", f"trace={','.join(CALLS)}", log=place / "log")
     assert lines[-1] == "closed"
     seen = Counter(found[2] for line in (place / "log").read_text().splitlines() if (found := LOGGED.match(line)))
     assert set(seen) == set(CALLS), "the workload makes all of them"

@@ -326,3 +326,10 @@ class TestRemoveOld:
                 stop.set()
                 for thread in threads:
                     thread.join(WAIT_S)
+
+
+def test_a_journal_tells_how_many_bytes_it_takes() -> None:
+    with open_sim(SimDisk()) as journal:
+        empty = journal.stored_bytes
+        journal.append([b"v" * 100] * 3)
+        assert empty + 300 < journal.stored_bytes < empty + 600

@@ -17,9 +17,9 @@ import pytest
 from strandline.errors import Closed, CommitFailed, Locked, StrandlineError
 from strandline.files import OsDisk
 from strandline.journal import SYNCED, WRITTEN, Durability, Journal, JournalConfig, JournalPoisoned, examine
+from strandline.journal.appends import Append
 from strandline.journal.columns import columns_of
 from strandline.journal.config import KiB
-from strandline.journal.writer import Append
 from strandline.sim import SimDisk
 from tests.journal.helpers import (
     FOLDER,

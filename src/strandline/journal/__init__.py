@@ -26,16 +26,17 @@ was written, which is how `recovery` tells a torn write (never promised) from da
 its whole batch. The journal knows nothing of subjects, topics or groups.
 """
 
+from strandline.journal.appends import Appended
 from strandline.journal.batch import Batch, Record
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
 from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved, TornTailCut
+from strandline.journal.examination import Damage, Examination, Torn
 from strandline.journal.journal import Journal
 from strandline.journal.journal_reader import JournalReader
 from strandline.journal.journal_set import JournalSet
-from strandline.journal.recovery import Damage, Examination, Torn, examine
+from strandline.journal.recovery import examine
 from strandline.journal.repair import Repaired, apply_repair, plan_repair
 from strandline.journal.repair_plan import RepairPlan
-from strandline.journal.writer import Appended
 
 __all__ = [
     "SYNCED",

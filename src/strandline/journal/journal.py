@@ -19,13 +19,14 @@ from strandline.errors import Closed, CommitFailed, InvalidInput
 from strandline.events import Events
 from strandline.files import Disk, OsDisk, storage_errors, storage_hint
 from strandline.gather import Gather
+from strandline.journal.appends import Append, Appended
 from strandline.journal.batch import Batch, Record
 from strandline.journal.columns import Timestamps, Values, columns_of
 from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
 from strandline.journal.opening import lock_folder, recover
 from strandline.journal.reader import Reader
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
-from strandline.journal.writer import Append, Appended, Writer
+from strandline.journal.writer import Writer
 
 GATHER_BYTES_MAX = 8 * MiB
 
@@ -265,6 +266,11 @@ class Journal:
     def durable_offset(self) -> int:
         """Everything below this is on stable storage."""
         return self._writer.view().durable_offset
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes its segments take, up to the last record."""
+        return sum(segment.bytes for segment in self._writer.view().segments)
 
     # Retention and the end.
 

@@ -12,9 +12,10 @@ from strandline.errors import FormatError
 from strandline.events import Events
 from strandline.files import TEMP_SUFFIX, Disk, Lock, read_file, remove_if_there
 from strandline.journal.events import TornTailCut
+from strandline.journal.examination import Examination, SegmentScan
 from strandline.journal.index import format_index_name
 from strandline.journal.reader import rebuild_index
-from strandline.journal.recovery import LOCK_NAME, Examination, SegmentScan, examine, is_ours
+from strandline.journal.recovery import LOCK_NAME, examine, is_ours
 from strandline.journal.segment import READ_BYTES, format_segment_name, parse_segment_name
 from strandline.journal.state import Segment
 

@@ -18,12 +18,13 @@ from crc32c import crc32c
 from strandline.errors import FormatError
 from strandline.files import Disk, File, read_file
 from strandline.journal.batch import BadBatch, Batch, journal_tag
+from strandline.journal.examination import Damage, Examination, Progress, SegmentScan
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import format_index_name, parse_index
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
 from strandline.journal.mended import Mended
 from strandline.journal.quarantine import COPY_BYTES
-from strandline.journal.recovery import Damage, Examination, Progress, SegmentScan, examine
+from strandline.journal.recovery import examine
 from strandline.journal.repair_steps import (
     AddSegment,
     BeginRepair,

@@ -14,12 +14,13 @@ from typing import Protocol
 from strandline.errors import Damaged
 from strandline.files import TEMP_SUFFIX, Disk, File, remove_if_there, replace_file
 from strandline.journal.batch import BODY_BYTES_MAX, HEADER_BYTES, format_lost
+from strandline.journal.examination import Examination, Progress, SegmentScan
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
 from strandline.journal.index import format_index, format_index_name
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest, store_manifest
 from strandline.journal.quarantine import chunks, format_stretch_name, keep_file, keep_stretch
 from strandline.journal.reader import rebuild_index
-from strandline.journal.recovery import Examination, Progress, SegmentScan, examine
+from strandline.journal.recovery import examine
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.index import Index
-from strandline.journal.manifest import Sealed
+from strandline.journal.manifest import Manifest, Sealed
+from strandline.journal.segment import SEGMENT_HEADER_BYTES
 
 
 @dataclass(slots=True)
@@ -27,6 +28,24 @@ class Segment:
     def sealed(self) -> Sealed:
         """Return what the manifest says of it."""
         return Sealed(self.base_offset, self.end_offset, self.bytes, self.last_append_ns)
+
+
+def manifest_of(identity: bytes, segments: tuple[Segment, ...], durable: int, *, at_end: bool) -> Manifest:
+    """Return what names the segments that are sealed and durable.
+
+    The checkpoint lies where the first of the others begins, or at its end.
+    """
+    sealed = tuple(segment for segment in segments[:-1] if segment.end_offset <= durable)
+    active = segments[len(sealed)]
+    return Manifest(
+        identity,
+        segments[0].base_offset,
+        durable if at_end else active.base_offset,
+        tuple(segment.sealed() for segment in sealed),
+        active.base_offset,
+        active.bytes if at_end else SEGMENT_HEADER_BYTES,
+        active.last_append_ns if at_end else active.created_ns,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,59 +8,31 @@ entry below it was synced; whoever waits is told only after that; after any fail
 (`Poisoned`), because what the file then holds is unknown until it is read anew.
 """
 
-import errno
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from strandline.clock import Clock
 from strandline.errors import Closed, CommitFailed, Poisoned
 from strandline.events import Events
 from strandline.files import Buffer, Disk, File, remove_if_there, storage_hint
-from strandline.gather import Ticket
-from strandline.journal.batch import HEADER_BYTES, format_batch, journal_tag
-from strandline.journal.columns import Columns, merge
-from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig, KiB
+from strandline.journal.announcing import Announcer
+from strandline.journal.appends import Append, Appended, alike, settle
+from strandline.journal.batch import format_batch, journal_tag
+from strandline.journal.columns import merge
+from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
 from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved
-from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
+from strandline.journal.frontier import Frontier
 from strandline.journal.index import Index, format_index, format_index_name
-from strandline.journal.manifest import Manifest, store_manifest
-from strandline.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader, format_segment_header, format_segment_name
-from strandline.journal.state import Segment, View
+from strandline.journal.limits import is_full, kept_from
+from strandline.journal.manifest import store_manifest
+from strandline.journal.reserving import reserve
+from strandline.journal.segment import SegmentHeader, format_segment_header, format_segment_name
+from strandline.journal.state import Segment, View, manifest_of
 
 SEALING_MAX = 2
-RESERVE_BYTES_MIN = 64 * KiB
-PUBLISH_LATE_S = 0.005
-"""How old the word to readers in other processes may be while appends keep coming."""
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The receipt of an append: its records are [base_offset, base_offset + count)."""
-
-    base_offset: int
-    count: int
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the last record."""
-        return self.base_offset + self.count
-
-
-class Append(Ticket[Appended]):
-    """An append on its way."""
-
-    __slots__ = ("columns", "durability")
-
-    def __init__(self, columns: Columns, durability: Durability) -> None:
-        super().__init__(HEADER_BYTES + columns.size)
-        self.columns = columns
-        self.durability = durability
 
 
 class Writer:
@@ -94,20 +66,17 @@ class Writer:
         self._commit_lock = threading.Lock()
         self._manifest_lock = threading.RLock()
         self._sync_lock = threading.Lock()
-        self._publish_lock = threading.Lock()
         self._segments = segments
         self._written = self._durable = next_offset
         self._checkpointed = 0
         """Segments that begin below this offset are sealed in the manifest."""
         self._sealing: list[tuple[Segment, File]] = []
-        self._folder_dirty = False
         self._reserved = 0
         self._poison: str | None = None
         self._poison_told = False
         self._closed = False
-        self._published = (-1, -1)
-        self._published_s = 0.0
-        self._frontier = self._open_frontier()
+        self._announcer = Announcer(disk, folder)
+        self._folder_dirty = self._announcer.is_new
         self._active: Segment
         self._file: File
         if segments:
@@ -168,10 +137,10 @@ class Writer:
             synced = sum(append.durability is SYNCED for append in appends)
             receipts = self._write(appends, sync=synced == len(appends))
             if synced < len(appends):
-                _settle(appends, receipts, WRITTEN)
+                settle(appends, receipts, WRITTEN)
             if synced:
                 self._sync()
-                _settle(appends, receipts, SYNCED)
+                settle(appends, receipts, SYNCED)
             self._publish_if_late()
         except BaseException as error:
             self.fail(error)
@@ -230,7 +199,7 @@ class Writer:
     def _write(self, appends: Sequence[Append], *, sync: bool) -> list[Appended]:
         """Write one commit; with `sync`, durably, if that makes everything durable."""
         now_ns = self._clock.now_ns()
-        if self._is_full(sum([append.size for append in appends]), now_ns):
+        if is_full(self._active, sum([append.size for append in appends]), self._config, now_ns):
             self._roll()
         offset = self._written
         active = self._active
@@ -238,7 +207,7 @@ class Writer:
         buffers: list[Buffer] = []
         receipts: list[Appended] = []
         batches: list[tuple[int, int]] = []
-        for columns in _alike(appends):
+        for columns in alike(appends):
             batch, batch_bytes = format_batch(offset, self._durable, now_ns, merge(columns), self._tag)
             buffers += batch
             batches.append((offset, position))
@@ -246,7 +215,7 @@ class Writer:
             for part in columns:
                 receipts.append(Appended(offset, part.count))
                 offset += part.count
-        self._reserve(position)
+        self._reserved = reserve(self._file, self._reserved, position, self._config)
         sync = sync and self._durable == self._written and not self._sealing and not self._folder_dirty
         self._file.pwritev(buffers, active.bytes, sync=sync)
         with self._state:
@@ -260,15 +229,6 @@ class Writer:
                 self._durable = offset
             self._wake()
         return receipts
-
-    def _is_full(self, size: int, now_ns: int) -> bool:
-        active = self._active
-        if active.bytes <= SEGMENT_HEADER_BYTES:
-            return False
-        if active.bytes + size > self._config.segment_bytes_max:
-            return True
-        age_max_s = self._config.segment_age_max_s
-        return age_max_s is not None and now_ns - active.created_ns > age_max_s * 1e9
 
     # Segments.
 
@@ -304,20 +264,6 @@ class Writer:
             file.truncate(active.bytes)
         self._active, self._file = active, file
         self._reserved = active.bytes
-
-    def _reserve(self, end: int) -> None:
-        """See that the file reaches `end` and some way beyond, so that an fsync seldom has to record a new size."""
-        step = min(max(self._reserved, RESERVE_BYTES_MIN), self._config.reserve_bytes_max)
-        if end <= self._reserved or not step:
-            return
-        reserved = max(end, min(self._reserved + step, self._config.segment_bytes_max))
-        try:
-            self._file.allocate(reserved)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EOPNOTSUPP):
-                raise
-            reserved = end  # there is no room to spare; the write itself will tell whether there is enough
-        self._reserved = reserved
 
     def _release_reserve(self) -> None:
         """Cut the file to what was written."""
@@ -358,21 +304,11 @@ class Writer:
             self._store_manifest(at_end=at_end)
 
     def _store_manifest(self, *, at_end: bool = False) -> None:
-        """Name what is sealed and durable. The checkpoint lies where the active segment begins, or at its end."""
+        """Name what is sealed and durable."""
         with self._state:
-            sealed = tuple(s for s in self._segments[:-1] if s.end_offset <= self._durable)
-            active = self._segments[len(sealed)]
-            manifest = Manifest(
-                self.identity,
-                self._segments[0].base_offset,
-                self._durable if at_end else active.base_offset,
-                tuple(segment.sealed() for segment in sealed),
-                active.base_offset,
-                active.bytes if at_end else SEGMENT_HEADER_BYTES,
-                active.last_append_ns if at_end else active.created_ns,
-            )
+            manifest = manifest_of(self.identity, self._segments, self._durable, at_end=at_end)
         store_manifest(self._disk, self._folder, manifest)
-        self._checkpointed = active.base_offset
+        self._checkpointed = manifest.active_base
 
     def _store_index(self, segment: Segment) -> None:
         path = self._folder / format_index_name(segment.base_offset)
@@ -384,19 +320,7 @@ class Writer:
 
     def remove_old(self) -> int:
         """Remove whole sealed segments that the configured retention by bytes and age no longer asks for."""
-        view = self.view()
-        config = self._config
-        keep_from = view.first_offset
-        kept_bytes = sum(segment.bytes for segment in view.segments)
-        oldest_ns = None if config.retain_age_s is None else self._clock.now_ns() - config.retain_age_s * 1e9
-        for segment in view.segments[:-1]:
-            kept_bytes -= segment.bytes
-            too_large = config.retain_bytes is not None and kept_bytes >= config.retain_bytes
-            too_old = oldest_ns is not None and segment.last_append_ns < oldest_ns
-            if not too_large and not too_old:
-                break
-            keep_from = segment.end_offset
-        return self.remove_below(keep_from)
+        return self.remove_below(kept_from(self.view(), self._config, self._clock.now_ns()))
 
     def remove_below(self, keep_from: int) -> int:
         """Remove whole sealed segments whose offsets are all below `keep_from`; return how many went."""
@@ -421,19 +345,11 @@ class Writer:
         self._events.emit(SegmentsRemoved(self._folder, len(gone), first))
         return len(gone)
 
-    # The frontier, and the end.
-
-    def _open_frontier(self) -> File:
-        path = self._folder / FRONTIER_NAME
-        try:
-            return self._disk.open(path, "write")
-        except FileNotFoundError:
-            self._folder_dirty = True
-            return self._disk.open(path, "create")
+    # The word to readers, and the end.
 
     def publish_when_idle(self) -> None:
         """Tell readers in other processes; called when no append is waiting, so that nobody waits for it."""
-        if self.refusal() is not None or self._published == (self._written, self._durable):
+        if self.refusal() is not None or self._announcer.has_told(self._written, self._durable):
             return
         try:
             self._publish()
@@ -442,20 +358,18 @@ class Writer:
 
     def _publish_if_late(self) -> None:
         """Tell readers in other processes now and then while appends keep coming."""
-        if time.monotonic() - self._published_s > PUBLISH_LATE_S:
+        if self._announcer.is_late():
             self._publish()
 
     def _publish(self) -> None:
-        with self._publish_lock:  # an older word must not be written over a newer one
-            self._published_s = time.monotonic()
-            with self._state:
-                if self._closed:
-                    return
-                self._published = (self._written, self._durable)
-                first = self._segments[0].base_offset
-                active = self._segments[-1].base_offset
-                frontier = Frontier(self.identity, first, self._written, self._durable, active)
-            self._frontier.pwritev([format_frontier(frontier)], 0)
+        self._announcer.tell(self._frontier)
+
+    def _frontier(self) -> Frontier | None:
+        with self._state:
+            if self._closed:
+                return None
+            first, active = self._segments[0].base_offset, self._segments[-1].base_offset
+            return Frontier(self.identity, first, self._written, self._durable, active)
 
     def close(self) -> None:
         """Make everything durable, record it, and let the files go; after a failure, only let the files go."""
@@ -468,24 +382,10 @@ class Writer:
                 with self._state:
                     self._closed = True
                     self._wake()
-                with self._sync_lock, self._publish_lock:
-                    for file in (*(file for _, file in self._sealing), self._file, self._frontier):
+                with self._sync_lock:
+                    for file in (*(file for _, file in self._sealing), self._file):
                         file.close()
-
-
-def _alike(appends: Sequence[Append]) -> list[list[Columns]]:
-    """Return the columns of neighbours that can share a batch, because they have the same ones."""
-    if len(appends) == 1:
-        return [[appends[0].columns]]
-    return [
-        [append.columns for append in group] for _, group in groupby(appends, key=lambda append: append.columns.present)
-    ]
-
-
-def _settle(appends: Sequence[Append], receipts: Sequence[Appended], durability: Durability) -> None:
-    for append, receipt in zip(appends, receipts, strict=True):
-        if append.durability is durability:
-            append.settle(receipt)
+                self._announcer.close()
 
 
 def _index_of(segment: Segment) -> Index:

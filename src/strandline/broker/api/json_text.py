@@ -1,0 +1,158 @@
+"""JSON as Go's `encoding/json` writes it and complains about it.
+
+Invariants: what is written has no spaces, escapes `<`, `>` and `&`, and keeps the order it was given. Text that is not
+JSON is refused with Go's words and position, since clients show them and tests compare them.
+"""
+
+import json
+import re
+from typing import Any, TypeAlias
+
+from strandline.broker.api.codes import INVALID_JSON, ApiError
+
+_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029", "\x7f": "\x7f"}
+_HTML_SET = re.compile("[<>&\u2028\u2029]")
+_SPACE = " \t\r\n"
+_LITERALS = {"t": "true", "f": "false", "n": "null"}
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+Json: TypeAlias = Any
+"""What JSON text stands for."""
+
+
+class Decimal(str):
+    """A number with a fraction or an exponent, kept as it was written."""
+
+    __slots__ = ()
+
+
+def write_json(value: Json) -> bytes:
+    """Return a value as Go would write it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    escaped = _HTML_SET.sub(lambda found: _HTML[found[0]], text)
+    return escaped.encode(errors="replace")
+
+
+def read_json(data: bytes) -> Json:
+    """Return the value of a JSON text; `ApiError` 10025, worded as Go words it, if it is none."""
+    text = data.decode(errors="replace")
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise invalid_json(_complaint(text)) from None
+
+
+def invalid_json(problem: str) -> ApiError:
+    """Return the error for a request that is not the JSON it should be."""
+    return INVALID_JSON.with_text(err=problem)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+class _Wrong(Exception):
+    """Where the text stops being JSON, and what was expected there; no position means that it ends too early."""
+
+
+def _complaint(text: str) -> str:
+    try:
+        at = _skip(text, _value(text, 0, 0))
+        if at < len(text):
+            _wrong(text, at, "looking for beginning of value")
+    except _Wrong as wrong:
+        return str(wrong)
+    return "unexpected EOF"
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _wrong(text: str, at: int, expected: str) -> None:
+    if at >= len(text):
+        raise _Wrong("unexpected EOF")
+    shown = {"'": "'\\''", '"': "'\"'"}.get(text[at]) or f"'{json.dumps(text[at], ensure_ascii=False)[1:-1]}'"
+    position = len(text[:at].encode()) + 1
+    raise _Wrong(f"invalid character {shown} {expected} at offset {position}")
+
+
+_DEPTH_MAX = 200
+
+
+def _value(text: str, at: int, depth: int) -> int:
+    """Return the position after the value that begins at or after `at`."""
+    at = _skip(text, at)
+    if at >= len(text) or depth > _DEPTH_MAX:
+        raise _Wrong("unexpected EOF" if at >= len(text) else "exceeded max depth")
+    first = text[at]
+    if first == "{":
+        return _object(text, at + 1, depth + 1)
+    if first == "[":
+        return _array(text, at + 1, depth + 1)
+    if first == '"':
+        return _string(text, at + 1)
+    if first in _LITERALS:
+        return _literal(text, at, _LITERALS[first])
+    number = _NUMBER.match(text, at)
+    if number is None:
+        _wrong(text, at, "looking for beginning of value")
+        return at
+    return number.end()
+
+
+def _object(text: str, at: int, depth: int) -> int:
+    at = _skip(text, at)
+    if text[at : at + 1] == "}":
+        return at + 1
+    while True:
+        at = _skip(text, at)
+        if text[at : at + 1] != '"':
+            _wrong(text, at, "looking for beginning of object key string")
+        at = _skip(text, _string(text, at + 1))
+        if text[at : at + 1] != ":":
+            _wrong(text, at, "after object key")
+        at = _skip(text, _value(text, at + 1, depth))
+        if text[at : at + 1] == "}":
+            return at + 1
+        if text[at : at + 1] != ",":
+            _wrong(text, at, "after object key:value pair")
+        at += 1
+
+
+def _array(text: str, at: int, depth: int) -> int:
+    at = _skip(text, at)
+    if text[at : at + 1] == "]":
+        return at + 1
+    while True:
+        at = _skip(text, _value(text, at, depth))
+        if text[at : at + 1] == "]":
+            return at + 1
+        if text[at : at + 1] != ",":
+            _wrong(text, at, "after array element")
+        at += 1
+
+
+def _string(text: str, at: int) -> int:
+    while at < len(text):
+        char = text[at]
+        if char == '"':
+            return at + 1
+        if char < " ":
+            _wrong(text, at, "in string")
+        if char == "\\":
+            at += 1
+            if text[at : at + 1] not in tuple('"\\/bfnrtu'):
+                _wrong(text, at, "in string escape code")
+        at += 1
+    raise _Wrong("unexpected EOF")
+
+
+def _literal(text: str, at: int, word: str) -> int:
+    for number, char in enumerate(word):
+        if text[at + number : at + number + 1] != char:
+            _wrong(text, at + number, f"in literal {word} (expecting '{char}')")
+    return at + len(word)

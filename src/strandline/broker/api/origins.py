@@ -1,0 +1,170 @@
+"""Where a stream's messages may come from: mirrors and sources, checked in nats-server's order.
+
+Invariants: pure; a stream never feeds itself, as far as the streams of its account can tell.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from strandline.broker.api import codes
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.config import StreamConfig, StreamSource
+from strandline.broker.api.mapping import checked
+from strandline.wire import InvalidSubject, has_wildcard, patterns_overlap, validate_subject
+
+API_PREFIX = "$JS.API"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The other streams of an account, as far as a check needs them."""
+
+    configs: Mapping[str, StreamConfig] = field(default_factory=dict)
+
+    def overlaps(self, subjects: Iterable[str], but: str) -> bool:
+        """Tell whether a stream other than `but` listens to some of these subjects."""
+        ours = list(subjects)
+        return any(
+            patterns_overlap(one, other)
+            for name, config in self.configs.items()
+            if name != but
+            for other in config.subjects
+            for one in ours
+        )
+
+
+def invalid_config(problem: str) -> ApiError:
+    """Return the error for a configuration that cannot be."""
+    return codes.STREAM_INVALID_CONFIG.with_text(err=problem)
+
+
+def is_valid_name(name: str) -> bool:
+    """Tell whether a stream or consumer may be called so."""
+    return bool(name) and not any(char in ".*>\\/" or char.isspace() for char in name)
+
+
+def is_subject(subject: str) -> bool:
+    """Tell whether this is a subject or a pattern."""
+    try:
+        validate_subject(subject, wildcards=True)
+    except InvalidSubject:
+        return False
+    return True
+
+
+def check_mirror(config: StreamConfig, mirror: StreamSource, neighbours: Neighbours, *, pedantic: bool) -> StreamConfig:
+    """Check a mirror's origin; return the configuration with what it takes over from it."""
+    for wrong, refusal in (
+        (config.first_seq > 0, codes.MIRROR_WITH_FIRST_SEQ),
+        (bool(config.subjects), codes.MIRROR_WITH_SUBJECTS),
+        (bool(config.sources), codes.MIRROR_WITH_SOURCES),
+        (config.allow_msg_counter, codes.MIRROR_WITH_COUNTERS),
+        (config.allow_atomic, codes.MIRROR_WITH_ATOMIC_PUBLISH),
+        (config.allow_batched, codes.MIRROR_WITH_BATCH_PUBLISH),
+        (config.allow_msg_schedules, codes.MIRROR_WITH_MSG_SCHEDULES),
+        (bool(mirror.filter_subject and mirror.subject_transforms), codes.MIRROR_MULTIPLE_FILTERS_NOT_ALLOWED),
+    ):
+        if wrong:
+            raise refusal.error()
+    if config.subject_delete_marker_ttl:
+        raise invalid_config("subject delete markers forbidden on mirrors")
+    _check_transforms(
+        mirror,
+        codes.MIRROR_INVALID_SUBJECT_FILTER,
+        codes.MIRROR_INVALID_TRANSFORM_DESTINATION,
+        codes.MIRROR_OVERLAPPING_SUBJECT_FILTERS,
+    )
+    if mirror.external is not None:
+        return config
+    if not is_valid_name(mirror.name):
+        raise codes.MIRROR_INVALID_STREAM_NAME.error()
+    origin = neighbours.configs.get(mirror.name)
+    if origin is None:
+        return config
+    if 0 < config.max_msg_size < origin.max_msg_size:
+        raise codes.MIRROR_MAX_MESSAGE_SIZE_TOO_BIG.error()
+    if pedantic and config.mirror_direct != origin.allow_direct:
+        raise codes.PEDANTIC.with_text(err="origin stream has direct get set, mirror has it disabled")
+    return replace(config, mirror_direct=origin.allow_direct)
+
+
+def _check_transforms(
+    source: StreamSource, bad_source: codes.ErrorCode, bad_destination: codes.ErrorCode, overlap: codes.ErrorCode
+) -> None:
+    transforms = source.subject_transforms
+    for number, transform in enumerate(transforms):
+        if transform.src and not is_subject(transform.src):
+            raise bad_source.with_text(err=f"invalid subject {transform.src}")
+        refusal = checked(transform.src, transform.dest, bad_destination)
+        if refusal is not None:
+            raise refusal
+        others = [other.src or ">" for at, other in enumerate(transforms) if at < number]
+        if any(patterns_overlap(transform.src or ">", other) for other in others):
+            raise overlap.error()
+
+
+def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:
+    """Check the streams that messages are taken from."""
+    seen: set[StreamSource] = set()
+    for source in config.sources:
+        if not is_valid_name(source.name):
+            raise codes.SOURCE_INVALID_STREAM_NAME.error()
+        if config.allow_msg_schedules:
+            raise codes.SOURCE_WITH_MSG_SCHEDULES.error()
+        identity = replace(source, opt_start_seq=0, opt_start_time=None)
+        if identity in seen:
+            raise codes.SOURCE_DUPLICATE_DETECTED.error()
+        seen.add(identity)
+        if source.external is not None:
+            continue
+        origin = neighbours.configs.get(source.name)
+        if origin is not None and 0 < config.max_msg_size < origin.max_msg_size:
+            raise codes.SOURCE_MAX_MESSAGE_SIZE_TOO_BIG.error()
+        if source.filter_subject and source.subject_transforms:
+            raise codes.SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED.error()
+        _check_transforms(
+            source,
+            codes.SOURCE_INVALID_SUBJECT_FILTER,
+            codes.SOURCE_INVALID_TRANSFORM_DESTINATION,
+            codes.SOURCE_OVERLAPPING_SUBJECT_FILTERS,
+        )
+
+
+def check_external(config: StreamConfig, neighbours: Neighbours) -> None:
+    """Check how streams of other accounts are reached."""
+    origins = [neighbours.configs.get(origin.name) for origin in config.origins if origin.external is None]
+    subjects = [subject for origin in origins if origin is not None for subject in origin.subjects]
+    external = [origin.external for origin in config.origins if origin.external is not None]
+    for prefix in (part.deliver for part in external if part.deliver):
+        if not is_subject(prefix) or has_wildcard(prefix):
+            raise codes.STREAM_INVALID_EXTERNAL_DELIVERY_SUBJ.with_text(prefix=prefix)
+        for subject in subjects:
+            if patterns_overlap(subject, f"{prefix}.{subject}"):
+                raise codes.STREAM_EXTERNAL_DEL_PREFIX_OVERLAPS.with_text(prefix=prefix, subject=subject)
+    for prefix in (part.api for part in external if part.api):
+        if not is_subject(prefix) or has_wildcard(prefix):
+            raise invalid_config(f'stream external api prefix "{prefix}" must be a valid subject without wildcards')
+        if patterns_overlap(prefix, API_PREFIX):
+            raise codes.STREAM_EXTERNAL_API_OVERLAP.with_text(prefix=prefix, subject=API_PREFIX)
+
+
+def check_cycles(config: StreamConfig, neighbours: Neighbours) -> None:
+    """Refuse a stream that would feed itself, over whatever detours."""
+    visited: set[str] = set()
+    waiting = [config]
+    while waiting:
+        current = waiting.pop(0)
+        visited.add(current.name)
+        for origin in current.origins:
+            if origin.external is not None:
+                continue
+            feeds = origin is current.mirror or _feeds(current.subjects, origin.filter_subject)
+            if origin.name in visited and feeds:
+                raise invalid_config("detected cycle")
+            known = neighbours.configs.get(origin.name)
+            if known is not None and origin.name not in visited:
+                waiting.append(known)
+
+
+def _feeds(subjects: Iterable[str], pattern: str) -> bool:
+    return not pattern or any(patterns_overlap(subject, pattern) for subject in subjects)

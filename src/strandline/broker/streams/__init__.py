@@ -1,0 +1,32 @@
+"""What is kept: one stream, its messages in a journal or in memory, its index beside them.
+
+**Invariant.** `Stream` does the I/O; everything else is a function of what it is given. Publishing and replaying go
+through the same state, so a crash is only a replay that stops early.
+
+**How.** `Publisher` decides about a batch, `Writing` gathers its records and applies them to the `State` (the `Index`
+of rows and subjects, the duplicate window, times to live), and the `log` keeps them. `Replay` does the same from the
+log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
+"""
+
+from strandline.broker.streams.files import remove_stream, stream_exists
+from strandline.broker.streams.log import Ticket
+from strandline.broker.streams.reading import Message, Messages, Reply
+from strandline.broker.streams.state import Removed
+from strandline.broker.streams.stream import Stream
+from strandline.broker.streams.subjects import Filter
+from strandline.broker.streams.writing import PublishBatch, Published, Republish
+
+__all__ = [
+    "Filter",
+    "Message",
+    "Messages",
+    "PublishBatch",
+    "Published",
+    "Removed",
+    "Reply",
+    "Republish",
+    "Stream",
+    "Ticket",
+    "remove_stream",
+    "stream_exists",
+]

@@ -1,0 +1,52 @@
+"""Columns that grow: numpy arrays side by side, enlarged in place, with a plain view of each for single values.
+
+Invariants: all columns have the same capacity. Nobody outside keeps a view of a column across `reserve` or `shrink`,
+since the memory may move: whoever hands a part of a column on copies it.
+"""
+
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+Times: TypeAlias = npt.NDArray[np.int64]
+Ids: TypeAlias = npt.NDArray[np.uint32]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Places: TypeAlias = npt.NDArray[np.int64]
+
+CAPACITY_MIN = 1024
+_GROWTH_DIVISOR = 4
+
+
+class Columns:
+    """The common part of what keeps its rows in columns; a subclass names its columns and their types."""
+
+    TYPES: ClassVar[dict[str, type]]
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.reserve(CAPACITY_MIN)
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` rows; what is new reads as zero."""
+        if count <= self.capacity:
+            return
+        self._resize(max(count, self.capacity + self.capacity // _GROWTH_DIVISOR))
+
+    def shrink(self, count: int) -> None:
+        """Give back what is not needed for `count` rows."""
+        self._resize(max(count, CAPACITY_MIN))
+
+    def _resize(self, capacity: int) -> None:
+        for name, kind in self.TYPES.items():
+            setattr(self, f"{name}_at", None)
+            column: npt.NDArray[Any] | None = getattr(self, name, None)
+            if column is None:
+                column = np.zeros(capacity, kind)
+                setattr(self, name, column)
+            else:
+                # Large arrays move by remapping their pages: no second copy in memory, and no pause.
+                column.resize(capacity, refcheck=False)
+            setattr(self, f"{name}_at", column.data)
+        self.capacity = capacity

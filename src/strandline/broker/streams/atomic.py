@@ -1,0 +1,92 @@
+"""Atomic batches: messages put aside until the batch is committed, and then stored all or none.
+
+Invariants: a batch's messages are numbered from 1 without a gap; the first thing wrong drops the batch; one that
+nothing was added to for ten seconds is abandoned. Nothing of a batch is durable, or seen, before it is committed.
+"""
+
+from dataclasses import dataclass, field
+
+from strandline.broker.api import codes
+from strandline.broker.api.config import StreamConfig
+from strandline.broker.streams import headers as names
+from strandline.broker.streams.publishing import Draft
+
+ID_MAX = 64
+MESSAGES_MAX = 1_000
+BATCHES_MAX = 50
+IDLE_NS = 10_000_000_000
+COMMIT, END = b"1", b"eob"
+
+
+@dataclass(slots=True)
+class Staged:
+    """One batch on its way."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    touched_ns: int = 0
+
+
+class AtomicBatches:
+    """The batches of one stream that are not committed yet."""
+
+    def __init__(self) -> None:
+        self._staged: dict[bytes, Staged] = {}
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    def stage(self, draft: Draft, config: StreamConfig, now_ns: int) -> list[Draft] | None:
+        """Put a message aside; return the whole batch once it is to be committed, or raise `ApiError`."""
+        if not config.allow_atomic:
+            raise codes.ATOMIC_PUBLISH_DISABLED.error()
+        identifier = draft.special[names.BATCH_ID]
+        if len(identifier) > ID_MAX:
+            raise codes.ATOMIC_PUBLISH_INVALID_BATCH_ID.error()
+        number = draft.special.get(names.BATCH_SEQUENCE, b"")
+        if not number.isdigit():
+            raise codes.ATOMIC_PUBLISH_MISSING_SEQ.error()
+        commit = draft.special.get(names.BATCH_COMMIT)
+        if commit not in (None, COMMIT, END):
+            self._staged.pop(identifier, None)
+            raise codes.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT.error()
+        staged = self._find(identifier, int(number), now_ns)
+        if commit == END:
+            del self._staged[identifier]
+            if not staged.drafts:
+                raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
+            return staged.drafts
+        if len(staged.drafts) >= MESSAGES_MAX:
+            del self._staged[identifier]
+            raise codes.ATOMIC_PUBLISH_TOO_LARGE_BATCH.with_text(size=MESSAGES_MAX)
+        staged.drafts.append(draft)
+        staged.touched_ns = now_ns
+        if commit is None:
+            return None
+        del self._staged[identifier]
+        return staged.drafts
+
+    def _find(self, identifier: bytes, number: int, now_ns: int) -> Staged:
+        staged = self._staged.get(identifier)
+        if number == 1 and staged is None:
+            if len(self._staged) >= BATCHES_MAX:
+                raise codes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT.error()
+            staged = self._staged[identifier] = Staged(touched_ns=now_ns)
+        if staged is None or number != len(staged.drafts) + 1:
+            self._staged.pop(identifier, None)
+            raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
+        return staged
+
+    def abandon(self, now_ns: int) -> list[bytes]:
+        """Drop the batches that were left alone for too long, and return their identifiers."""
+        late = [name for name, staged in self._staged.items() if now_ns - staged.touched_ns >= IDLE_NS]
+        for name in late:
+            del self._staged[name]
+        return late
+
+    def next_ns(self) -> int | None:
+        """Return when the next batch is abandoned, or None."""
+        return min((staged.touched_ns + IDLE_NS for staged in self._staged.values()), default=None)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._staged.clear()

@@ -1,0 +1,110 @@
+"""What goes with time: messages past the stream's age, and those with a time to live of their own.
+
+Invariants: expiry is a function of the rows and of the time passed in, so a replay that passes the same times comes to
+the same. Messages with a time to live are kept by the second in which they go, in arrays: sixteen bytes for each.
+"""
+
+import heapq
+from array import array
+
+import numpy as np
+
+from strandline.broker.api.times import NANOS
+from strandline.broker.streams.arrays import Places, Times, Words
+from strandline.broker.streams.headers import NEVER
+from strandline.broker.streams.index import Index
+
+
+class Expiry:
+    """Times to live by the second, and the messages that never go by age."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, tuple[array[int], array[int]]] = {}
+        self._order: list[int] = []
+        self.never: set[int] = set()
+
+    def add(self, sequence: int, time_ns: int, ttl_s: int) -> None:
+        """Note a message's own time to live."""
+        if ttl_s == NEVER:
+            self.never.add(sequence)
+            return
+        self.add_at(sequence, time_ns + ttl_s * NANOS)
+
+    def add_at(self, sequence: int, due_ns: int) -> None:
+        """Note when a message goes."""
+        second = due_ns // NANOS
+        kept = self._seconds.get(second)
+        if kept is None:
+            kept = self._seconds[second] = (array("Q"), array("q"))
+            heapq.heappush(self._order, second)
+        kept[0].append(sequence)
+        kept[1].append(due_ns)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether messages go in the order in which they came: none has a time to live of its own."""
+        return not self._order and not self.never
+
+    def next_ns(self, index: Index, max_age_ns: int) -> int | None:
+        """Return when something may go next, or None; never late, at times early."""
+        due = [self._order[0] * NANOS] if self._order else []
+        if max_age_ns > 0 and index.messages:
+            if not self.never:
+                due.append(index.rows.time_at[index.first_row] + max_age_ns)
+            else:
+                aged = self._aged(index, index.used)
+                due += [index.rows.time_at[int(aged[0])] + max_age_ns] if len(aged) else []
+        return min(due) if due else None
+
+    def _aged(self, index: Index, stop: int) -> Places:
+        """Return the live rows up to one that age takes."""
+        rows = index.live_rows(index.first_row, stop)
+        if not self.never:
+            return rows
+        kept = np.isin(index.rows.sequence[rows], np.fromiter(self.never, np.uint64, len(self.never)))
+        aged: Places = rows[~kept]
+        return aged
+
+    def due(self, index: Index, now_ns: int, max_age_ns: int) -> Places:
+        """Return the live rows that are past their time, in order, and forget their times to live."""
+        parts = []
+        if max_age_ns > 0 and index.messages and index.rows.time_at[index.first_row] <= now_ns - max_age_ns:
+            first = index.first_row
+            times = index.rows.time[first : index.used]
+            stop = first + int(np.searchsorted(times, now_ns - max_age_ns, side="right"))
+            parts.append(self._aged(index, stop))
+        if self._order and self._order[0] * NANOS <= now_ns:
+            sequences = self._take(now_ns)
+            rows = index.rows_of(sequences)
+            parts.append(rows[rows >= 0])
+        if not parts:
+            return np.zeros(0, np.int64)
+        return np.unique(np.concatenate(parts))
+
+    def _take(self, now_ns: int) -> Words:
+        taken: list[Words] = []
+        while self._order and self._order[0] * NANOS <= now_ns:
+            second = self._order[0]
+            sequences, dues = self._seconds[second]
+            late = np.frombuffer(dues, np.int64) <= now_ns
+            taken.append(np.frombuffer(sequences, np.uint64)[late].copy())
+            if late.all():
+                heapq.heappop(self._order)
+                del self._seconds[second]
+                continue
+            rest = ~late
+            self._seconds[second] = (
+                array("Q", np.frombuffer(sequences, np.uint64)[rest].tolist()),
+                array("q", np.frombuffer(dues, np.int64)[rest].tolist()),
+            )
+            break
+        return np.concatenate(taken)
+
+    def entries(self) -> tuple[Words, Times]:
+        """Return every message with a time to live, by sequence, and when it goes."""
+        if not self._seconds:
+            return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        sequences = np.concatenate([np.frombuffer(kept[0], np.uint64) for kept in self._seconds.values()])
+        dues = np.concatenate([np.frombuffer(kept[1], np.int64) for kept in self._seconds.values()])
+        order = np.argsort(sequences, kind="stable")
+        return sequences[order], dues[order]

@@ -1,0 +1,93 @@
+"""The files of one stream beside its journal: the front and the index.
+
+    <folder>/front      where the stream begins, and its configuration there; it exists from this file on
+    <folder>/index      everything known at one place of the log; only a shortcut
+    <folder>/journal/   the log
+
+Invariants: whatever is written here is replaced as a whole; an index that does not fit is as good as none.
+"""
+
+import contextlib
+from pathlib import Path
+
+from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
+from strandline.broker.streams.snapshot import INDEX_NAME, Captured, format_snapshot, parse_snapshot
+from strandline.broker.streams.state import State
+from strandline.files import Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
+
+JOURNAL_FOLDER = "journal"
+
+
+class StreamFiles:
+    """Reads and writes them."""
+
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        self._disk = disk
+        self.folder = folder
+
+    @property
+    def journal(self) -> Path:
+        """Where the log is."""
+        return self.folder / JOURNAL_FOLDER
+
+    def make_folder(self) -> None:
+        """Make the folder, if it is not there."""
+        with storage_errors(self.folder):
+            self._disk.make_folder(self.folder)
+
+    def read_front(self) -> Front | None:
+        """Return where the stream begins, None if there is no stream."""
+        path = self.folder / FRONT_NAME
+        with storage_errors(path):
+            data = read_file(self._disk, path)
+        return None if data is None else parse_front(data, str(path))
+
+    def write_front(self, front: Front) -> None:
+        """Say where the stream begins."""
+        path = self.folder / FRONT_NAME
+        with storage_errors(path):
+            replace_file(self._disk, path, format_front(front))
+
+    def settle(self) -> None:
+        """Make sure that the front that was read is the one that stays: whoever wrote it may have died before."""
+        with storage_errors(self.folder):
+            self._disk.sync_folder(self.folder)
+
+    def read_index(self, identity: bytes, first: int, stop: int) -> tuple[State, int] | None:
+        """Return a state and its place in [first, stop], None if there is none that fits."""
+        path = self.folder / INDEX_NAME
+        with storage_errors(path):
+            data = read_file(self._disk, path)
+        found = None if data is None else parse_snapshot(data, identity)
+        return found if found is not None and first <= found[1] <= stop else None
+
+    def write_index(self, captured: Captured, identity: bytes, place: int) -> int:
+        """Write what is known; everything up to `place` must be on stable storage. Return the size."""
+        path = self.folder / INDEX_NAME
+        data = format_snapshot(captured, identity, place)
+        with storage_errors(path):
+            replace_file(self._disk, path, data)
+        return len(data)
+
+
+def stream_exists(disk: Disk, folder: Path) -> bool:
+    """Tell whether there is a stream in a folder."""
+    with contextlib.suppress(FileNotFoundError):
+        return FRONT_NAME in disk.names(folder)
+    return False
+
+
+def remove_stream(disk: Disk, folder: Path) -> None:
+    """Remove a stream that is closed: first what makes it one, then the rest."""
+    with storage_errors(folder):
+        remove_if_there(disk, folder / FRONT_NAME)
+        with contextlib.suppress(FileNotFoundError):
+            disk.sync_folder(folder)
+        for part in (folder / JOURNAL_FOLDER, folder):
+            with contextlib.suppress(FileNotFoundError):
+                for name in disk.names(part):
+                    if part != folder or name != JOURNAL_FOLDER:
+                        remove_if_there(disk, part / name)
+            if isinstance(disk, OsDisk):
+                with contextlib.suppress(OSError):
+                    part.rmdir()

@@ -1,0 +1,245 @@
+"""From a batch of messages to one change: plain ones many at a time, those with headers of ours one by one.
+
+Invariants: rows are decided in their order, each seeing what the ones before it did; a row that is refused leaves no
+trace. Nothing here is written: the caller appends what `Writing` gathered.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from strandline.broker.api.answers import PubAck, format_duplicate
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.config import Retention, StreamConfig
+from strandline.broker.api.mapping import SubjectMapping
+from strandline.broker.api.schema import to_json
+from strandline.broker.api.times import format_time
+from strandline.broker.streams import headers as names
+from strandline.broker.streams.arrays import Words
+from strandline.broker.streams.atomic import AtomicBatches
+from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
+from strandline.broker.streams.limits import never_refuses
+from strandline.broker.streams.publishing import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
+from strandline.broker.streams.state import State
+from strandline.broker.streams.subjects import Filter
+from strandline.broker.streams.writing import PublishBatch, Republish, Writing
+
+ReadPlace = Callable[[int], tuple[bytes, bytes]]
+
+
+class Publisher:
+    """Decides about messages for one stream."""
+
+    def __init__(self, state: State, read_place: ReadPlace) -> None:
+        self._state = state
+        self._read_place = read_place
+        self._atomic = AtomicBatches()
+        self._interest: tuple[Filter, ...] | None = None
+        self._mapping: SubjectMapping | None = None
+        self._republish: SubjectMapping | None = None
+        self._own_row = False
+        self.configure(state.config)
+
+    def configure(self, config: StreamConfig) -> None:
+        """Follow a change of the configuration."""
+        transform, again = config.subject_transform, config.republish
+        self._mapping = SubjectMapping(transform.src, transform.dest) if transform and transform.dest else None
+        self._republish = SubjectMapping(again.src, again.dest or ">") if again else None
+        if not config.allow_atomic:
+            self._atomic.clear()
+        self._settle()
+
+    def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
+        """Tell what consumers want; None if all is kept."""
+        self._interest = filters
+        self._settle()
+
+    def _settle(self) -> None:
+        config = self._state.config
+        self._own_row = (
+            config.sealed
+            or config.allow_msg_counter
+            or self._republish is not None
+            or (config.retention is Retention.INTEREST and self._interest is not None)
+        )
+
+    @property
+    def atomic(self) -> AtomicBatches:
+        """The batches that are put aside."""
+        return self._atomic
+
+    def publish(self, writing: Writing, batch: PublishBatch) -> tuple[Words, dict[int, bytes]]:
+        """Take messages in; return each row's sequence, 0 where it has none, and the answers that are not plain."""
+        if self._mapping is not None:
+            batch = PublishBatch([self._mapped(subject) for subject in batch.subjects], batch.payloads, batch.headers)
+        own = self._rows_of_their_own(batch)
+        if not own:
+            first = writing.add_plain(batch.subjects, batch.payloads, batch.headers)
+            return np.arange(first, first + len(batch), dtype=np.uint64), {}
+        run = _Run(self._state, writing, batch)
+        for at in own:
+            identifier = b"" if isinstance(own, range) else _only_identifier(batch, at)
+            if identifier and run.takes(at, identifier):
+                continue
+            run.end(at)
+            try:
+                run.sequences[at] = self._one(writing, batch, at, run.answers)
+            except ApiError as error:
+                run.answers[at] = to_json(PubAck(error=error, stream=self._state.config.name))
+        run.end(len(batch))
+        return run.sequences, run.answers
+
+    def _mapped(self, subject: bytes) -> bytes:
+        mapping = self._mapping
+        found = mapping.apply(subject.decode(errors="surrogateescape")) if mapping is not None else None
+        return subject if found is None else found.encode(errors="surrogateescape")
+
+    def _rows_of_their_own(self, batch: PublishBatch) -> list[int] | range:
+        """Return the rows that cannot be taken together with their neighbours."""
+        config, count = self._state.config, len(batch)
+        if self._own_row:
+            return range(count)
+        limit = config.max_msg_size
+        if config.discard.value == "new" or limit > 0:
+            sizes = list(map(len, batch.payloads))
+            if batch.headers is not None:
+                sizes = [size + len(block) for size, block in zip(sizes, batch.headers, strict=True)]
+            if not never_refuses(self._state.index, config, count, sum(sizes)):
+                return range(count)
+            if 0 < limit < max(sizes, default=0):
+                return range(count)
+        if batch.headers is None:
+            return []
+        return [at for at, block in enumerate(batch.headers) if names.MARK in block or len(block) > HEADERS_MAX]
+
+    def _one(self, writing: Writing, batch: PublishBatch, at: int, answers: dict[int, bytes]) -> int:
+        """Take one message in; return its sequence, or 0 if nothing was stored under one of its own."""
+        block = bytes(batch.headers[at]) if batch.headers is not None else b""
+        draft = Draft(
+            batch.subjects[at], block, bytes(batch.payloads[at]), special_headers(block) if block else NOTHING
+        )
+        checker = self._checker(writing)
+        checker.check_size(draft)
+        if draft.special.get(names.BATCH_ID):
+            return self._staged(writing, draft, at, answers)
+        found = checker.check(draft, writing.time_ns)
+        if isinstance(found, Duplicate):
+            answers[at] = format_duplicate(self._state.config.name, found.sequence)
+            return 0
+        sequence = self._store(writing, draft)
+        if draft.counter:
+            answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, val=draft.counter))
+        return sequence
+
+    def _checker(self, writing: Writing) -> Checker:
+        state = self._state
+
+        def read_last(number: int) -> tuple[bytes, bytes]:
+            place = state.index.rows.place_at[state.index.row_of(state.index.subjects.last_at[number])]
+            return writing.read_back(place) or self._read_place(place)
+
+        return Checker(state.config, state.index, state.dedupe, read_last, state.last_id)
+
+    def _store(self, writing: Writing, draft: Draft) -> int:
+        if not self._is_wanted(draft.subject):
+            return writing.skip(draft)
+        before = self._last_before(draft)
+        sequence = writing.add_draft(draft)
+        if self._republish is not None:
+            self._publish_again(writing, draft, sequence, before)
+        return sequence
+
+    def _is_wanted(self, subject: bytes) -> bool:
+        if self._interest is None or self._state.config.retention is not Retention.INTEREST:
+            return True
+        return any(matching.matches_subject(subject) for matching in self._interest)
+
+    def _last_before(self, draft: Draft) -> int:
+        subjects = self._state.index.subjects
+        number = subjects.find(draft.subject)
+        return 0 if number is None else int(subjects.last_at[number])
+
+    def _publish_again(self, writing: Writing, draft: Draft, sequence: int, before: int) -> None:
+        again, mapping = self._state.config.republish, self._republish
+        target = mapping.apply(draft.subject.decode(errors="surrogateescape")) if mapping is not None else None
+        if target is None or again is None:
+            return
+        pairs = [
+            (b"Nats-Stream", self._state.config.name.encode()),
+            (b"Nats-Subject", draft.subject),
+            (b"Nats-Sequence", b"%d" % sequence),
+            (b"Nats-Time-Stamp", format_time(writing.time_ns).encode()),
+            (b"Nats-Last-Sequence", b"%d" % before),
+        ]
+        if again.headers_only:
+            pairs.append((b"Nats-Msg-Size", b"%d" % len(draft.payload)))
+        payload = b"" if again.headers_only else draft.payload
+        subject = target.encode(errors="surrogateescape")
+        writing.republish.append(Republish(subject, with_headers(draft.headers, pairs), payload))
+
+    def _staged(self, writing: Writing, draft: Draft, at: int, answers: dict[int, bytes]) -> int:
+        """Put a message of an atomic batch aside, or store the batch."""
+        drafts = self._atomic.stage(draft, self._state.config, writing.time_ns)
+        if drafts is None:
+            answers[at] = b""
+            return 0
+        checker, so_far = self._checker(writing), BatchSoFar()
+        for part in drafts:
+            checker.check(part, writing.time_ns, so_far)
+            so_far.add(part)
+        sequence = 0
+        for part in drafts:
+            sequence = self._store(writing, part)
+        identifier = draft.special[names.BATCH_ID].decode(errors="replace")
+        answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, batch=identifier, count=len(drafts)))
+        return sequence
+
+
+class _Run:
+    """Rows that are taken together: plain ones, and those whose only header of ours is a new identifier."""
+
+    def __init__(self, state: State, writing: Writing, batch: PublishBatch) -> None:
+        self.sequences: Words = np.zeros(len(batch), np.uint64)
+        self.answers: dict[int, bytes] = {}
+        self._state = state
+        self._writing = writing
+        self._batch = batch
+        self._start = 0
+        self._identifiers: dict[bytes, int] = {}
+
+    def takes(self, at: int, identifier: bytes) -> bool:
+        """Tell whether a row can be part of the run: nobody has used its identifier lately."""
+        if identifier in self._identifiers:
+            return False
+        window = self._state.config.duplicate_window
+        if self._state.dedupe.find(identifier, self._writing.time_ns, window) is not None:
+            return False
+        self._identifiers[identifier] = at
+        return True
+
+    def end(self, stop: int) -> None:
+        """Store the rows up to one, which is left out, as are those before that were left out."""
+        start, self._start = self._start, stop + 1
+        if start >= stop:
+            return
+        batch, state = self._batch, self._state
+        headers = batch.headers[start:stop] if batch.headers is not None else None
+        first = self._writing.add_plain(batch.subjects[start:stop], batch.payloads[start:stop], headers)
+        self.sequences[start:stop] = np.arange(first, first + stop - start, dtype=np.uint64)
+        for identifier, at in self._identifiers.items():
+            state.dedupe.add(identifier, first + at - start, self._writing.time_ns)
+            if at == stop - 1:
+                state.last_id = identifier
+        self._identifiers.clear()
+
+
+def _only_identifier(batch: PublishBatch, at: int) -> bytes:
+    """Return a row's identifier if that is its only header of ours, else nothing."""
+    block = batch.headers[at] if batch.headers is not None else b""
+    if len(block) > HEADERS_MAX or block.count(names.MARK) != 1:
+        return b""
+    begin = block.find(_ID_LINE)
+    return bytes(block[begin + len(_ID_LINE) : block.find(b"\r\n", begin + 2)]).strip() if begin >= 0 else b""
+
+
+_ID_LINE = b"\r\n" + names.MSG_ID + b":"

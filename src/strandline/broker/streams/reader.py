@@ -1,0 +1,186 @@
+"""What can be asked of a stream's messages: one, the last, the next, many, and how many.
+
+Invariants: only live messages are handed out; counts are exact; looking a sequence up takes time that hardly grows with
+the stream.
+"""
+
+import numpy as np
+
+from strandline.broker.api.requests import GetRequest
+from strandline.broker.streams.arrays import Places, Words
+from strandline.broker.streams.log import MessageLog
+from strandline.broker.streams.reading import (
+    BYTES_MAX,
+    MESSAGE_NOT_FOUND,
+    MULTI_LAST_MAX,
+    NO_RESULTS,
+    TOO_MANY_RESULTS,
+    Message,
+    Messages,
+    Reply,
+    check_direct,
+    format_direct,
+    format_end,
+    message_bytes,
+)
+from strandline.broker.streams.state import State
+from strandline.broker.streams.subjects import Filter
+from strandline.wire import has_wildcard
+
+CHUNK_MESSAGES = 256
+
+
+class Reader:
+    """Reads a stream's messages by way of its state."""
+
+    def __init__(self, state: State, log: MessageLog) -> None:
+        self._state = state
+        self._log = log
+        self._filters: dict[tuple[str, ...], Filter] = {}
+
+    def filter(self, patterns: tuple[str, ...]) -> Filter:
+        """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
+        found = self._filters.get(patterns)
+        if found is None:
+            if len(self._filters) >= 1024:  # noqa: PLR2004 - those in use are held by their users
+                self._filters.clear()
+            found = self._filters[patterns] = Filter(self._state.index.subjects, patterns)
+        return found
+
+    def read(self, sequences: Words) -> Messages:
+        """Return the messages of some sequences, which rise; those that are not there are left out."""
+        rows = self._state.index.rows_of(sequences)
+        return self.read_rows(rows[rows >= 0])
+
+    def read_rows(self, rows: Places) -> Messages:
+        """Return the messages of some rows, which rise."""
+        columns = self._state.index.rows
+        places = columns.place[rows]
+        if len(places) > 1 and (places[1:] < places[:-1]).any():  # some were moved by compaction
+            order = np.argsort(places, kind="stable")
+            found = self._log.read(places[order])
+            back = np.argsort(order, kind="stable").tolist()
+            keys, values, headers = ([column[at] for at in back] for column in found)
+        else:
+            keys, values, headers = self._log.read(places)
+        return Messages(columns.sequence[rows], columns.time[rows], columns.subject[rows], keys, headers, values)
+
+    def get(self, sequence: int) -> Message | None:
+        """Return a message, or None."""
+        row = self._state.index.row_of(sequence)
+        return None if row < 0 else self.read_rows(np.array([row], np.int64))[0]
+
+    def last_sequence(self, pattern: str) -> int:
+        """Return the last sequence on a subject, or on those of a pattern, 0 if there is none."""
+        index = self._state.index
+        if pattern == ">":
+            return 0 if not index.messages else int(self._last_of_all())
+        if not has_wildcard(pattern):
+            number = index.subjects.find(pattern.encode(errors="surrogateescape"))
+            return 0 if number is None else int(index.subjects.last_at[number])
+        numbers = self.filter((pattern,)).numbers()
+        return int(index.subjects.last[numbers].max()) if len(numbers) else 0
+
+    def _last_of_all(self) -> int:
+        index = self._state.index
+        at = index.used - 1
+        while not index.rows.live_at[at]:
+            at -= 1
+        return int(index.rows.sequence_at[at])
+
+    def last(self, pattern: str) -> Message | None:
+        """Return the last message on a subject, or on those of a pattern, or None."""
+        sequence = self.last_sequence(pattern)
+        return self.get(sequence) if sequence else None
+
+    def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
+        """Return up to `limit` sequences from one on that a filter lets through."""
+        index = self._state.index
+        rows = index.live_rows(index.row_from(from_seq), index.used, matching, limit)
+        found: Words = index.rows.sequence[rows]
+        return found
+
+    def next(self, pattern: str, from_seq: int) -> Message | None:
+        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
+        found = self.next_sequences(self.filter((pattern,)), from_seq, 1)
+        return self.get(int(found[0])) if len(found) else None
+
+    def sequence_at(self, time_ns: int) -> int:
+        """Return the first live sequence stored at a time or after it; one beyond the last if there is none."""
+        index = self._state.index
+        start = int(np.searchsorted(index.rows.time[: index.used], time_ns))
+        rows = index.live_rows(start, index.used, limit=1)
+        return int(index.rows.sequence[rows[0]]) if len(rows) else index.last_seq + 1
+
+    # Direct get.
+
+    def direct(self, request: GetRequest) -> list[Reply]:
+        """Return what answers a direct get."""
+        refusal = check_direct(request)
+        if refusal is not None:
+            return [refusal]
+        if request.multi_last:
+            return self._multi_last(request)
+        if request.batch > 0:
+            return self._batch(request)
+        message = self._single(request)
+        return [MESSAGE_NOT_FOUND if message is None else format_direct(self._name, message)]
+
+    @property
+    def _name(self) -> bytes:
+        return self._state.config.name.encode()
+
+    def _single(self, request: GetRequest) -> Message | None:
+        if request.last_by_subj:
+            return self.last(request.last_by_subj)
+        start = request.seq if request.start_time is None else self.sequence_at(request.start_time)
+        return self.next(request.next_by_subj, start) if request.next_by_subj else self.get(start)
+
+    def _batch(self, request: GetRequest) -> list[Reply]:
+        matching = self.filter((request.next_by_subj,) if request.next_by_subj else ())
+        start = request.seq if request.start_time is None else self.sequence_at(request.start_time)
+        if not request.next_by_subj and self._state.index.row_of(start) < 0:
+            return [MESSAGE_NOT_FOUND]
+        sequences = self.next_sequences(matching, start, request.batch)
+        if not len(sequences):
+            return [MESSAGE_NOT_FOUND]
+        pending = self._state.index.pending(matching, start)
+        return self._replies(sequences, pending, request)
+
+    def _replies(self, sequences: Words, pending: int, request: GetRequest, up_to: int | None = None) -> list[Reply]:
+        """Return messages until there are enough bytes, and the end of the batch."""
+        replies: list[Reply] = []
+        left = request.max_bytes if request.max_bytes > 0 else BYTES_MAX
+        before = 0
+        for at in range(0, len(sequences), CHUNK_MESSAGES):
+            messages = self.read(sequences[at : at + CHUNK_MESSAGES])
+            for number in range(len(messages)):
+                message = messages[number]
+                pending -= 1
+                replies.append(format_direct(self._name, message, (pending, before)))
+                before = message.sequence
+                left -= message_bytes(message)
+                if left <= 0:
+                    break
+            if left <= 0:
+                break
+        return [*replies, format_end(pending, before, up_to)]
+
+    def _multi_last(self, request: GetRequest) -> list[Reply]:
+        index = self._state.index
+        up_to = request.up_to_seq
+        if request.up_to_time is not None:
+            up_to = self.sequence_at(request.up_to_time + 1) - 1
+            if up_to < index.first_seq:
+                return [NO_RESULTS]
+        up_to = up_to or index.last_seq
+        sequences = index.lasts(self.filter(request.multi_last), up_to)
+        if len(sequences) > MULTI_LAST_MAX:
+            return [TOO_MANY_RESULTS]
+        if not len(sequences):
+            return [NO_RESULTS]
+        sequences = sequences[sequences >= request.seq]
+        pending = len(sequences)
+        if request.batch > 0:
+            sequences = sequences[: request.batch]
+        return self._replies(sequences, pending, request, up_to)

@@ -1,0 +1,362 @@
+"""A stream: what its state says, its log keeps. The only part of the package that does I/O.
+
+Invariants: what `publish` accepted is in the log before its ticket is done; the state may be ahead of the disk, never
+beside the log; after a failed append nothing more is accepted until the stream is opened anew. One thread at a time
+uses a stream; tickets are done in another.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+import numpy as np
+
+from strandline.broker.api.answers import StreamState
+from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.api.requests import GetRequest, PurgeRequest
+from strandline.broker.api.schema import to_json
+from strandline.broker.streams.arrays import Flags, Places, Times, Words
+from strandline.broker.streams.files import StreamFiles
+from strandline.broker.streams.front import Front
+from strandline.broker.streams.keeper import Keeper, recover
+from strandline.broker.streams.log import JournalLog, MemoryLog, MessageLog, Ticket
+from strandline.broker.streams.markers import is_marker, make_marker
+from strandline.broker.streams.publisher import Publisher
+from strandline.broker.streams.reader import Reader
+from strandline.broker.streams.reading import Message, Messages, Reply
+from strandline.broker.streams.records import Config, Gone
+from strandline.broker.streams.state import Removed, State
+from strandline.broker.streams.status import stream_state
+from strandline.broker.streams.subjects import Filter
+from strandline.broker.streams.writing import Anchor, PublishBatch, Published, Writing
+from strandline.clock import Clock, SystemClock
+from strandline.errors import Closed, FormatError
+from strandline.files import Disk, OsDisk
+from strandline.journal import SYNCED, Durability
+
+_NO_ROWS: Words = np.zeros(0, np.uint64)
+
+
+class Stream:
+    """One stream, open. Made by `create`, or by `open` where there is one already."""
+
+    def __init__(
+        self, state: State, log: MessageLog, files: StreamFiles | None, executor: Executor | None = None
+    ) -> None:
+        self._state = state
+        self._log = log
+        self._keeper = Keeper(state, log, files, executor)
+        self._reader = Reader(state, log)
+        self._publisher = Publisher(state, self._read_place)
+        self._anchor = Anchor()
+        self._listeners: list[Callable[[Removed], None]] = []
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | None,
+        config: StreamConfig,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        durability: Durability = SYNCED,
+        executor: Executor | None = None,
+    ) -> "Stream":
+        """Make a stream of a checked configuration, which must not exist; without a folder only in memory."""
+        clock = clock or SystemClock()
+        state = State(config, clock.now_ns())
+        if folder is None or config.storage is Storage.MEMORY:
+            return cls(state, MemoryLog(), None)
+        disk = disk or OsDisk()
+        files = StreamFiles(disk, folder)
+        files.make_folder()
+        log = JournalLog.open(files.journal, disk, clock, durability, executor)
+        try:
+            place, json = log.next_place, to_json(config)  # not 0 where a stream of that folder was removed by halves
+            files.write_front(Front(log.identity, place, state.index.last_seq, 0, state.created_ns, json))
+            state.configs = [(place, json)]
+        except BaseException:
+            log.close()
+            raise
+        return cls(state, log, files, executor)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        durability: Durability = SYNCED,
+        executor: Executor | None = None,
+    ) -> "Stream":
+        """Open the stream in a folder as it was when its last durable change was made."""
+        disk, clock = disk or OsDisk(), clock or SystemClock()
+        files = StreamFiles(disk, folder)
+        front = files.read_front()
+        if front is None:
+            raise FormatError(str(folder), "there is no stream", hint="make one with Stream.create")
+        log = JournalLog.open(files.journal, disk, clock, durability, executor)
+        try:
+            state = recover(files, front, log)
+            if log.first_place < front.place:
+                files.settle()
+                log.remove_below(front.place)
+            stream = cls(state, log, files, executor)
+            stream.expire(clock.now_ns())
+        except BaseException:
+            log.close()
+            raise
+        return stream
+
+    # What comes.
+
+    def publish(self, batch: PublishBatch, now_ns: int) -> Published:
+        """Take messages in. Their answers may be sent once the ticket is done."""
+        writing = self._begin(now_ns)
+        sequences, answers = self._publisher.publish(writing, batch)
+        return self._commit(writing, sequences, answers)
+
+    def store(
+        self, sequences: Words, times: Times, subjects: list[bytes], headers: list[bytes], payloads: list[bytes]
+    ) -> Published:
+        """Take messages in under sequences and times of their own, which rise, as a mirror does."""
+        writing = self._begin(self._state.now_ns)
+        writing.add_placed(sequences, times, PublishBatch(subjects, payloads, headers))
+        return self._commit(writing, sequences, {})
+
+    def skip(self, last_seq: int) -> Ticket:
+        """Use up the sequences up to one, as a mirror does whose origin has no messages there."""
+        writing = self._begin(self._state.now_ns)
+        if last_seq > self._state.index.last_seq:
+            writing.anchor()
+            writing.control(Gone(writing.time_ns, last_seq, _NO_ROWS))
+            self._state.index.last_seq = last_seq
+        return self._commit(writing, _NO_ROWS, {}).ticket
+
+    def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
+        """Tell what consumers want; a stream with interest retention then takes nothing else. None: everything."""
+        self._publisher.set_interest(filters)
+
+    # What goes.
+
+    def remove(self, sequences: Words) -> Removed:
+        """Let go of messages, as acknowledgements do; recorded, and durable with the next barrier."""
+        return self._remove(sequences, self._state.now_ns)
+
+    def delete(self, sequence: int) -> bool:
+        """Let go of one message; return whether it was there."""
+        return len(self.remove(np.array([sequence], np.uint64))) > 0
+
+    def purge(self, request: PurgeRequest) -> int:
+        """Let go of many messages; return how many."""
+        index = self._state.index
+        matching = self.filter((request.filter,) if request.filter else ())
+        stop = index.row_from(request.seq) if request.seq else index.used
+        rows = index.live_rows(index.first_row, stop, matching)
+        if request.keep:
+            rows = rows[: max(0, len(rows) - request.keep)]
+        last_seq = request.seq - 1 if request.seq and not request.filter else 0
+        return len(self._remove(index.rows.sequence[rows], self._state.now_ns, last_seq))
+
+    def expire(self, now_ns: int) -> Published:
+        """Let go of what is past its time, and of batches nobody went on with; what it stored are delete markers."""
+        writing = self._begin(now_ns)
+        self._publisher.atomic.abandon(writing.time_ns)
+        return self._commit(writing, _NO_ROWS, {})
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When `expire` may have something to do, None if nothing is known of."""
+        due = (
+            self._state.expiry.next_ns(self._state.index, self._state.config.max_age),
+            self._publisher.atomic.next_ns(),
+        )
+        return min((time_ns for time_ns in due if time_ns is not None), default=None)
+
+    def update(self, config: StreamConfig, now_ns: int) -> Removed:
+        """Take a checked configuration over."""
+        writing = self._begin(now_ns)
+        json = to_json(config)
+        self._state.configs.append((writing.place, json))
+        writing.control(Config(writing.time_ns, json))
+        self._state.set_config(config, writing.going)
+        self._publisher.configure(config)
+        return self._commit(writing, _NO_ROWS, {}).removed
+
+    def _remove(self, sequences: Words, now_ns: int, last_seq: int = 0) -> Removed:
+        writing = self._begin(now_ns)
+        state = self._state
+        live = sequences[state.is_live(sequences)]
+        if len(live) or last_seq > state.index.last_seq:
+            if last_seq > state.index.last_seq:
+                writing.anchor()
+            state.remove(live, writing.going)
+            state.index.last_seq = max(state.index.last_seq, last_seq)
+            writing.control(Gone(writing.time_ns, state.index.last_seq, np.sort(live)))
+        return self._commit(writing, _NO_ROWS, {}, told=True).removed
+
+    # One change.
+
+    def _begin(self, now_ns: int) -> Writing:
+        """Begin a change: let go of what is past its time, and say so by markers where they are wanted."""
+        self._refuse_if_unusable()
+        state = self._state
+        state.squeeze()
+        state.tick(now_ns)
+        writing = Writing(state, self._log.next_place, self._anchor)
+        rows = state.expire(writing.going)
+        if len(rows) and state.config.subject_delete_marker_ttl:
+            self._mark(writing, rows)
+        return writing
+
+    def _mark(self, writing: Writing, rows: Places) -> None:
+        index, config = self._state.index, self._state.config
+        numbers = index.rows.subject[rows]
+        gone = rows[index.subjects.count[numbers] == 0]
+        last = {int(index.rows.subject_at[row]): row for row in gone.tolist()}
+        if not last:
+            return
+        chosen = np.array(sorted(last.values()), np.int64)
+        chosen = chosen[np.argsort(index.rows.place[chosen], kind="stable")]
+        found = self._log.read(index.rows.place[chosen])
+        # By subject: when several go at once, their order must not depend on how long the stream was closed before.
+        for subject, headers in sorted(zip(found.keys, found.headers, strict=True)):
+            if not is_marker(headers):
+                writing.add_draft(make_marker(subject, config))
+
+    def _commit(
+        self, writing: Writing, sequences: Words, answers: dict[int, bytes], *, told: bool = False
+    ) -> Published:
+        """Append what was gathered, and tell who listens what went."""
+        if not told:
+            writing.tell_moved()
+        published = writing.published(sequences, answers)
+        published.ticket = self._keeper.last_ticket
+        if not writing.is_empty:
+            published.ticket = self._keeper.append(writing.entry())
+        if len(published.removed):
+            for listener in self._listeners:
+                listener(published.removed)
+        return published
+
+    def _refuse_if_unusable(self) -> None:
+        if self._closed:
+            raise Closed(f"stream {self._state.config.name}")
+        self._keeper.refuse_if_broken()
+
+    def barrier(self) -> Ticket:
+        """Return a ticket that is done when everything accepted so far is as durable as asked."""
+        return self._keeper.last_ticket
+
+    def add_listener(self, listener: Callable[[Removed], None]) -> None:
+        """Call somebody with every message that goes, at once and in order."""
+        self._listeners.append(listener)
+
+    # Reading.
+
+    def filter(self, patterns: tuple[str, ...]) -> Filter:
+        """Return which subjects some patterns match."""
+        return self._reader.filter(patterns)
+
+    def pending(self, matching: Filter, from_seq: int, up_to: int | None = None) -> int:
+        """Return exactly how many messages from a sequence on, up to another, a filter lets through."""
+        return self._state.index.pending(matching, from_seq, up_to)
+
+    def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
+        """Return up to `limit` sequences from one on that a filter lets through."""
+        return self._reader.next_sequences(matching, from_seq, limit)
+
+    def last_per_subject(self, matching: Filter, up_to: int | None = None) -> Words:
+        """Return the last sequence of each subject that a filter lets through, in order."""
+        return self._state.index.lasts(matching, up_to)
+
+    def is_live(self, sequences: Words) -> Flags:
+        """Tell which sequences have a message."""
+        return self._state.is_live(sequences)
+
+    def read(self, sequences: Words) -> Messages:
+        """Return the messages of some sequences, which rise; those that are not there are left out."""
+        self._refuse_if_unusable()
+        return self._reader.read(sequences)
+
+    def get(self, sequence: int) -> Message | None:
+        """Return a message, or None."""
+        return self._reader.get(sequence)
+
+    def last(self, pattern: str) -> Message | None:
+        """Return the last message on a subject, or on those of a pattern, or None."""
+        return self._reader.last(pattern)
+
+    def next(self, pattern: str, from_seq: int) -> Message | None:
+        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
+        return self._reader.next(pattern, from_seq)
+
+    def sequence_at(self, time_ns: int) -> int:
+        """Return the first sequence stored at a time or after it; one beyond the last if there is none."""
+        return self._reader.sequence_at(time_ns)
+
+    def direct(self, request: GetRequest) -> list[Reply]:
+        """Return what answers a direct get."""
+        return self._reader.direct(request)
+
+    def _read_place(self, place: int) -> tuple[bytes, bytes]:
+        found = self._log.read(np.array([place], np.int64))
+        return found.headers[0], found.values[0]
+
+    # What it is.
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration, as it is stored."""
+        return self._state.config
+
+    @property
+    def created_ns(self) -> int:
+        """When the stream was made."""
+        return self._state.created_ns
+
+    @property
+    def last_seq(self) -> int:
+        """The last sequence that was given out."""
+        return self._state.index.last_seq
+
+    @property
+    def first_seq(self) -> int:
+        """The first sequence with a message; without messages, the one that comes next."""
+        return self._state.index.first_seq
+
+    def state(
+        self, *, consumers: int = 0, subjects: dict[str, int] | None = None, deleted: bool = False
+    ) -> StreamState:
+        """Return what is in the stream, as it is shown."""
+        return stream_state(self._state.index, consumers=consumers, subjects=subjects, deleted=deleted)
+
+    def subject_counts(self, pattern: str) -> list[tuple[str, int]]:
+        """Return how many messages each subject of a pattern has, by name."""
+        subjects = self._state.index.subjects
+        numbers = self.filter((pattern,)).numbers().tolist()
+        counts = ((subjects.names[number].decode(errors="replace"), subjects.count_at[number]) for number in numbers)
+        return sorted(counts)
+
+    # Housekeeping.
+
+    def compact_step(self) -> bool:
+        """Do a little against dead records; return whether there is more to do at once."""
+        self._refuse_if_unusable()
+        return self._keeper.step()
+
+    def snapshot(self) -> Future[None]:
+        """Write down what is known, so that the next restart is quick."""
+        return self._keeper.snapshot()
+
+    def close(self, *, keep_index: bool = True) -> None:
+        """Finish what is under way, write the index, and let go of the files. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._keeper.settle(keep_index=keep_index)
+        finally:
+            self._log.close()

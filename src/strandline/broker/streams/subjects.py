@@ -1,0 +1,163 @@
+"""The subjects of a stream: each has a small number, and its count, first and last sequence in columns.
+
+Invariants: a number stands for the same subject until `renumber`, which bumps `generation`. `last` is exact, and 0
+without messages. `first` is a lower bound, exact after `Index.first_of`. `count` is exact.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from strandline.broker.streams.arrays import Columns, Flags, Ids, Words
+from strandline.wire import has_wildcard, matcher
+
+RENUMBER_MIN = 16_384
+
+
+class Subjects(Columns):
+    """Names, numbers and the three columns."""
+
+    TYPES: ClassVar[dict[str, type]] = {
+        "count": np.uint32,
+        "first": np.uint64,
+        "last": np.uint64,
+        "length": np.uint32,
+    }
+    count: Ids
+    first: Words
+    last: Words
+    length: Ids
+    count_at: memoryview
+    first_at: memoryview
+    last_at: memoryview
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[bytes] = []
+        self.numbers: dict[bytes, int] = {}
+        self.used = 0
+        """How many subjects have messages."""
+        self.generation = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, subject: bytes) -> int:
+        """Return the number of a subject, a new one if it has none."""
+        found = self.numbers.get(subject)
+        return self._add(subject) if found is None else found
+
+    def find(self, subject: bytes) -> int | None:
+        """Return the number of a subject, or None."""
+        return self.numbers.get(subject)
+
+    def all_numbers(self, subjects: list[bytes]) -> list[int]:
+        """Return the number of each subject."""
+        try:
+            return list(map(self.numbers.__getitem__, subjects))
+        except KeyError:
+            return list(map(self.number, subjects))
+
+    def _add(self, subject: bytes) -> int:
+        number = len(self.names)
+        self.reserve(number + 1)
+        self.names.append(subject)
+        self.numbers[subject] = number
+        self.length[number] = len(subject)
+        return number
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most numbers stand for subjects without messages."""
+        return len(self.names) > RENUMBER_MIN and self.used * 2 < len(self.names)
+
+    def renumber(self) -> Ids:
+        """Forget subjects without messages; return the new number of each old one (without meaning for those)."""
+        size = len(self.names)
+        kept = np.flatnonzero(self.count[:size])
+        new = np.zeros(size, np.uint32)
+        new[kept] = np.arange(len(kept), dtype=np.uint32)
+        names = self.names
+        self.names = [names[number] for number in kept.tolist()]
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+        for name in self.TYPES:
+            column = getattr(self, name)
+            column[: len(kept)] = column[kept]
+            column[len(kept) : size] = 0
+        self.shrink(len(kept))
+        self.generation += 1
+        return new
+
+    def load(self, names: list[bytes]) -> None:
+        """Take over the names of a snapshot; the columns are filled by the caller."""
+        self.reserve(len(names))
+        self.names = names
+        self.numbers = dict(zip(names, range(len(names)), strict=True))
+
+
+class Filter:
+    """Which subjects some patterns match; evaluated once for each subject. No patterns match everything."""
+
+    def __init__(self, subjects: Subjects, patterns: tuple[str, ...]) -> None:
+        self.patterns = patterns
+        self.is_everything = not patterns or ">" in patterns
+        self._subjects = subjects
+        self._mask: Flags = np.zeros(0, np.bool_)
+        self._known = 0
+        self._generation = subjects.generation
+
+    def mask(self) -> Flags:
+        """Return, by the number of a subject, whether it matches; good until the next subject is added."""
+        subjects = self._subjects
+        if self._generation != subjects.generation:
+            self._known, self._generation = 0, subjects.generation
+        size = len(subjects)
+        if self._known < size:
+            if len(self._mask) < size:
+                self._mask = np.resize(self._mask, size + size // 4 + 64)
+            self._mask[self._known : size] = self._test(subjects.names[self._known :])
+            self._known = size
+        return self._mask[:size]
+
+    def matches(self, numbers: Ids) -> Flags:
+        """Return which of some subjects, given by number, match."""
+        if self.is_everything:
+            return np.ones(len(numbers), np.bool_)
+        return self.mask()[numbers]
+
+    def matches_subject(self, subject: bytes) -> bool:
+        """Tell whether a subject matches, known or not."""
+        return self.is_everything or bool(self._test([subject])[0])
+
+    def numbers(self) -> Ids:
+        """Return the numbers of the subjects that match and have messages."""
+        subjects = self._subjects
+        counts = subjects.count[: len(subjects)]
+        if self.is_everything:
+            return np.flatnonzero(counts).astype(np.uint32)
+        if len(self.patterns) == 1 and not has_wildcard(self.patterns[0]):
+            found = subjects.find(_encode(self.patterns[0]))
+            return np.array([] if found is None or not counts[found] else [found], np.uint32)
+        return np.flatnonzero(self.mask() & (counts > 0)).astype(np.uint32)
+
+    def _test(self, names: list[bytes]) -> Flags:
+        if self.is_everything:
+            return np.ones(len(names), np.bool_)
+        if len(self.patterns) == 1:
+            pattern = self.patterns[0]
+            head = pattern[:-1]
+            if pattern.endswith(".>") and not has_wildcard(head[:-1]):
+                start = _encode(head)
+                shortest = len(start)
+                return np.fromiter(
+                    [name.startswith(start) and len(name) > shortest for name in names], np.bool_, len(names)
+                )
+            if not has_wildcard(pattern):
+                literal = _encode(pattern)
+                return np.fromiter([name == literal for name in names], np.bool_, len(names))
+        test = matcher(self.patterns)
+        return np.fromiter([test(name.decode(errors="surrogateescape")) for name in names], np.bool_, len(names))
+
+
+def _encode(pattern: str) -> bytes:
+    return pattern.encode(errors="surrogateescape")

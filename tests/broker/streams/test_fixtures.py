@@ -1,0 +1,34 @@
+"""Streams written by earlier versions are read for ever; their bytes are in `tests/fixtures/broker-stream`."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from strandline.broker.streams import PublishBatch, Stream
+from strandline.clock import ManualClock
+from strandline.gather import InlineExecutor
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "broker-stream"
+EXPECTED = [
+    (2, b"s.b", b"", b"two"),
+    (4, b"s.c", b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n", b"four"),
+    (6, b"s.a", b"", b"six"),
+]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_version_one_is_read(tmp_path: Path, with_index: bool) -> None:
+    folder = tmp_path / "S"
+    shutil.copytree(FIXTURES / "v1", folder)
+    if not with_index:
+        (folder / "index").unlink()
+    stream = Stream.open(folder, clock=ManualClock(), executor=InlineExecutor())
+    found = stream.read(stream.next_sequences(stream.filter(()), 0, 100))
+    messages = list(zip(found.sequences.tolist(), found.subjects, found.headers, found.payloads, strict=True))
+    assert messages == EXPECTED
+    assert stream.config.description == "second"
+    assert (stream.last_seq, stream.created_ns) == (6, 1_700_000_000_000_000_000)
+    answer = stream.publish(PublishBatch([b"s.x"], [b""], [EXPECTED[1][2]]), 1_700_000_000_000_000_000).answers[0]
+    assert answer == b'{"stream":"S","seq":4,"duplicate": true}'
+    stream.close()
