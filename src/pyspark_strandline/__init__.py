@@ -4,6 +4,6 @@ PySpark imports every top-level package whose name begins with `pyspark_` when a
 registers its `DefaultSource` under the name that it gives itself.
 """
 
-from strandline.spark.journals.source import JournalSource as DefaultSource
+from strandline.spark.source import StrandlineSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,0 +1,197 @@
+"""A fold kept current by a streaming query: each batch is applied with its cursor, in one step, in this process.
+
+    readStream      changes from the fold's mark on, through the format `strandline`
+    foreachBatch    the last write of each key and the mark after it: one `apply`
+
+Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is a folder that is thrown away: every
+start makes a new one and begins behind the mark, so that whatever Spark forgot or repeats changes nothing. A fold of
+another stream, or of other keys, is refused. The fold is locked while it is kept.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import FormatError, InvalidInput
+from strandline.fold import FoldBatch, SnapshotStore
+from strandline.fold.columns import version_column
+from strandline.fold.errors import ScopeChanged
+from strandline.fold.marks import UNKNOWN, Mark, format_mark, parse_mark
+from strandline.fold.opening import Backend, open_fold
+from strandline.kv import UpdateKind
+from strandline.kv.nats.streams import StreamState
+from strandline.spark.folds.marking import check_truth, options_of, scope_digest
+from strandline.spark.journals.errors import RecordsMissing
+from strandline.spark.streams.columns import KINDS
+from strandline.spark.streams.offsets import parse_position
+from strandline.spark.streams.options import StreamOptions
+from strandline.spark.streams.ranges import check_retention, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RECORDS_PER_TRIGGER = 250_000
+_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for what is thrown away
+
+
+def keep_current(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    path: Path | str,
+    backend: Backend | None = None,
+    *,
+    follow: bool = True,
+    records_per_trigger: int = RECORDS_PER_TRIGGER,
+) -> "KeptFold":
+    """Keep the fold at `path` current with a stream or bucket until it is stopped; without `follow`, until it is.
+
+    The options are those of a read. Use it in a `with` statement. A fold that is not there is begun with everything
+    that the stream holds; for much, `fold_build` is faster.
+    """
+    if ".connect." in type(spark).__module__:
+        raise InvalidInput(
+            "a fold is kept in this process, and with Spark Connect a batch is applied in another",
+            hint="use a session of strandline.spark.session(), or any that is not remote",
+        )
+    wanted = options_of(options)
+    with open_session(wanted) as session:
+        state = session.state()
+    check_retention(state, wanted)
+    store = open_fold(path, backend)
+    try:
+        mark = _mark_of(store, state, wanted)
+        kept = KeptFold(store, wanted, mark)
+        kept.start(spark, options, records_per_trigger, follow=follow)
+    except BaseException:
+        store.close()
+        raise
+    return kept
+
+
+def _mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions) -> Mark:
+    """Return where the fold stands; refuse what is not a fold of this stream and these keys."""
+    scope, mark = scope_digest(options), parse_mark(store.cursor())
+    if not mark.revision:
+        if store.load() is not None and mark == Mark():
+            raise RecordsMissing(str(options.target), "the fold has keys and no cursor, so what it lacks is unknown")
+        check_truth(state, options)
+    elif mark.identity not in (UNKNOWN, state.identity):
+        raise RecordsMissing(str(options.target), "the fold is of another stream, or it was made again")
+    if mark.scope not in (UNKNOWN, scope):
+        raise ScopeChanged(options.target.name, ", ".join(options.filters) or "all keys")
+    seen = mark.seen_evicting or state.evicts_current_values
+    return mark._replace(seen_evicting=seen, identity=state.identity, scope=scope, since_ns=0)
+
+
+class KeptFold:
+    """A fold that a query keeps current; `revision` is how far it is, `applied` how many changes this query applied."""
+
+    def __init__(self, store: SnapshotStore, options: StreamOptions, mark: Mark) -> None:
+        """Use `keep_current`."""
+        self.store = store
+        self.applied = 0
+        self._options = options
+        self._mark = mark
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
+        self.query: StreamingQuery | None = None
+
+    @property
+    def revision(self) -> int:
+        """Return the revision up to which the fold holds everything."""
+        return self._mark.revision
+
+    def start(
+        self, spark: "SparkSession", options: Mapping[str, str], records_per_trigger: int, *, follow: bool
+    ) -> None:
+        """Start the query."""
+        given = {**options, "maxRecordsPerTrigger": str(records_per_trigger)}
+        if self._mark.revision:
+            given["startingOffset"] = str(self._mark.revision + 1)
+        names = "key, revision, kind, value" if self._options.target.kind == "bucket" else "subject, sequence, data"
+        types = {"revision": "BIGINT", "sequence": "BIGINT", "value": "BINARY", "data": "BINARY"}
+        ddl = ", ".join(f"{name} {types.get(name, 'STRING')}" for name in names.split(", "))
+        stream = spark.readStream.format("strandline").schema(ddl).options(**given).load()
+        writing = stream.writeStream.foreachBatch(self._apply).option("checkpointLocation", str(self._checkpoint))
+        self.query = (writing if follow else writing.trigger(availableNow=True)).start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the query has ended, which one that follows does not by itself; raises what made it fail."""
+        if self.query is None:
+            return True
+        if timeout_s is None:
+            self.query.awaitTermination()
+            return True
+        return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End the query and close the fold; twice is harmless."""
+        try:
+            if self.query is not None:
+                self.query.stop()
+        finally:
+            self.store.close()
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _apply(self, batch: "DataFrame", number: int) -> None:
+        """Apply a batch and the mark after it; rows that are not behind the mark were applied before."""
+        changes, last = changes_of(batch.toArrow(), self._mark.revision)
+        last = max(last, self._planned_end(number))
+        if last > self._mark.revision:
+            mark = self._mark._replace(revision=last)
+            self.store.apply(changes, format_mark(mark))
+            self._mark = mark
+            self.applied += len(changes)
+
+    def _planned_end(self, number: int) -> int:
+        """Return the last revision of a batch's range, which may lie behind its last row; 0 where nobody knows.
+
+        Spark hands a batch over without its range, and has written it down before. Without it the mark would stand
+        still while others' keys are written, until the bucket has forgotten where it stands.
+        """
+        try:
+            lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
+            end = parse_position(json.loads(lines[-1]))
+        except (OSError, ValueError, IndexError, FormatError):
+            return 0
+        return (end.sequence or 1) - 1
+
+
+def changes_of(rows: pa.Table, after: int) -> tuple[FoldBatch, int]:
+    """Return the rows behind a revision as changes of a fold, by revision, and the highest revision among them."""
+    is_bucket = "kind" in rows.schema.names
+    names = ("key", "revision", "value") if is_bucket else ("subject", "sequence", "data")
+    revisions = rows[names[1]].to_numpy()
+    chosen = np.flatnonzero(revisions > after)
+    if not len(chosen):
+        return FoldBatch(), after
+    order = pa.array(chosen[np.argsort(revisions[chosen], kind="stable")])
+    rows = rows.take(order).combine_chunks()
+    keys, values = (_binary(rows[name]) for name in (names[0], names[2]))
+    kinds = None
+    if is_bucket:
+        words = rows["kind"].combine_chunks().dictionary_encode()
+        codes = np.array([UpdateKind(KINDS.index(word)) for word in words.dictionary.to_pylist()], np.uint8)
+        kinds = codes[words.indices.to_numpy()]
+    ordered = rows[names[1]].to_numpy().astype(np.uint64)
+    return FoldBatch(keys, values, version_column(ordered), kinds), int(ordered[-1])
+
+
+def _binary(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return (whole.fill_null(b"") if whole.null_count else whole).cast(pa.binary())

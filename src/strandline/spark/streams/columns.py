@@ -1,0 +1,157 @@
+"""The columns of a stream and of a bucket as Spark sees them, and Arrow batches of exactly those that were asked for.
+
+    stream:  sequence  bigint, never null                   bucket:  key       string, never null
+             subject   string, never null                            revision  bigint, never null
+             time      timestamp, never null                         kind      string: put, delete or purge
+             headers   map of lists, null without headers            value     binary, null unless it is put
+             data      binary, never null                            time      timestamp, never null
+
+Invariants: a batch has the very schema that was asked for, which Spark compares by equality; a column that was not
+asked for is not made. Subjects and keys that are not UTF-8 are refused, since a string cannot hold them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.spark.journals.errors import refused
+from strandline.spark.streams.options import Kind
+from strandline.wire import FrameBatch, parse_headers
+from strandline.wire.acks import AckColumns
+from strandline.wire.columns import gather
+
+MICROSECOND_NS = 1000
+TIME = pa.timestamp("us", tz="UTC")
+HEADERS = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
+SCHEMAS = {
+    "stream": pa.schema(
+        [
+            pa.field("sequence", pa.int64(), nullable=False),
+            pa.field("subject", pa.string(), nullable=False),
+            pa.field("time", TIME, nullable=False),
+            pa.field("headers", HEADERS),
+            pa.field("data", pa.binary(), nullable=False),
+        ]
+    ),
+    "bucket": pa.schema(
+        [
+            pa.field("key", pa.string(), nullable=False),
+            pa.field("revision", pa.int64(), nullable=False),
+            pa.field("kind", pa.string(), nullable=False),
+            pa.field("value", pa.binary()),
+            pa.field("time", TIME, nullable=False),
+        ]
+    ),
+}
+DDL = {
+    "stream": (
+        "sequence BIGINT NOT NULL, subject STRING NOT NULL, time TIMESTAMP NOT NULL, "
+        "headers MAP<STRING, ARRAY<STRING>>, data BINARY NOT NULL"
+    ),
+    "bucket": (
+        "key STRING NOT NULL, revision BIGINT NOT NULL, kind STRING NOT NULL, value BINARY, time TIMESTAMP NOT NULL"
+    ),
+}
+KINDS = ("put", "delete", "purge")
+PUT, DELETE, PURGE = range(3)
+_KINDS = pa.array(KINDS)
+_MARKS = (
+    (b"\nNats-Marker-Reason:", PURGE),
+    (b"\nNats-Marker-Reason: Remove", DELETE),
+    (b"\nKV-Operation: DEL", DELETE),
+    (b"\nKV-Operation: PURGE", PURGE),
+)
+"""Headers by which a message of a bucket takes its key away; the last that is there counts."""
+
+
+def schema_of(kind: Kind, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of some of the columns, in the order given; all of them for None."""
+    whole = SCHEMAS[kind]
+    if columns is None:
+        return whole
+    has = f"it has {', '.join(whole.names)}"
+    unknown = [name for name in columns if name not in whole.names]
+    if unknown:
+        raise refused(f"a {kind} has no column {', '.join(unknown)}", has)
+    if not columns or len(set(columns)) != len(columns):
+        raise refused("columns are named once each, and at least one", has)
+    return pa.schema([whole.field(name) for name in columns])
+
+
+def check_schema(kind: Kind, schema: pa.Schema) -> None:
+    """Raise `InvalidInput` unless a schema that the user gave names columns with their types."""
+    for field, ours in zip(schema, schema_of(kind, schema.names), strict=True):
+        if field.type != ours.type:
+            raise refused(
+                f"column {field.name} is {ours.type} and cannot be read as {field.type}",
+                "read it as it is and convert it with CAST, as in CAST(data AS STRING)",
+            )
+        if ours.nullable and not field.nullable:
+            raise refused(f"column {field.name} may be null and cannot be declared NOT NULL", "leave NOT NULL out")
+
+
+def project(frames: FrameBatch, acks: AckColumns, schema: pa.Schema, skip: int = 0) -> pa.RecordBatch:
+    """Return messages with the columns of `schema`; a key is its subject without the first `skip` bytes."""
+    arrays = [_column(field, frames, acks, skip) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def kinds_of(frames: FrameBatch) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """Return what each message of a bucket does to its key: `PUT`, `DELETE` or `PURGE`; an empty value deletes."""
+    kinds = np.full(len(frames), PUT, np.uint8)
+    kinds[frames.column("payload_end") == frames.column("payload_start")] = DELETE
+    marked = np.flatnonzero(frames.with_headers())
+    if len(marked):
+        blocks = gather(frames.data, frames.column("header_start")[marked], frames.column("payload_start")[marked])
+        for text, kind in _MARKS:
+            kinds[marked[_having(blocks, text)]] = kind
+    return kinds
+
+
+def _having(blocks: pa.BinaryArray, text: bytes) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = pc.match_substring(blocks, text).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _column(field: pa.Field, frames: FrameBatch, acks: AckColumns, skip: int) -> pa.Array:
+    if field.name in ("sequence", "revision"):
+        return pa.array(acks.stream_sequence.view(np.int64))
+    if field.name in ("subject", "key"):
+        return _text(frames.subject_array(skip), field.name)
+    if field.name == "time":
+        micros = acks.timestamp_ns.view(np.int64) // MICROSECOND_NS
+        return pa.Array.from_buffers(TIME, len(frames), [None, pa.py_buffer(micros)])
+    if field.name == "data":
+        return frames.payload_array()
+    return _headers(frames, field.type) if field.name == "headers" else _of_kind(frames, field.name)
+
+
+def _of_kind(frames: FrameBatch, name: str) -> pa.Array:
+    kinds = kinds_of(frames)
+    if name == "kind":
+        return _KINDS.take(pa.array(kinds))
+    payloads = frames.payload_array()
+    return pc.if_else(pa.array(kinds == PUT), payloads, None) if kinds.any() else payloads
+
+
+def _text(column: pa.BinaryArray, what: str) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise refused(f"a {what} is not UTF-8, and cannot be a string", "leave the column out of the schema") from error
+
+
+def _headers(frames: FrameBatch, kind: pa.DataType) -> pa.Array:
+    with_headers = frames.with_headers()
+    if not with_headers.any():
+        return pa.nulls(len(frames), kind)
+    starts, ends = frames.column("header_start").tolist(), frames.column("payload_start").tolist()
+    rows: list[list[tuple[str, list[str]]] | None] = []
+    for start, end in zip(starts, ends, strict=True):
+        lists: dict[str, list[str]] = {}
+        for name, value in parse_headers(frames.data[start:end]).pairs:
+            lists.setdefault(name, []).append(value.encode(errors="surrogateescape").decode(errors="replace"))
+        rows.append(list(lists.items()) if end > start else None)
+    return pa.array(rows, kind)

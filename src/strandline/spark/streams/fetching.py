@@ -1,0 +1,304 @@
+"""Messages of a stream from one sequence to another, fetched with a pull consumer of its own, as batches of frames.
+
+A part of a stream is read so: a consumer is made that begins at the first sequence; batches are asked for, two at a
+time so that the server never waits; the consumer is deleted. The end is known by the message that carries it: it has
+the last sequence or a later one, or says that none is pending. Where nothing comes for a while, the consumer is asked,
+since a message may be deleted after it was counted.
+
+Invariants: messages come in the order of the stream, without gaps of the consumer's own count; after a lost connection
+or consumer they go on behind the last one that was handed out. A consumer acknowledges nothing and is kept in memory,
+so that reading leaves no trace in a stream that is kept by limits.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from strandline.errors import StrandlineError
+from strandline.kv.errors import BucketNotFound, ConnectionDropped, NoAnswer, ServerRefused, Unreachable
+from strandline.kv.nats.bulk.api import JetStreamApi
+from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
+from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.streams import StreamState
+from strandline.spark.journals.errors import refused
+from strandline.wire import FrameBatch, format_pub
+from strandline.wire.acks import AckColumns
+from strandline.wire.columns import Flags
+
+FETCH_MESSAGES = 8_192
+FETCH_BYTES = 2 * 1024 * 1024
+"""Two of these fit into the buffers of a connection, so that a slow reader never holds the server up."""
+FETCHES_AHEAD = 2
+INACTIVE_NS = 300 * 1_000_000_000
+QUIET_S = 1.0
+"""When nothing came for so long, the consumer is asked whether anything will."""
+OUTAGE_S = 60.0
+EXPIRES_NS = 60 * 1_000_000_000
+_ENDED = (404, 408, 409)
+"""A request is over, with less than it asked for."""
+_LOST = (ConnectionDropped, NoAnswer, Unreachable)
+
+
+class ConsumerLost(StrandlineError):
+    """The consumer is gone, or skipped something; another one goes on."""
+
+    retryable = True
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"a consumer was lost: {problem}", hint="read again")
+        self.problem = problem
+
+
+class Session:
+    """A connection for questions and parts of one stream; made when it is needed, closed with `close`."""
+
+    def __init__(self, settings: NatsSettings, stream: str, label: str) -> None:
+        self._settings = settings
+        self.stream = stream
+        self.label = label
+        self._socket: BulkSocket | None = None
+
+    @property
+    def socket(self) -> BulkSocket:
+        """Return the connection."""
+        if self._socket is None or self._socket.is_closed:
+            self._socket = BulkSocket.connect(self._settings)
+        return self._socket
+
+    def state(self) -> StreamState:
+        """Return what the stream holds now; `InvalidInput` if there is none."""
+        try:
+            return self._api().stream(self.stream)
+        except BucketNotFound:
+            raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
+
+    def call(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Ask the JetStream API about the stream, and return its answer; `InvalidInput` if there is no such stream."""
+        try:
+            return self.call_raw(subject, request)
+        except BucketNotFound:
+            raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
+
+    def call_raw(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Ask the JetStream API, and return its answer; its error codes become errors."""
+        return self._api().call(subject, request, self.stream)
+
+    def _api(self) -> JetStreamApi:
+        return JetStreamApi(self.socket, self._settings.api_prefix)
+
+    def subject(self, rest: str) -> bytes:
+        """Return a subject of the JetStream API."""
+        return f"{self._settings.api_prefix}.{rest}".encode()
+
+    def another(self) -> "Session":
+        """Return a connection of its own for the same stream."""
+        return Session(self._settings, self.stream, self.label)
+
+    def close(self) -> None:
+        """Disconnect; a second time does nothing."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class Consumer:
+    """A pull consumer that acknowledges nothing; `start` None begins with the last message of each subject."""
+
+    session: Session
+    start: int | None
+    filters: tuple[str, ...] = ()
+    name: str = field(default_factory=lambda: f"strandline-{secrets.token_hex(8)}")
+
+    def create(self) -> int:
+        """Make it, and return how many messages it has."""
+        return int(self._created().get("num_pending", 0))
+
+    def first(self, time: str) -> int:
+        """Make it so that it begins at a time, and return the sequence it begins with."""
+        return int(self._created(time)["delivered"]["stream_seq"]) + 1
+
+    def _created(self, time: str | None = None) -> Mapping[str, Any]:
+        config: dict[str, Any] = {
+            "name": self.name,
+            "deliver_policy": "last_per_subject" if self.start is None else "by_start_sequence",
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "inactive_threshold": INACTIVE_NS,
+            "num_replicas": 1,
+            "mem_storage": True,
+        }
+        if time is not None:
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": time}
+        elif self.start is not None:
+            config["opt_start_seq"] = max(1, self.start)
+        if self.filters or self.start is None:
+            config["filter_subjects"] = list(self.filters or (">",))
+        request = {"stream_name": self.session.stream, "config": config, "action": "create"}
+        return self.session.call(f"CONSUMER.CREATE.{self.session.stream}.{self.name}", request)
+
+    def pending(self) -> int:
+        """Return how many messages it has still to send; `ConsumerLost` if it is gone."""
+        # On a connection of its own: whoever waits for an answer does not see the messages that come meanwhile.
+        with self.session.another() as other:
+            try:
+                return int(other.call(f"CONSUMER.INFO.{other.stream}.{self.name}").get("num_pending", 0))
+            except ServerRefused as gone:
+                raise ConsumerLost(str(gone)) from gone
+
+    def delete(self) -> None:
+        """Delete it without waiting for an answer; where that fails the server forgets it after a while."""
+        with suppress(StrandlineError):
+            subject = self.session.subject(f"CONSUMER.DELETE.{self.session.stream}.{self.name}")
+            self.session.socket.send(format_pub(subject, b"", f"{new_inbox()}.0".encode()))
+
+
+def fetch(
+    session: Session,
+    start: int | None,
+    last: int | None,
+    filters: tuple[str, ...] = (),
+    counted: Callable[[int], None] = lambda _: None,
+) -> Iterator[tuple[FrameBatch, AckColumns]]:
+    """Yield the messages of a part; `start` None begins with the state, `last` None ends where nothing is pending.
+
+    `counted` is told how many messages the consumer has, from its start to the end of the stream.
+    """
+    give_up = time.monotonic() + OUTAGE_S
+    handed_out = 0
+    while True:
+        consumer = Consumer(session, start if not handed_out else handed_out + 1, filters)
+        try:
+            for frames, acks in _fetch_all(consumer, last, counted):
+                yield frames, acks
+                handed_out = int(acks.stream_sequence[-1])
+                give_up = time.monotonic() + OUTAGE_S
+        except (ConsumerLost, *_LOST):
+            # A listing of the last messages cannot go on in the middle: what is behind may have moved on.
+            if time.monotonic() > give_up or (start is None and handed_out):
+                raise
+            session.close()
+            time.sleep(0.1)
+            continue
+        return
+
+
+def select(messages: FrameBatch, acks: AckColumns, chosen: Flags) -> tuple[FrameBatch, AckColumns]:
+    """Return the messages that are chosen."""
+    known, *numbers = acks
+    return messages.select(chosen), AckColumns(known[chosen], *(column[chosen] for column in numbers))
+
+
+def _fetch_all(
+    consumer: Consumer, last: int | None, counted: Callable[[int], None]
+) -> Iterator[tuple[FrameBatch, AckColumns]]:
+    count = consumer.create()
+    counted(count)
+    if not count:
+        consumer.delete()
+        return
+    requests = _Requests(consumer, last)
+    expected = 1
+    try:
+        while (messages := requests.receive()) is not None:
+            if not len(messages):
+                requests.go_on(0)
+                continue
+            acks = messages.acks()
+            check_order(acks, expected)
+            expected += len(messages)
+            seen = int(acks.stream_sequence[-1])
+            is_over = not acks.pending[-1] or (last is not None and seen >= last)
+            if not is_over:
+                requests.go_on(seen)
+            if last is not None and seen > last:
+                messages, acks = select(messages, acks, acks.stream_sequence <= last)
+            if len(messages):
+                yield messages, acks
+            if is_over:
+                return
+    finally:
+        requests.end()
+        consumer.delete()
+
+
+def check_order(acks: AckColumns, expected: int) -> None:
+    """Raise `ConsumerLost` unless the consumer's own count goes on without a gap."""
+    wanted = np.arange(expected, expected + len(acks.known), dtype=np.uint64)
+    if not acks.known.all() or not (acks.consumer_sequence == wanted).all():
+        raise ConsumerLost(f"messages from {expected} on did not come in order")
+
+
+class _Requests:
+    """Batches that were asked for and did not come yet; no more is asked for than the part has sequences left."""
+
+    def __init__(self, consumer: Consumer, last: int | None) -> None:
+        self._consumer = consumer
+        self._last = last
+        self._socket = consumer.session.socket
+        self._inbox = new_inbox()
+        self._sid = self._socket.subscribe(f"{self._inbox}.*")
+        self._next = consumer.session.subject(f"CONSUMER.MSG.NEXT.{consumer.session.stream}.{consumer.name}")
+        self._bytes_max = max(FETCH_BYTES, 2 * self._socket.info.payload_bytes_max)
+        self._asked = 0
+        self._coming = 0
+        self._seen = (consumer.start or 1) - 1
+        self._ask()
+
+    def receive(self) -> FrameBatch | None:
+        """Return messages, perhaps none; None if no more will come."""
+        batch = self._socket.receive(QUIET_S)
+        if not len(batch):
+            if not self._consumer.pending():
+                return None
+            self._coming = 0
+        ours = batch.sids() == self._sid
+        messages = self._without_statuses(batch if ours.all() else batch.select(ours))
+        self._coming -= len(messages)
+        return messages
+
+    def go_on(self, seen: int) -> None:
+        """Ask for more, after a sequence was seen."""
+        self._seen = max(self._seen, seen)
+        self._ask()
+
+    def end(self) -> None:
+        """Take no more."""
+        with suppress(StrandlineError):
+            self._socket.unsubscribe(self._sid)
+
+    def _ask(self) -> None:
+        while self._coming <= (FETCHES_AHEAD - 1) * FETCH_MESSAGES:
+            left = FETCH_MESSAGES if self._last is None else self._last - self._seen - max(self._coming, 0)
+            if left <= 0:
+                return
+            count = min(FETCH_MESSAGES, left)
+            request = {"batch": count, "max_bytes": self._bytes_max, "expires": EXPIRES_NS}
+            self._asked += 1
+            self._coming += count
+            reply = f"{self._inbox}.{self._asked}".encode()
+            self._socket.send(format_pub(self._next, json.dumps(request).encode(), reply))
+
+    def _without_statuses(self, batch: FrameBatch) -> FrameBatch:
+        """Return the messages alone: a message has its ack subject as reply, a status has none."""
+        statuses = batch.column("reply_end") == batch.column("reply_start")
+        if not statuses.any():
+            return batch
+        for number in np.flatnonzero(statuses).tolist():
+            told = batch.headers(number)
+            if told.status not in _ENDED:
+                raise ConsumerLost(f"status {told.status}")
+            self._coming -= int(told.get("Nats-Pending-Messages") or 0)
+        return batch.select(~statuses)

@@ -1,0 +1,126 @@
+"""A fold kept current by a streaming query: data and cursor together, whatever Spark repeats or forgets."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.errors import Locked
+from strandline.fold.errors import ScopeChanged
+from strandline.fold.marks import parse_mark
+from strandline.fold.opening import Backend, open_fold
+from strandline.spark.folds import fold_build, keep_current
+from strandline.spark.folds.keeping import KeptFold, changes_of
+from strandline.spark.folds.marking import HistoryEvicted
+from strandline.spark.streams import RecordsMissing, Target
+from tests.servers_nats import NatsServer
+from tests.spark.folds.test_building import verified, watched
+from tests.spark.streams.helpers import World
+
+
+def caught_up(spark: SparkSession, world: World, path: Path, **options: str) -> KeptFold:
+    with keep_current(spark, {**world.options, **options}, path, follow=False, records_per_trigger=500) as kept:
+        kept.wait()
+    return kept
+
+
+def test_a_fold_is_begun_and_gone_on_with_and_equals_a_watched_one(
+    spark: SparkSession, bucket: World, tmp_path: Path
+) -> None:
+    bucket.fill(1200, subjects=300)
+    kept = caught_up(spark, bucket, tmp_path / "f")
+    assert kept.revision == 1200
+    bucket.take_away("k107")
+    bucket.take_away("k108", purge=True)
+    bucket.publish("k109", b"")
+    bucket.fill(50, subjects=40)
+    again = caught_up(spark, bucket, tmp_path / "f")
+    assert again.applied == 43, "only what is new"
+    ours, theirs = verified(tmp_path / "f"), watched(bucket, tmp_path / "w")
+    assert (ours.entries, ours.digest) == (theirs.entries, theirs.digest)
+    assert parse_mark(ours.cursor).identity == parse_mark(theirs.cursor).identity
+    assert caught_up(spark, bucket, tmp_path / "f").applied == 0
+
+
+def test_a_built_fold_is_kept_current_while_it_is_asked(spark: SparkSession, bucket: World, tmp_path: Path) -> None:
+    bucket.fill(1000, subjects=100)
+    fold_build(spark, bucket.options, tmp_path / "f.rocks", Backend.ROCKSDB)
+    with keep_current(spark, bucket.options, tmp_path / "f.rocks") as kept:
+        with pytest.raises(Locked):
+            open_fold(tmp_path / "f.rocks")
+        bucket.publish("fresh", b"now")
+        give_up = time.monotonic() + 30
+        while kept.store.get(b"fresh") is None:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert not kept.wait(0.1)
+    assert kept.revision == 1001
+
+
+def test_the_mark_moves_with_the_bucket_though_only_other_keys_are_written(
+    spark: SparkSession, bucket: World, tmp_path: Path
+) -> None:
+    bucket.publish("a.1", b"v")
+    bucket.fill(50)
+    kept = caught_up(spark, bucket, tmp_path / "f", prefix="a.")
+    assert (kept.revision, kept.applied) == (51, 1)
+    bucket.fill(50)
+    kept = caught_up(spark, bucket, tmp_path / "f", prefix="a.")
+    assert (kept.revision, kept.applied) == (101, 0)
+    assert parse_mark(verified(tmp_path / "f").cursor).revision == 101
+
+
+def test_replayed_rows_change_nothing(tmp_path: Path) -> None:
+    rows = pa.table(
+        {"key": ["b", "a", "a"], "revision": [5, 3, 4], "kind": ["put", "put", "delete"], "value": [b"1", b"2", None]}
+    )
+    with open_fold(tmp_path / "f") as store:  # type: ignore[attr-defined]
+        batch, last = changes_of(rows, 2)
+        assert last == 5
+        assert (batch.puts.keys, batch.deletes.keys) == ([b"b"], [b"a"])
+        again, last = changes_of(rows, 5)
+        assert (len(again), last) == (0, 5)
+        partly, last = changes_of(rows, 4)
+        assert (partly.puts.keys, last) == ([b"b"], 5)
+        assert np.all(changes_of(rows, 0)[0].kinds == [0, 1, 0])
+        assert store.load() is None
+
+
+def test_a_fold_of_another_bucket_or_of_other_keys_is_refused(
+    spark: SparkSession, bucket: World, tmp_path: Path
+) -> None:
+    bucket.fill(10)
+    fold_build(spark, bucket.options, tmp_path / "f")
+    with pytest.raises(ScopeChanged):
+        caught_up(spark, bucket, tmp_path / "f", prefix="a.")
+    bucket.make_again()
+    bucket.fill(20)
+    with pytest.raises(RecordsMissing, match="of another stream, or it was made again"):
+        caught_up(spark, bucket, tmp_path / "f")
+
+
+def test_a_bucket_that_evicted_is_not_begun_with(
+    spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
+) -> None:
+    evicting = {"max_msgs": 20, "discard": "old", "max_msgs_per_subject": 5}
+    with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
+        world.fill(30, subjects=30)
+        with pytest.raises(HistoryEvicted):
+            caught_up(spark, world, tmp_path / "f")
+        assert caught_up(spark, world, tmp_path / "f", failOnDataLoss="false").revision == 30
+        world.fill(30, subjects=30)
+        with pytest.raises(Exception, match=r"sequences \[31, 41\) are gone"):
+            caught_up(spark, world, tmp_path / "f")
+
+
+def test_a_stream_is_kept_by_subject(spark: SparkSession, stream: World, tmp_path: Path) -> None:
+    stream.fill(700, subjects=7)
+    kept = caught_up(spark, stream, tmp_path / "f")
+    assert kept.revision == 700
+    with open_fold(tmp_path / "f") as store:  # type: ignore[attr-defined]
+        entry = store.get(f"{stream.name}.k3".encode())
+        assert entry is not None
+        assert entry.value == b"value 696"

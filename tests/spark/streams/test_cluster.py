@@ -1,0 +1,75 @@
+"""Streams with three replicas whose leader is killed: a range goes on, and a commit that fails is finished, once."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from strandline.errors import StrandlineError
+from strandline.spark.streams import Target, publishing, read_batches
+from strandline.spark.streams.options import parse_publish_options
+from strandline.spark.streams.publishing import Publisher
+from strandline.spark.streams.ranges import open_session, read_frames, resolve_range
+from strandline.spark.streams.sink import commit_rows
+from strandline.spark.streams.sink_state import Commit
+from strandline.spark.streams.staging import stage
+from tests.servers_nats import NatsCluster
+from tests.spark.streams.helpers import World, batch_options
+
+pytestmark = pytest.mark.long
+COUNT = 20_000
+
+
+@pytest.fixture
+def replicated(nats_cluster: NatsCluster, nats_bucket: str) -> Iterator[World]:
+    with World(",".join(nats_cluster.urls), Target("stream", nats_bucket), num_replicas=3) as world:
+        yield world
+
+
+def values_of(world: World) -> Sequence[bytes]:
+    batches = read_batches(world.settings, world.target, ["data"])
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+
+def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, replicated: World) -> None:
+    replicated.fill(COUNT)
+    options = batch_options(replicated)
+    with open_session(options) as session:
+        wanted = resolve_range(session, options)
+    frames = read_frames(options, wanted)
+    sequences = next(frames)[1].stream_sequence.tolist()
+    nats_cluster.leader_of(replicated.name).kill()
+    for _, acks in frames:
+        sequences += acks.stream_sequence.tolist()
+    assert sequences == list(range(1, COUNT + 1))
+
+
+def test_a_commit_whose_leader_is_killed_is_finished_and_each_row_is_there_once(
+    nats_cluster: NatsCluster, replicated: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "WINDOW_ROWS", 500)
+    options = parse_publish_options({**replicated.options, "checkpointLocation": "/none"}, "stream", is_stream=True)
+    values = [b"%d" % number for number in range(COUNT)]
+    rows = pa.RecordBatch.from_pydict({"subject": [f"{replicated.name}.x"] * COUNT, "data": values})
+    staged = [stage(tmp_path, options, [rows])]
+    send, windows = Publisher.send, []
+
+    def sending(publisher: Publisher, frames: bytes, count: int) -> None:
+        windows.append(count)
+        if len(windows) == 10:
+            threading.Thread(target=nats_cluster.leader_of(replicated.name).kill).start()
+        send(publisher, frames, count)
+
+    monkeypatch.setattr(Publisher, "send", sending)
+    give_up = time.monotonic() + 90
+    while True:
+        try:
+            commit_rows(options, Commit("query/one", 0), staged)
+            break
+        except StrandlineError:
+            assert time.monotonic() < give_up
+            time.sleep(0.2)
+    assert sorted(values_of(replicated), key=int) == values
