@@ -194,10 +194,6 @@ class MadeItems:
         """Return the number."""
         return locator.decode()
 
-    def cache_key(self, locator: bytes) -> bytes | None:  # noqa: ARG002 - versions are known
-        """Return None."""
-        return None
-
 
 class _MadeReader:
     def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - there is none

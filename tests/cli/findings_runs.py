@@ -1,30 +1,15 @@
 """Running `strandline findings …` in this process."""
 
-import io
 import json
-from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
-from strandline.cli.app import report
-from strandline.cli.findings import app
-from strandline.errors import StrandlineError
-from tests.cli.runs import Ran
+from tests.cli.runs import Ran, run_command
 
 
 def run(*arguments: str | Path, state: Path | str) -> Ran:
     """Run a command over a state, with errors reported as `main` does."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--state", str(state)])
-    if isinstance(result.exception, StrandlineError):
-        said = io.StringIO()
-        with redirect_stderr(said):
-            code = report(result.exception)
-        return Ran(code, result.stdout, result.stderr + said.getvalue())
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
+    return run_command("findings", *arguments, "--state", state)
 
 
 def done(*arguments: str | Path, state: Path | str) -> Ran:

@@ -36,6 +36,19 @@ def test_jsonl_is_the_default_and_goes_to_standard_output(state: Path) -> None:
     assert ran.err == ""
 
 
+@pytest.mark.parametrize("name", ["out.pdf", "out.json", "out.jsonl.gz"])
+def test_a_name_that_says_no_known_format_is_refused_unless_one_is_given(
+    state: Path, tmp_path: Path, name: str
+) -> None:
+    ran = run("export", "-o", name, state=state)
+    assert ran.code == 1
+    assert f"{name}: {Path(name).suffix} is no format of a report" in ran.err
+    assert not (tmp_path / name).exists()
+    done("export", "-o", name, "--format", "jsonl", state=state)
+    done("export", "-o", "without", state=state)
+    assert (tmp_path / name).read_text() == (tmp_path / "without").read_text()
+
+
 def test_csv_has_a_row_for_each_finding_and_no_formula(state: Path) -> None:
     table = list(csv.DictReader(io.StringIO(done("export", "--format", "csv", state=state).out)))
     assert [row["path"] for row in table] == ["'=cmd", "src/app.py"]

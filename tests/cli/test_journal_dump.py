@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.cli.journal_dump import escape
+from strandline.cli.shown import escape
 from strandline.journal import WRITTEN, Journal
 from tests.cli.journal_runs import SCRIPT, flip, make_journal, run, segments_of, snapshot
 

@@ -12,7 +12,8 @@ from strandline.cli.journal_folder import has_writer, look, require_journal, tim
 from strandline.errors import StorageRefused
 from strandline.files import OsDisk
 from strandline.journal import Damage, Examination, Journal, JournalSet
-from strandline.journal.recovery import Progress, examine
+from strandline.journal.examination import Progress
+from strandline.journal.recovery import examine
 from tests.cli.journal_runs import flip, make_journal, run, segments_of, snapshot
 
 NOBODY = 65534

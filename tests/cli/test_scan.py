@@ -3,6 +3,7 @@
 Scans that need workers share the Spark session of this process.
 """
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.cli import scan as command
+from strandline.cli.scan_showing import EXIT_FOUND
 from strandline.journal import Journal
 from tests.cli.runs import Ran, run_command
 from tests.cli.tables import contents, make_newer
@@ -127,6 +129,19 @@ class TestFiles:
         assert places == ["one:1:1"]
         assert sum(summary["left_out"].values()) == 2
 
+    def test_an_exit_code_that_is_silent_about_what_failed_is_not_the_last_word(self, here: Here) -> None:
+        here.write(one="nothing")
+        (here.files / "broken.gz").write_bytes(gzip.compress(b"nothing" * 1000)[:-20])
+        note = "note: 1 item could not be looked at, or not wholly; --exit-code tells of findings alone\n"
+        assert here.done("--exit-code", "--quiet", "--without-spark").err == f"no findings\n{note}"
+        assert note not in here.done("--without-spark").err
+
+    def test_a_size_for_files_is_refused_where_there_are_none(self, here: Here, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": [7]}), tmp_path / "t.parquet")
+        ran = here.scan("--table", f"parquet:{tmp_path / 't.parquet'}", "--max-file-bytes", 5)
+        assert ran.code == 1
+        assert "--max-file-bytes is for files and blobs" in ran.err
+
     def test_a_name_makes_a_source_the_same_anywhere(self, here: Here, tmp_path: Path) -> None:
         here.write(one="alpha_12345678")
         here.done("--source-name", "app")
@@ -178,15 +193,28 @@ class TestRepositories:
         here.write(staged="beta_00000001", loose="beta_00000002")
         git(repository, "add", "staged")
         ran = here.scan("--staged", "--exit-code", "--json")
-        assert ran.code == command.EXIT_FOUND
+        assert ran.code == EXIT_FOUND
         *rows, _ = map(json.loads, ran.out.splitlines())
         assert [row["location"].partition(":")[0].partition("@")[0] for row in rows] == ["staged"]
 
-    def test_a_folder_that_is_no_repository_is_refused(self, here: Here) -> None:
-        ran = here.scan("--git")
+    def test_what_was_staged_has_the_commit_that_brought_it_since(self, here: Here, repository: Path) -> None:
+        here.write(staged="beta_00000001")
+        git(repository, "add", "staged")
+        here.done("--staged")
+        git(repository, "commit", "--quiet", "--message", "staged")
+        commit = git(repository, "rev-parse", "HEAD")
+        places, _ = here.found("--git")
+        assert f"staged@{commit[:7]}:1:1" in places
+        (repository / ".gitleaksignore").write_text(f"{commit}:staged:beta:1\n")
+        places, _ = here.found("--git")
+        assert not [place for place in places if place.startswith("staged")]
+
+    @pytest.mark.parametrize("option", [["--git"], ["--staged"], ["--since", "HEAD"]])
+    def test_a_folder_that_is_no_repository_is_refused(self, here: Here, option: list[str]) -> None:
+        ran = here.scan(*option)
         assert ran.code == 1
         assert "repository" in ran.err
-        assert "hint: " in ran.err
+        assert "hint: name a folder of one; files are scanned without --git, --staged and --since" in ran.err
 
 
 class TestOthers:
@@ -279,7 +307,7 @@ class TestResults:
         scanned.done("--format", "baseline", "--output", tmp_path / "known")
         scanned.write(three="alpha_00000009\n")
         ran = scanned.scan("--baseline", tmp_path / "known", "--exit-code", "--json")
-        assert ran.code == command.EXIT_FOUND
+        assert ran.code == EXIT_FOUND
         *rows, _ = map(json.loads, ran.out.splitlines())
         assert [row["location"] for row in rows] == ["three:1:1"]
         (scanned.files / "three").unlink()

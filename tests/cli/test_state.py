@@ -3,6 +3,7 @@
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from strandline.cli.state_key import (
     format_key,
     make_key,
     parse_key,
+    tenant_key,
 )
-from strandline.errors import FormatError, InvalidInput, StorageRefused
-from strandline.pipeline.identity import TenantSecretKey
+from strandline.errors import FormatError, InvalidInput
+from strandline.pipeline.identity import TenantId, TenantSecretKey
+from strandline.pipeline.state import MemoryState
 from strandline.spark.jobs.tenants import tenant_named
 
 KEY = TenantSecretKey(bytes(range(32)))
@@ -29,6 +32,22 @@ def key_file(folder: Path, key: TenantSecretKey = KEY, name: str = "given.key") 
     path.write_bytes(format_key(key))
     path.chmod(0o600)
     return path
+
+
+class Forgetful(MemoryState):
+    """A state whose readers all come before its writers: nobody sees what another is about to write."""
+
+    def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: ARG002 - of the seam
+        return [None for _ in keys]
+
+
+def test_of_two_machines_that_use_a_tenant_first_at_once_with_two_keys_one_is_refused(tmp_path: Path) -> None:
+    state, who = Forgetful(), tenant_named("default")
+    first, second = key_file(tmp_path), key_file(tmp_path, TenantSecretKey(b"x" * 32), "other.key")
+    tenant_key(state, who, "default", first, create=True, is_ours=False)
+    with pytest.raises(KeyRefused):
+        tenant_key(state, who, "default", second, create=True, is_ours=False)
+    tenant_key(state, who, "default", first, create=True, is_ours=False)
 
 
 class TestFolder:
@@ -55,6 +74,14 @@ class TestFolder:
         with open_state(str(tmp_path), create=True):
             assert not (tmp_path / ".gitignore").exists()
 
+    @pytest.mark.parametrize("create", [True, False])
+    def test_a_file_in_its_place_is_refused_with_a_hint(self, tmp_path: Path, create: bool) -> None:
+        (tmp_path / "state").write_text("")
+        where = str(tmp_path / "state")
+        with pytest.raises(InvalidInput, match="not a folder") as refused, open_state(where, create=create):
+            pass
+        assert "makes it" in (refused.value.hint or "")
+
     def test_reading_where_nothing_is_makes_nothing(self, tmp_path: Path) -> None:
         with pytest.raises(StateMissing, match="no results here") as refused, open_state(str(tmp_path / "none")):
             pass
@@ -79,11 +106,6 @@ class TestFolder:
     @pytest.mark.parametrize("name", ["", "../up", "a/b", "-a", "a b", "é", "x" * 65])
     def test_a_name_that_is_no_file_name_is_refused(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(InvalidInput, match="cannot name a tenant"), open_state(str(tmp_path), tenant=name):
-            pass
-
-    def test_a_file_in_its_place_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "state").write_text("")
-        with pytest.raises(StorageRefused), open_state(str(tmp_path / "state"), create=True):
             pass
 
     def test_another_programs_database_is_left_alone(self, tmp_path: Path) -> None:

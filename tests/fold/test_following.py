@@ -167,6 +167,50 @@ def test_what_on_change_raises_ends_the_fold_and_is_told_to_the_next_call(tmp_pa
         fold["a"]
 
 
+def test_what_on_change_raises_ends_the_fold_though_it_looks_like_the_sources(tmp_path: Path) -> None:
+    def on_change(_: UpdateBatch) -> None:
+        raise ConnectionDropped
+
+    fold = follow(Source("a=1").connect, tmp_path / "fold", batching=QUICK, on_change=on_change)
+    with pytest.raises(ConnectionDropped):
+        fold.wait_for(2, 10)
+    with pytest.raises(ConnectionDropped):
+        fold.close()
+
+
+def test_on_change_may_close_the_fold(tmp_path: Path) -> None:
+    made: list[FollowedFold] = []
+    is_closed = threading.Event()
+
+    def on_change(_: UpdateBatch) -> None:
+        made[0].close()
+        is_closed.set()
+
+    source = Source()
+    made.append(follow(source.connect, tmp_path / "fold", batching=QUICK, on_change=on_change))
+    source.put("a=1")
+    assert is_closed.wait(10)
+    made[0]._background._thread.join(10)  # noqa: SLF001 - nobody else knows when it is over
+    store = open_fold(tmp_path / "fold")
+    assert [entry.key for entry in store.range()] == [b"a"]
+    store.close()
+
+
+def test_a_change_is_told_when_it_is_stored_at_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, told = Source(), threading.Event()
+    apply, failures = AppendLogStore.apply, [CommitFailed("fold", "no space")]
+
+    def struck(store: AppendLogStore, batch: FoldBatch, cursor: WatchCursor) -> None:
+        if len(batch) and failures:
+            raise failures.pop()
+        apply(store, batch, cursor)
+
+    monkeypatch.setattr(AppendLogStore, "apply", struck)
+    with following(source, tmp_path / "fold", on_change=lambda _: told.set()) as fold:
+        fold.wait_for(source.put("a=1"), 10)
+        assert told.wait(10), "though nothing came after it"
+
+
 def test_progress_and_lag_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.02)
     with following(Source("a=1", "b=2"), tmp_path / "fold") as fold:
@@ -350,7 +394,19 @@ def test_an_error_in_the_block_is_what_is_raised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["nats://host", "host", "nats://u:secret@host/", "nats:///bucket", "http://host/bucket", "/", ""]
+    "address",
+    [
+        "nats://host",
+        "host",
+        "nats://u:secret@host/",
+        "nats:///bucket",
+        "http://host/bucket",
+        "nats://u:secret,half@host/bucket",
+        "nats://u:secret://half@host/bucket",
+        "nats://u:secret:4222/bucket",
+        "/",
+        "",
+    ],
 )
 def test_an_address_without_a_bucket_or_server_is_refused_without_its_secrets(address: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:

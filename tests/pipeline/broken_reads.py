@@ -351,6 +351,24 @@ class SharesKeys(MemoryState):
         super().apply_batch(TenantId(bytes(len(tenant))), operations, writer=writer)
 
 
+@caught_by("state/a_range_of_keys_comes_in_order")
+class ListsBackwards(MemoryState):
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        return super().list_range(tenant, first, end, limit)[::-1]
+
+
+@caught_by("state/a_range_of_keys_comes_in_order")
+class ListsTheEndToo(MemoryState):
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        return super().list_range(tenant, first, end + b"\0", limit)
+
+
+@caught_by("state/a_range_of_keys_comes_in_order")
+class ListsMoreThanAskedFor(MemoryState):
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        return super().list_range(tenant, first, end, limit + 1)
+
+
 @caught_by("state/a_bad_operation_undoes_its_batch")
 class GoesOnAfterABadOperation(MemoryState):
     def apply_batch(

@@ -131,6 +131,8 @@ def test_the_steps_of_a_repair_come_in_their_order(left: tuple[bool, bool, bool,
 
 def test_a_log_that_holds_nothing_was_purged_if_it_never_evicts_and_the_fold_has_something() -> None:
     assert repairs.was_emptied(0, evicts=False, has_data=True)
+    assert repairs.was_emptied(1, evicts=False, has_data=True, keeps_read=False)
+    assert not repairs.was_emptied(1, evicts=True, has_data=True, keeps_read=False)
     assert not repairs.was_emptied(1, evicts=False, has_data=True)
     assert not repairs.was_emptied(None, evicts=False, has_data=True)
     assert not repairs.was_emptied(0, evicts=True, has_data=True)

@@ -1,5 +1,6 @@
 """Values that are scanned together give what each gives alone."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,8 @@ from strandline.scan.engine import Engine
 from strandline.scan.limits import Limits
 from strandline.scan.results import ItemResult
 from strandline.scan.rules.rule import Allowlist, Rule, RuleSet
+from strandline.scan.views import decoding
+from strandline.scan.views.decoding import hints
 from tests.scan.fakes import KEY, TOKEN, engine
 from tests.scan.packing import ARCHIVES, TEXTS, VIEWS, Packed, in_percent, in_zip
 
@@ -184,3 +187,34 @@ def test_values_that_are_not_bytes_are_refused() -> None:
     with pytest.raises(InvalidInput):
         engine().scan_many([b"", "text"])  # type: ignore[list-item]
     assert engine().scan_many([]) == {}
+
+
+@given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.lists(st.sampled_from(["", "a.env"]), min_size=12))
+@settings(max_examples=200)
+def test_items_that_are_no_suspects_have_nothing_that_a_scan_finds(
+    values: list[bytes], with_: Engine, paths: list[str]
+) -> None:
+    named = with_.suspects(values, paths)
+    results = [with_.scan(value, path) for value, path in zip(values, paths, strict=False)]
+    for number, (value, result) in enumerate(zip(values, results, strict=True)):
+        if number not in named:
+            assert (result.findings, result.coverage.is_whole, result.coverage.bytes_seen) == ((), True, len(value))
+
+
+def test_items_whose_paths_a_rule_finds_are_suspects() -> None:
+    assert engine(Rule("file", path=r"id_rsa$")).suspects([b"x", b"x", b"x"], ["a", "id_rsa", "b"]) == [1]
+
+
+def test_items_that_are_too_large_for_a_quick_look_are_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "ALONE_BYTES_MAX", 300_000)
+    sizes = [100, 299_999, 300_001, 100]
+    assert engine().suspects([b"x" * size for size in sizes], [""] * 4) == [2]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), st.integers(0, 9))
+@settings(max_examples=300)
+def test_no_hint_in_a_run_that_may_have_a_view_is_passed_over(text: bytes, shift: int) -> None:
+    text = b"." * shift + text
+    picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoding._database().found(text)}  # noqa: SLF001
+    runs = [match.span() for match in re.finditer(rb"[A-Za-z0-9+/_-]{32,}", text)]
+    assert {(end, at) for end, at in found if any(first < end <= last for first, last in runs)} <= picked <= found

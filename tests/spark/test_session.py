@@ -142,9 +142,15 @@ def test_nothing_is_printed_and_nothing_left(folder: Path) -> None:
     assert not scripts.workspaces(folder.parent)
 
 
-def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path) -> None:
-    script = """
+@pytest.mark.parametrize("made_in", ["the main thread", "another"])
+def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_in: str) -> None:
+    script = f"""
+        import threading
         from py4j.protocol import Py4JNetworkError
+        if {made_in == "another"}:
+            making = threading.Thread(target=lambda: session(master="local[2,4]"))
+            making.start()
+            making.join()
         spark = session(master="local[2,4]")
         print("ready", flush=True)
         try:

@@ -22,6 +22,7 @@ from strandline.scan import Limits, RuleSet, expand, load_builtin
 from strandline.spark.inputs import FileSource, JournalSource
 from strandline.spark.inputs.journals import BLOCK_OFFSETS
 from strandline.spark.jobs.engines import engine_for
+from strandline.spark.jobs.inventory import read_inventories
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.scanning import look_at
 from strandline.spark.journals import read_batches
@@ -88,6 +89,17 @@ def stored(request: ScanRequest) -> list[tuple[bytes, int, str | None]]:
     return sorted((row.finding.finding_id, *place) for row, place in zip(rows, places, strict=True))
 
 
+def listed(request: ScanRequest) -> list[tuple[int, int]]:
+    """Return the portions that the inventory lists, each of which has its row in the ledger."""
+    with request.open_stores() as stores:
+        (inventory,) = read_inventories(stores.state, request.tenant)
+        items = inventory.items(stores.state, request.tenant)
+        rows = stores.ledger.batch_get(request.tenant, request.policy_hash, items["ovid"].to_pylist())
+    assert None not in rows
+    bounds = [version.split(b":") for version in items["version"].to_pylist()]
+    return [(int(first), int(next_)) for _, first, next_, _ in bounds]
+
+
 def places(path: Path) -> list[str]:
     return sorted((found.location_display or "") for found in found_by_blocks(path))
 
@@ -134,6 +146,7 @@ def test_a_streaming_scan_stores_what_a_bounded_one_finds_and_goes_on_where_it_w
     assert (again.offset, again.totals.items) == (4000, 2), "only what is new"
     assert {finding for finding, _, _ in stored(request_of)} > {finding for finding, _, _ in first}
     assert len(stored(request_of)) == 16
+    assert listed(request_of) == [(0, 1024), (1024, 2048), (2048, 3000), (3000, 3072), (3072, 4000)]
     with scan_journal(spark, request_of) as nothing:
         assert nothing.wait(60)
     assert (nothing.offset, nothing.totals.items) == (4000, 0)

@@ -12,7 +12,7 @@ Exit codes, the same for every command:
 Results go to standard output and everything else to standard error, so that output can always be piped.
 
 A group is a file (`journal.py`) that builds a `typer.Typer` out of commands, each in a file of its own
-(`journal_inspect.py`), and is registered below with one line.
+(`journal_inspect.py`), and is registered below with one line. A command is imported when it is run.
 """
 
 import sys
@@ -21,26 +21,39 @@ from typing import Annotated
 import typer
 
 from strandline import __version__
-from strandline.cli import demo, findings, journal, pipeline, scan
+from strandline.cli.lazy import Lazy, after_import, lazy_group
+from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import Damaged, StrandlineError
 
 EXIT_FAILED = 1
 EXIT_DAMAGED = 3
 
+# In the order in which `strandline --help` lists them.
+COMMANDS = (
+    Lazy(
+        "scan",
+        "scan:scan",
+        "Find leaked secrets, exactly once for each version of an object and each set of rules.",
+    ),
+    Lazy(
+        "demo",
+        "demo:demo",
+        "Scan a corpus with planted secrets, be killed in the middle, go on, and show that nothing is done twice.",
+    ),
+    Lazy("findings", "findings:app", "What scans found: list, show, triage, export, coverage, diff."),
+    Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
+    Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
+    Lazy("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
+)
+
 app = typer.Typer(
     name="strandline",
+    cls=lazy_group(*COMMANDS),
     help="Durable progress over logs: a cursor never names work that is not durable.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-# Groups, in the order in which `strandline --help` lists them.
-app.command("scan")(scan.scan)
-app.command("demo")(demo.demo)
-app.add_typer(findings.app, name="findings")
-app.add_typer(journal.app, name="journal")
-app.add_typer(pipeline.app, name="pipeline")
 
 
 def _show_version(wanted: bool) -> None:
@@ -69,6 +82,7 @@ def report(error: StrandlineError) -> int:
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    after_import(leave_pandas_out)
     try:
         app()
     except StrandlineError as error:

@@ -7,17 +7,8 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.findings_filters import All, Confidence, Paths, Rules, Sources, States, make_filters
-from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore, load_ignores, tell_ignored
-from strandline.cli.results import report_of
-from strandline.cli.state import (
-    DEFAULT_STATE,
-    DEFAULT_TENANT,
-    KeyFileOption,
-    StateOption,
-    TenantOption,
-    open_state,
-)
+from strandline.cli.findings_selection import Selection, selecting
+from strandline.cli.ignores import tell_ignored
 from strandline.errors import InvalidInput
 from strandline.files import OsDisk, replace_file, storage_errors
 from strandline.scan.reports import Report, ReportFormat, format_report
@@ -37,31 +28,11 @@ Format = Annotated[
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is standard output.")]
 
 
-def export(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    form: Format = None,
-    output: Output = "-",
-    where: StateOption = DEFAULT_STATE,
-    tenant: TenantOption = DEFAULT_TENANT,
-    key_file: KeyFileOption = None,
-    rule: Rules = None,
-    path: Paths = None,
-    states: States = None,
-    confidence: Confidence = None,
-    source: Sources = None,
-    everything: All = False,
-    ignore_file: IgnoreFiles = None,
-    baseline: Baselines = None,
-    no_ignore: NoIgnore = False,
-) -> None:
+@selecting
+def export(selection: Selection, form: Format = None, output: Output = "-") -> None:
     """Write the findings of what was last scanned to a file, whole or not at all."""
     chosen = form or format_of(output)
-    filters = make_filters(rule, path, states, confidence, source)
-    with open_state(where, tenant=tenant, key_file=key_file) as state:
-        report = report_of(state, everything=everything, coverage=chosen in {ReportFormat.SARIF, ReportFormat.HTML})
-        if not no_ignore:
-            roots = [one.root for one in report.facts.sources]
-            report = report.ignoring(load_ignores(state.key, files=ignore_file, baselines=baseline, roots=roots))
-    report = filters.apply(report)
+    report = selection.report(coverage=chosen in {ReportFormat.SARIF, ReportFormat.HTML})
     write_report(report, chosen, output)
     if output != "-":
         count = len(report.findings)
@@ -83,8 +54,14 @@ def write_report(report: Report, form: ReportFormat, output: str) -> None:
 
 
 def format_of(output: str) -> ReportFormat:
-    """Return the format that a file's name asks for."""
-    return _SUFFIXES.get(Path(output).suffix.lower(), ReportFormat.JSONL)
+    """Return the format that a file's name asks for; one that asks for none that is known is refused."""
+    suffix = Path(output).suffix.lower()
+    if output == "-" or not suffix:
+        return ReportFormat.JSONL
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise InvalidInput(f"{output}: {suffix} is no format of a report", hint=f"name it {known}, or give --format")
+    return _SUFFIXES[suffix]
 
 
 def _print(pieces: Iterator[str]) -> None:

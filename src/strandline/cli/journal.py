@@ -2,13 +2,35 @@
 
 import typer
 
-from strandline.cli.journal_bench import bench
-from strandline.cli.journal_demo import demo
-from strandline.cli.journal_dump import dump
-from strandline.cli.journal_inspect import inspect
-from strandline.cli.journal_repair import repair
-from strandline.cli.journal_verify import verify
+from strandline.cli.lazy import Lazy, lazy_group
 
-app = typer.Typer(help="Journals: segmented append logs in a folder.", no_args_is_help=True)
-for command in (inspect, dump, verify, repair, bench, demo):
-    app.command()(command)
+COMMANDS = (
+    Lazy(
+        "inspect",
+        "journal_inspect:inspect",
+        "Show what a journal holds: identity, offsets, segments, its writer, and what is torn or damaged.",
+    ),
+    Lazy("dump", "journal_dump:dump", "Print records, one per line; works beside a writer and changes nothing."),
+    Lazy(
+        "verify",
+        "journal_verify:verify",
+        "Read a whole journal, check every batch, and say what is wrong; exit code 3 where durable data is damaged.",
+    ),
+    Lazy(
+        "repair",
+        "journal_repair:repair",
+        "Mend a damaged journal: show the plan, ask, carry it out. No writer may be at work.",
+    ),
+    Lazy(
+        "bench",
+        "journal_bench:bench",
+        "Measure appending and scanning in a new folder below PATH, which is removed afterwards.",
+    ),
+    Lazy(
+        "demo",
+        "journal_demo:demo",
+        "Kill a writer in the middle of its work, and check that everything it was promised is there.",
+    ),
+)
+
+app = typer.Typer(help="Journals: segmented append logs in a folder.", no_args_is_help=True, cls=lazy_group(*COMMANDS))

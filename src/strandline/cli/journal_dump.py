@@ -1,6 +1,5 @@
 """`strandline journal dump`: the records, one per line, for people or, with `--json`, for programs."""
 
-import base64
 import sys
 from collections.abc import Iterator
 from typing import Annotated
@@ -9,10 +8,9 @@ import typer
 
 from strandline.cli.journal_folder import JournalPath, require_journal, time_of
 from strandline.cli.output import AsJson, to_json
+from strandline.cli.shown import escape, json_field
 from strandline.errors import OffsetsLost
 from strandline.journal import SYNCED, WRITTEN, Batch, JournalReader, Record
-
-_SURROGATE_FIRST, _SURROGATE_LAST, _SURROGATE_BASE = "\udc80", "\udcff", 0xDC00
 
 
 def dump(
@@ -74,28 +72,5 @@ def _to_json(record: Record) -> str:
         fields["timestamp_ns"] = record.timestamp_ns
     for name, data in (("key", record.key), ("headers", record.headers), ("value", record.value)):
         if data is not None:
-            fields.update([_json_field(name, data)])
+            fields.update([json_field(name, data)])
     return to_json(fields)
-
-
-def _json_field(name: str, data: bytes) -> tuple[str, str]:
-    try:
-        return name, data.decode()
-    except UnicodeDecodeError:
-        return f"{name}_base64", base64.b64encode(data).decode()
-
-
-def escape(data: bytes) -> str:
-    r"""Return bytes as text on one line: UTF-8 as it is, anything else, and backslashes, as in Python (`\x00`)."""
-    text = data.decode("utf-8", "surrogateescape")
-    if text.isprintable() and "\\" not in text:
-        return text
-    return "".join(map(_escape_character, text))
-
-
-def _escape_character(character: str) -> str:
-    if _SURROGATE_FIRST <= character <= _SURROGATE_LAST:
-        return f"\\x{ord(character) - _SURROGATE_BASE:02x}"
-    if character.isprintable() and character != "\\":
-        return character
-    return character.encode("unicode_escape").decode()

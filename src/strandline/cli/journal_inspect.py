@@ -10,7 +10,8 @@ from strandline.errors import FormatError
 from strandline.files import OsDisk, storage_errors
 from strandline.journal import Examination
 from strandline.journal.batch import BadBatch
-from strandline.journal.recovery import QUARANTINE_NAME, SegmentScan
+from strandline.journal.examination import SegmentScan
+from strandline.journal.recovery import QUARANTINE_NAME
 from strandline.journal.segment import SEGMENT_HEADER_BYTES, format_segment_name, parse_segment_header
 
 

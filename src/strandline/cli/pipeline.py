@@ -2,11 +2,27 @@
 
 import typer
 
-from strandline.cli.pipeline_init import init
-from strandline.cli.pipeline_migrate import migrate
-from strandline.cli.pipeline_status import status
-from strandline.cli.pipeline_verify import verify
+from strandline.cli.lazy import Lazy, lazy_group
 
-app = typer.Typer(help="The pipeline's stores: ledger, findings, runs and shards.", no_args_is_help=True)
-for command in (init, status, migrate, verify):
-    app.command()(command)
+COMMANDS = (
+    Lazy("init", "pipeline_init:init", "Make the pipeline's tables; where they are already, nothing changes."),
+    Lazy(
+        "status",
+        "pipeline_status:status",
+        "Show the schema, the size of each table, what each policy found and how well it looked, and the runs.",
+    ),
+    Lazy(
+        "migrate",
+        "pipeline_migrate:migrate",
+        "Apply what this version adds to the schema, in one transaction; any number of processes may try at once.",
+    ),
+    Lazy(
+        "verify",
+        "pipeline_verify:verify",
+        "Check every row, derive every id again, and look whether any finding is missing; exit code 3 if so.",
+    ),
+)
+
+app = typer.Typer(
+    help="The pipeline's stores: ledger, findings, runs and shards.", no_args_is_help=True, cls=lazy_group(*COMMANDS)
+)

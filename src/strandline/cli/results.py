@@ -6,8 +6,9 @@ is shown only when everything is asked for.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from strandline.scan.reports import (
 )
 from strandline.scan.reports.values import gaps_code, in_order, status_of
 from strandline.spark.inputs.git_history import Seen, parse_seen
+from strandline.spark.inputs.source import path_text
 from strandline.spark.jobs.inventory import Inventory, read_inventories
 
 INCOMPLETE_KEPT = 10_000
@@ -45,12 +47,24 @@ _KINDS = {"fs": "file"}
 
 @dataclass(frozen=True)
 class Listed:
-    """A source as a scan listed it: the policy of that scan, and its items (`item`, `ovid`, `path`)."""
+    """A source as a scan listed it: the policy of that scan, and its items (`item`, `ovid`, `path`, `extra`)."""
 
     source: SourceFacts
     policy: PolicyHash
     finished_ns: int
     items: pa.Table
+
+    @cached_property
+    def _extras(self) -> dict[bytes, bytes | None]:
+        return dict(zip(self.items["ovid"].to_pylist(), self.items["extra"].to_pylist(), strict=True))
+
+    def located(self, row: Observed) -> Location:
+        """Return where a finding is; one that was staged when it was seen has the commit that brought it since."""
+        at = _location(row)
+        extra = self._extras.get(row.observation.ovid) if at.source == "git" and not at.commit else None
+        places = [place for place in parse_seen(extra).places if place.commit] if extra else []
+        same = [place for place in places if path_text(place.path) == at.path]
+        return replace(at, commit=(same or places)[0].commit) if places else at
 
 
 class _Seen(NamedTuple):
@@ -81,7 +95,7 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
             continue
         items = inventory.items(state.stores.state, state.tenant)
         for number, facts in new:
-            rows = items.filter(pc.equal(items["source"], number)).select(["item", "ovid", "path"])
+            rows = items.filter(pc.equal(items["source"], number)).select(["item", "ovid", "path", "extra"])
             for known in later.setdefault(facts.instance, []):
                 rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
             later[facts.instance].append(rows["item"].combine_chunks())
@@ -101,7 +115,7 @@ def report_of(
     listed = current_sources(state, inventories)
     names = rule_names(state)
     seen = _everything(state, listed) if everything else _current(state, listed)
-    findings = in_order(_findings(seen, names))
+    findings = in_order(_findings(seen, names, listed))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
         tenant=state.name,
@@ -110,7 +124,7 @@ def report_of(
         finished_ns=max((one.finished_ns for one in listed), default=0),
         version=__version__,
     )
-    rules = rule_facts({finding.rule_id for finding in findings})
+    rules = RuleBook({finding.rule_id for finding in findings})
     return Report(findings, rules, coverage_of(state, listed) if coverage else ReportCoverage(), facts)
 
 
@@ -133,6 +147,26 @@ def coverage_of(state: State, listed: Sequence[Listed]) -> ReportCoverage:
     return ReportCoverage(rows, incomplete, bytes_seen)
 
 
+class RuleBook(Mapping[str, RuleFacts]):
+    """What is known of some rules, looked up when it is first asked for: a table of findings shows none of it."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    @cached_property
+    def _facts(self) -> dict[str, RuleFacts]:
+        return rule_facts(self._names)
+
+    def __getitem__(self, name: str) -> RuleFacts:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
     """Return what our own set says of rules; of others, their names."""
     known = load_builtin().by_id
@@ -143,7 +177,9 @@ def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
     return facts
 
 
-def _findings(seen: Iterable[_Seen], names: dict[RuleFingerprint, str]) -> Iterator[ReportFinding]:
+def _findings(
+    seen: Iterable[_Seen], names: dict[RuleFingerprint, str], listed: Sequence[Listed] = ()
+) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
     grouped: dict[FindingId, list[_Seen]] = {}
     for one in seen:
@@ -151,7 +187,7 @@ def _findings(seen: Iterable[_Seen], names: dict[RuleFingerprint, str]) -> Itera
     for group in grouped.values():
         first = group[0]
         finding = first.row.finding
-        places = {_location(one.row) for one in group}
+        places = {listed[one.source].located(one.row) if listed else _location(one.row) for one in group}
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
             rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",

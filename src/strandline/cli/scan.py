@@ -5,7 +5,7 @@ The same command again goes on where the last one stopped, or finds that there i
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,30 +13,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.findings_export import format_of, write_report
-from strandline.cli.findings_list import print_findings
-from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore, load_ignores, tell_ignored
+from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.results import report_of
 from strandline.cli.scan_progress import ScanProgress
-from strandline.cli.scan_sources import Chosen, sources_of
-from strandline.cli.scan_summary import outcome_record, plan_record, print_outcome, print_plan
+from strandline.cli.scan_showing import EXIT_FOUND, Showing, form_of
+from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
+from strandline.cli.scan_summary import failed_items, outcome_record, plan_record, print_outcome, print_plan
 from strandline.cli.state import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
     CoordinationOption,
     KeyFileOption,
     State,
+    StateMissing,
     StateOption,
     TenantOption,
     open_state,
     state_folder,
 )
+from strandline.cli.state_key import TenantUnknown
 from strandline.errors import InvalidInput
+from strandline.pipeline.stores import NoPipeline
 from strandline.scan import RuleSet, load_builtin, load_rules
 from strandline.scan.reports import Report, ReportFormat
 from strandline.spark import session
-from strandline.spark.inputs import SIZE_MAX, Source
+from strandline.spark.inputs import Source
 from strandline.spark.jobs import Outcome, ScanRequest, Tell, explain, find_inventory, scan_here
 from strandline.spark.jobs import scan as run_scan
 from strandline.spark.masters import check_master
@@ -44,7 +46,6 @@ from strandline.spark.masters import check_master
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXIT_FOUND = 4
 LEASE_S = 30.0
 
 Paths = Annotated[list[Path] | None, typer.Argument(metavar="[PATH]…", help="Folders and files, or repositories.")]
@@ -66,7 +67,7 @@ SourceName = Annotated[
     str, typer.Option("--source-name", metavar="NAME", help="Name the source, so that it is the same on any machine.")
 ]
 FileBytesMax = Annotated[
-    int, typer.Option("--max-file-bytes", metavar="N", min=1, help="Larger files are skipped, and said to be.")
+    int | None, typer.Option("--max-file-bytes", metavar="N", min=1, help="Larger files are skipped, and said to be.")
 ]
 Master = Annotated[
     str | None,
@@ -86,9 +87,14 @@ Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Whe
 Explain = Annotated[bool, typer.Option("--explain", help="Say what would be done, and why; do nothing.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run: the same as without, for those who ask.")]
 RetryParked = Annotated[bool, typer.Option("--retry-parked", help="Take up what was put aside after failing again.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help=f"Leave with {EXIT_FOUND} if anything was found.")]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help=f"Leave with {EXIT_FOUND} if anything was found; what failed only shows.")
+]
 Lease = Annotated[
     float, typer.Option("--lease-s", min=1, help="How long a worker that is gone is waited for.", hidden=True)
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Scan the one journal as it grows, until Ctrl-C or SIGTERM.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 
@@ -99,13 +105,14 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     table: Tables = None,
     table_key: TableKey = None,
     journal: Journals = None,
+    follow_on: Follow = False,
     git: IsGit = False,
     staged: Staged = False,
     since: Since = None,
     exclude: Excludes = None,
     exclude_from: ExcludeFrom = None,
     source_name: SourceName = "",
-    max_file_bytes: FileBytesMax = SIZE_MAX,
+    max_file_bytes: FileBytesMax = None,
     where: StateOption = DEFAULT_STATE,
     tenant: TenantOption = DEFAULT_TENANT,
     key_file: KeyFileOption = None,
@@ -147,30 +154,46 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         table_key=table_key,
         by_path=rule_set.looks_at_paths,
     )
-    form = form_of(form, output)
-    run = runner(master, conf or [], ui=ui, without_spark=without_spark)
-    sources = sources_of(chosen, state_folder(where))
+    showing = Showing(form_of(form, output), output, ignore_file, baseline, no_ignore, exit_code, quiet, as_json)
     opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
+    factory = session_factory(master, conf or [], ui=ui)
+    if follow_on and (without_spark or explain_only):
+        raise InvalidInput("--follow runs on Spark until it is stopped", hint="leave out --without-spark and --explain")
+    run = runner(factory, master, without_spark=without_spark, has_options=bool(master or conf or ui))
+    sources = sources_of(chosen, state_folder(where))
     request_of = partial(_request, sources, rule_set, lease_s=lease_s, retry_parked=retry_parked)
     if explain_only:
-        with _state_to_look_at(where) as place, opened(place) as state, ScanProgress(quiet=quiet) as progress:
-            plan = explain(request_of(state), progress.tell)
-        print(to_json(plan_record(plan))) if as_json else print_plan(plan)
-        return
-    with opened(where) as state:
-        load_ignores(state.key, files=ignore_file, baselines=baseline)  # what cannot be read is told before the scan
-        request = request_of(state)
-        began = time.monotonic()
-        with ScanProgress(quiet=quiet) as progress:
-            outcome = run(request, progress.tell)
-        seconds = time.monotonic() - began
-        report = scan_report(state, request, with_coverage=form in {ReportFormat.SARIF, ReportFormat.HTML})
-        if not no_ignore:
-            roots = [one.root for one in report.facts.sources]
-            report = report.ignoring(load_ignores(state.key, files=ignore_file, baselines=baseline, roots=roots))
-    _show(report, outcome, seconds, form=form, output=output, as_json=as_json, quiet=quiet)
-    if exit_code and report.findings:
-        raise typer.Exit(EXIT_FOUND)
+        with _state_to_look_at(where, opened) as state:
+            _explain(request_of(state), quiet=quiet, as_json=as_json)
+    elif follow_on:
+        from strandline.cli.scan_follow import follow  # noqa: PLC0415 - nobody else needs journals and streams
+
+        source = journal_to_follow(sources)
+        with opened(where) as state:
+            follow(state, request_of(state), source, factory, showing)
+    else:
+        with opened(where) as state:
+            _scan(state, request_of(state), run, showing)
+
+
+def _scan(state: State, request: ScanRequest, run: Callable[[ScanRequest, Tell], Outcome], showing: Showing) -> None:
+    """Do a scan, and show what came of it."""
+    showing.check(state.key)
+    began = time.monotonic()
+    with ScanProgress(quiet=showing.quiet) as progress:
+        outcome = run(request, progress.tell)
+    seconds = time.monotonic() - began
+    report = showing.chosen(scan_report(state, request, with_coverage=showing.with_coverage), state.key)
+    found = len(report.findings)
+    tell = partial(print_outcome, outcome, found, seconds)
+    showing.show(report, outcome_record(outcome, found, seconds), tell, failed=failed_items(outcome))
+
+
+def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:
+    """Say what a scan would do."""
+    with ScanProgress(quiet=quiet) as progress:
+        plan = explain(request, progress.tell)
+    print(to_json(plan_record(plan))) if as_json else print_plan(plan)
 
 
 def _request(
@@ -189,45 +212,23 @@ def _request(
 
 
 @contextmanager
-def _state_to_look_at(where: str) -> Iterator[str]:
-    """Yield the state, or an empty one that goes away again where there is none yet: explaining leaves nothing."""
-    folder = state_folder(where)
-    if folder is None or (folder / "pipeline.db").exists():
-        yield where
-        return
-    with TemporaryDirectory(prefix="strandline-explain-") as empty:
-        yield empty
-
-
-def _show(
-    report: Report,
-    outcome: Outcome,
-    seconds: float,
-    *,
-    form: ReportFormat | None,
-    output: str,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print or write the findings, and say what was covered."""
-    if form is not None:
-        write_report(report, form, output)
-    else:
-        print_findings(report, as_json=as_json)
-    if as_json and form is None:
-        print(to_json({"summary": outcome_record(outcome, len(report.findings), seconds)}))
-    elif not quiet:
-        print_outcome(outcome, len(report.findings), seconds)
-        tell_ignored(report)
+def _state_to_look_at(where: str, opened: Callable[..., AbstractContextManager[State]]) -> Iterator[State]:
+    """Yield the state as it is, or an empty one that goes away again where there is none: explaining leaves nothing."""
+    with ExitStack() as stack:
+        try:
+            state = stack.enter_context(opened(where, create=False))
+        except (StateMissing, TenantUnknown, NoPipeline):
+            empty = stack.enter_context(TemporaryDirectory(prefix="strandline-explain-"))
+            state = stack.enter_context(opened(empty, create=True))
+        yield state
 
 
 def runner(
-    master: str | None, conf: list[str], *, ui: bool, without_spark: bool
+    factory: Callable[[], "SparkSession"], master: str | None, *, without_spark: bool, has_options: bool
 ) -> Callable[[ScanRequest, Tell], Outcome]:
     """Return what does a scan: on Spark, or in this process."""
-    if without_spark and (master is not None or conf or ui):
+    if without_spark and has_options:
         raise InvalidInput("--without-spark goes with no option of Spark", hint="leave out --master, --conf and --ui")
-    factory = session_factory(master, conf, ui=ui)
     return scan_here if without_spark else partial(_on_spark, factory, master)
 
 
@@ -241,15 +242,6 @@ def rules_of(path: Path | None) -> RuleSet:
     if not rules.rules:
         raise InvalidInput(f"{path}: there is no rule in it", hint="a rule begins with [[rules]], an id and a regex")
     return rules
-
-
-def form_of(form: ReportFormat | None, output: str) -> ReportFormat | None:
-    """Return the format of the report, which a file's name may tell; a place for it that is none is refused at once."""
-    if output == "-":
-        return form
-    if not Path(output).absolute().parent.is_dir():
-        raise InvalidInput(f"--output {output}: there is no such folder", hint="make it first, or name another")
-    return form or format_of(output)
 
 
 def scan_report(state: State, request: ScanRequest, *, with_coverage: bool) -> Report:

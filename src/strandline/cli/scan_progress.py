@@ -45,13 +45,13 @@ class ScanProgress:
         """Show an event."""
         match event:
             case Listed(items):
-                self._show(f"listing: {items:,} items")
+                self.show(f"listing: {items:,} items")
             case Resumed():
                 self._say("going on with a run that was begun before")
             case Planned(plan):
-                self._show(f"{plan.items:,} items listed, {len(plan.todo):,} to look at")
+                self.show(f"{plan.items:,} items listed, {len(plan.todo):,} to look at")
             case Progress():
-                self._show(self._progress_line(event))
+                self.show(self._progress_line(event))
 
     def _progress_line(self, now: Progress) -> str:
         moment = time.monotonic()
@@ -72,7 +72,7 @@ class ScanProgress:
             parts.append(f"{duration(rate.left_s)} left")
         return ", ".join(parts)
 
-    def _show(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Show a line in place of the last one; without a terminal, now and then."""
         if self._is_live:
             self._live.update(Text(line))

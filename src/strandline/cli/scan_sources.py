@@ -10,7 +10,7 @@ from pathlib import Path
 
 from strandline.errors import InvalidInput
 from strandline.scan import PathGlobs, parse_globs
-from strandline.spark.inputs import FileSource, GitSource, JournalSource, Source, TableSource
+from strandline.spark.inputs import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Chosen:
     excludes: Sequence[str]
     exclude_from: Path | None
     name: str
-    size_max: int
+    size_max: int | None
+    """The size beyond which files and blobs are skipped; None for the default."""
     table_key: str | None
     by_path: bool = False
     """Whether the rules look at paths."""
@@ -41,6 +42,11 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
         raise InvalidInput("there is nothing to scan", hint="name a folder or a file, or use --table or --journal")
     if chosen.name and len(chosen.paths) + len(chosen.tables) + len(chosen.journals) > 1:
         raise InvalidInput("--source-name names one source, and there are several", hint="scan them one by one")
+    if chosen.size_max is not None and (chosen.tables or chosen.journals):
+        raise InvalidInput(
+            "--max-file-bytes is for files and blobs: tables and journals are read whole",
+            hint="scan tables and journals without it",
+        )
     excludes = _excludes(chosen)
     leave_out = () if state_folder is None else (state_folder,)
     files = _repositories(chosen, excludes) if is_git else _files(chosen, excludes, leave_out)
@@ -52,9 +58,21 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
     return (*files, *tables, *journals)
 
 
+def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
+    """Return the one journal that is to be followed; anything else is refused."""
+    (source, *others) = sources
+    if others or not isinstance(source, JournalSource):
+        raise InvalidInput(
+            "--follow takes one journal and nothing else", hint="strandline scan --journal PATH --follow"
+        )
+    return source
+
+
 def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> list[Source]:
     return [
-        FileSource.at(path, name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=chosen.size_max)
+        FileSource.at(
+            path, name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=chosen.size_max or SIZE_MAX
+        )
         for path in chosen.paths
     ]
 
@@ -67,7 +85,7 @@ def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
             staged=chosen.staged,
             name=chosen.name,
             excludes=excludes,
-            size_max=chosen.size_max,
+            size_max=chosen.size_max or SIZE_MAX,
             by_path=chosen.by_path,
         )
         for path in chosen.paths

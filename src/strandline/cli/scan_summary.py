@@ -58,6 +58,12 @@ def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
     }
 
 
+def failed_items(outcome: Outcome) -> int:
+    """Return how many items could not be looked at, or not wholly; those that are skipped on purpose are none."""
+    failed = (DoneStatus.FAILED_PERMANENT, DoneStatus.FAILED_RETRYABLE)
+    return outcome.unseen + outcome.incomplete + sum(outcome.statuses.get(status, 0) for status in failed)
+
+
 def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
     """Say on standard error what a scan comes to."""
     for line in _lines(outcome, findings, seconds):

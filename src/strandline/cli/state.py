@@ -136,12 +136,20 @@ def state_folder(where: str) -> Path | None:
     return folder
 
 
+def _not_a_folder(path: Path) -> InvalidInput:
+    return InvalidInput(f"--state {path}: this is not a folder", hint="name one; `strandline scan` makes it")
+
+
 def _prepare(folder: Path, *, create: bool) -> None:
     """Make the state folder if that may be; otherwise it has to be there."""
     if not create:
+        if folder.is_file():
+            raise _not_a_folder(folder)
         if not (folder / "pipeline.db").exists():
             raise StateMissing(folder)
         return
+    if folder.exists() and not folder.is_dir():
+        raise _not_a_folder(folder)
     with storage_errors(folder):
         if not folder.is_dir():
             OsDisk().make_folder(folder.parent)

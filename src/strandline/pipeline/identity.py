@@ -27,7 +27,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from strandline.errors import InvalidInput
-from strandline.protocol.canonical import derive, prefixed, u8, u64
+from strandline.protocol.canonical import derive, prefixed, u8, u32, u64
 
 DIGEST_BYTES = 32
 TAG_BYTES = 8
@@ -110,8 +110,7 @@ def stable_item_id(tag: str, instance: ConnectorInstanceId, locator: bytes) -> S
 
 def stable_item_ids(tag: str, instance: ConnectorInstanceId, locators: Column) -> pa.Array:
     """Return the ids of many items of one connector."""
-    begin = _tag(tag) + instance
-    return derive_column("gossip/item-id/v1", [begin + prefixed(locator) for locator in _values(locators)])
+    return derive_column("gossip/item-id/v1", _all_prefixed(_values(locators), _tag(tag) + instance))
 
 
 def object_version_id(version: bytes) -> ObjectVersionId:
@@ -121,7 +120,7 @@ def object_version_id(version: bytes) -> ObjectVersionId:
 
 def object_version_ids(versions: Column) -> pa.Array:
     """Return the ids of many versions."""
-    return derive_column("gossip/object-version/v1", map(prefixed, _values(versions)))
+    return derive_column("gossip/object-version/v1", _all_prefixed(_values(versions)))
 
 
 def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -> OvidHash:
@@ -188,6 +187,12 @@ def derive_column(context: str, rows: Iterable[bytes]) -> pa.Array:
 
 
 _SECRET_DOMAIN = b"gossip/secret-hash/v1"
+
+
+def _all_prefixed(values: Sequence[bytes], begin: bytes = b"") -> list[bytes]:
+    """Return values behind their lengths, all with the same beginning; a length is written out once."""
+    sizes = {size: begin + u32(size) for size in set(map(len, values))}
+    return [sizes[len(value)] + value for value in values]
 
 
 def _column(digests: Iterable[bytes]) -> pa.Array:

@@ -25,7 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
@@ -169,8 +169,26 @@ def validate(record: LedgerRecord) -> None:
     _validate_shape(record.status, record.findings_count, any(record.gaps), record.error_code)
 
 
+class ValidRows(tuple[LedgerRecord, ...]):
+    """Rows that were found valid; since neither they nor the batch can change, nobody need look again."""
+
+    __slots__ = ()
+
+    def __new__(cls, records: Iterable[LedgerRecord]) -> Self:
+        """Refuse a batch with a row that says what cannot be."""
+        rows = super().__new__(cls, records)
+        _validate_rows(rows)
+        return rows
+
+
 def validate_all(records: Sequence[LedgerRecord]) -> None:
-    """Refuse a batch with a row that says what cannot be; looks at columns, and at rows only to name the wrong one."""
+    """Refuse a batch with a row that says what cannot be."""
+    if not isinstance(records, ValidRows):
+        _validate_rows(records)
+
+
+def _validate_rows(records: Sequence[LedgerRecord]) -> None:
+    """Look at columns, and at rows only to name the wrong one."""
     if len(records) > BATCH_ROWS_MAX:
         raise BatchTooLarge(len(records))
     for at in range(0, len(records), _ROWS_AT_ONCE):

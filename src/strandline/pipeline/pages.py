@@ -31,7 +31,7 @@ from strandline.pipeline.identity import (
     occurrence_ids,
     ovid_hashes,
 )
-from strandline.pipeline.ledger import DoneStatus, LedgerRecord, validate_all
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord, ValidRows
 from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
 
@@ -78,6 +78,7 @@ class Skipped(NamedTuple):
     error_code: str
 
 
+_NO_GAPS = Gaps()
 Outcome: TypeAlias = Scanned | Failed | Skipped
 
 
@@ -96,19 +97,22 @@ class PageBuilder:
     context: WriteContext
     _items: list[Item] = field(default_factory=list, init=False, repr=False)
     _outcomes: list[Outcome] = field(default_factory=list, init=False, repr=False)
+    _ovids: list[OvidHash | None] = field(default_factory=list, init=False, repr=False)
     _finished: int = field(default=0, init=False)
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, item: Item, outcome: Outcome) -> None:
-        """Add an item that is finished; the order is that of the shard's keys."""
+    def add(self, item: Item, outcome: Outcome, ovid: OvidHash | None = None) -> None:
+        """Add an item that is finished; the order is that of the shard's keys. `ovid` spares deriving it again."""
         if len(self._items) >= BATCH_ROWS_MAX:
             raise BatchTooLarge(len(self._items) + 1, what="items")
-        if isinstance(outcome, Scanned) and any(not 0 <= found.start < found.end for found in outcome.found):
+        found = outcome.found if isinstance(outcome, Scanned) else ()
+        if found and any(not 0 <= one.start < one.end for one in found):
             raise InvalidInput("a secret's span is empty", hint="a span is [start, end), and end is larger")
         self._items.append(item)
         self._outcomes.append(outcome)
+        self._ovids.append(ovid)
 
     def page(self, boundary: Boundary) -> Page:
         """Return the page of all items added since the last one; it ends at the boundary.
@@ -118,22 +122,21 @@ class PageBuilder:
         items, outcomes, first = self._items, self._outcomes, self._finished
         if not items:
             raise InvalidInput("a page needs at least one item", hint="complete an empty shard directly")
-        ovids = _ovids(items)
+        ovids = _ovids(items, self._ovids)
         scope = CommitScope(self.context, Units.of(ovids), boundary)
         batch, distinct = _findings(scope, items, outcomes, ovids, first)
         rows = zip(ovids, items, outcomes, distinct, range(first, first + len(items)), strict=True)
-        page = Page(batch, [_row(self.context, *row) for row in rows])
-        validate_all(page.items)
-        self._items, self._outcomes = [], []
+        page = Page(batch, ValidRows([_row(self.context, *row) for row in rows]))
+        self._items, self._outcomes, self._ovids = [], [], []
         self._finished += len(items)
         return page
 
 
-def _ovids(items: Sequence[Item]) -> list[OvidHash]:
-    """Return the keys of items, strong and weak ones each as a column."""
-    ovids: list[OvidHash] = [OvidHash(b"")] * len(items)
-    for kind in VersionKind:
-        at = [place for place, item in enumerate(items) if item.kind == kind]
+def _ovids(items: Sequence[Item], known: Sequence[OvidHash | None]) -> list[OvidHash]:
+    """Return the keys of items; those that are not known are derived, strong and weak ones each as a column."""
+    ovids = [OvidHash(b"") if ovid is None else ovid for ovid in known]
+    for kind in VersionKind if None in known else ():
+        at = [place for place, item in enumerate(items) if known[place] is None and item.kind == kind]
         if at:
             chosen = [items[place] for place in at]
             column = ovid_hashes([one.item for one in chosen], [one.version for one in chosen], kind)
@@ -182,6 +185,11 @@ def _findings(
 def _row(
     context: WriteContext, ovid: OvidHash, item: Item, outcome: Outcome, findings: int, number: int
 ) -> LedgerRecord:
+    tenant, policy, run_id, shard_id, fence = context
+    if isinstance(outcome, Scanned) and not findings and outcome.gaps == _NO_GAPS:  # most are, so this is quick
+        clean, seen, times = DoneStatus.SCANNED_CLEAN, outcome.bytes_seen, (2 * number, _finished_at(number))
+        weak = item.kind == VersionKind.WEAK
+        return LedgerRecord(tenant, policy, ovid, weak, clean, seen, 0, 0, 0, 0, run_id, shard_id, fence, *times, None)
     gaps, bytes_seen, error_code = Gaps(), 0, None
     match outcome:
         case Scanned():
@@ -193,9 +201,9 @@ def _row(
         case Skipped():
             status, error_code = DoneStatus.SKIPPED, outcome.error_code
     return LedgerRecord(
-        *(context.tenant, context.policy, ovid, item.kind == VersionKind.WEAK, status, bytes_seen, findings),
+        *(tenant, policy, ovid, item.kind == VersionKind.WEAK, status, bytes_seen, findings),
         *gaps,
-        *context[2:],
+        *(run_id, shard_id, fence),
         2 * number,
         _finished_at(number),
         error_code,

@@ -45,6 +45,14 @@ class ScannerState(Protocol):
         """Return a value for each key, in their order, as of one moment; None where there is none."""
         ...
 
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        """Return the keys in `[first, end)` with their values, in order, at most so many; empty when there are none."""
+        ...
+
+    def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
+        """Set a key unless it is there, durably, and return its value then: whoever was first has set it for all."""
+        ...
+
     def apply_batch(
         self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
     ) -> None:
@@ -69,6 +77,21 @@ class MemoryState:
         check_keys(tenant, keys)
         with self._lock:
             return [self._values.get((tenant, key)) for key in keys]
+
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        """Return the keys in `[first, end)` with their values, in order, at most so many."""
+        check_keys(tenant, [first, end])
+        with self._lock:
+            found = sorted(
+                (key, value) for (of, key), value in self._values.items() if of == tenant and first <= key < end
+            )
+        return found[:limit]
+
+    def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
+        """Set a key unless it is there, and return its value then."""
+        last_operations(tenant, [Put(key, value)], None)
+        with self._lock:
+            return self._values.setdefault((tenant, key), value)
 
     def apply_batch(
         self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None

@@ -41,6 +41,15 @@ _POSTGRES = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
 
 
+class NoPipeline(FormatError):
+    """A database that was never made into a pipeline's."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            where, "holds no pipeline", hint="make one with `strandline pipeline init`, or check the address"
+        )
+
+
 @dataclass(frozen=True)
 class Stores:
     """What a scan needs, opened; close it, or use it in a `with` statement."""
@@ -122,11 +131,7 @@ def require_current(database: AnyDatabase) -> None:
     """Refuse a database whose tables are not those of this version."""
     status = database.status()
     if not status.applied:
-        raise FormatError(
-            database.describe(),
-            "holds no pipeline",
-            hint="make one with `strandline pipeline init`, or check the address",
-        )
+        raise NoPipeline(database.describe())
     if status.pending:
         raise FormatError(
             database.describe(),

@@ -13,7 +13,7 @@ views of what is encoded in either. In each frame
     archives    zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
 
 Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
-same results.
+same results; of many items, one look at all of them tells which need a scan (`Engine.suspects`).
 
 **Rules.** `rules` are values, read from and written as the TOML of gitleaks; our own set is among them. Their
 `expressions` are Go's, read into trees over bytes, from which both matchers are written. A rule's fingerprint covers

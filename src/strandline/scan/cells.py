@@ -16,9 +16,11 @@ from strandline.scan.archives.tars import BLOCK
 from strandline.scan.archives.unpacking import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.scan.limits import KIB, Limits
 from strandline.scan.matching.prefilter import PERCENT, RUN, Prefilter
-from strandline.scan.views.decoding import DIGIT_RUN, ESCAPE, IS_DIGIT, hint_ends, unescaped_words
+from strandline.scan.views.decoding import ESCAPE, hints, unescaped_words
 
 JOINED_BYTES_MAX = 256 * KIB
+ALONE_BYTES_MAX = 1_024 * KIB
+"""A larger value is named without a look, so that what is found in one look is bounded."""
 
 
 def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> list[int]:
@@ -27,7 +29,7 @@ def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> li
         return list(range(len(cells)))
     named: list[int] = []
     for first, last in groups(cells):
-        if last - first == 1:
+        if last - first == 1 and len(cells[first]) > ALONE_BYTES_MAX:
             named.append(first)
         else:
             named += sorted(first + number for number in _named(Lines(cells[first:last]), prefilter, limits))
@@ -65,10 +67,6 @@ class Lines:
                 after = self._starts[number + 1]
                 yield number
 
-    def has(self, text: bytes, part: bytes, number: int) -> bool:
-        """Return whether a part stands in the line of a value, in a text of the same size."""
-        return text.find(part, self._starts[number], self._starts[number + 1]) >= 0
-
 
 def _named(lines: Lines, prefilter: Prefilter, limits: Limits) -> set[int]:
     """Return the numbers of the values in one group that need a scan."""
@@ -85,9 +83,7 @@ def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], li
     ends, marks = prefilter.ends(text)
     named = set(lines.numbers(ends))
     if RUN in marks:
-        digits = text.translate(IS_DIGIT)
-        hinted = lines.numbers(hint_ends(text))
-        named.update(number for number in hinted if lines.has(digits, DIGIT_RUN, number))
+        named.update(lines.numbers(end for end, _ in hints(text)))
     if b"\0" in text:
         named.update(number for number, cell in enumerate(lines.cells) if b"\0" in cell)
     escapes = ESCAPE.finditer(text) if PERCENT in marks else ()
@@ -96,15 +92,19 @@ def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], li
 
 def _named_unescaped(lines: Lines, escaped: Sequence[int], prefilter: Prefilter, limits: Limits) -> Iterator[int]:
     """Yield those of some values whose words, unescaped, are worth a look, and those with many words or large ones."""
-    if not escaped:
+    bytes_max = min(limits.view_bytes_max, limits.views_total_max, BLOCK - 1) if limits.decode_depth else -1
+    small = []
+    for number in escaped:
+        cell = lines.cells[number]
+        if len(cell) > bytes_max or cell.count(b"%") > limits.view_spans_max:
+            yield number
+        else:
+            small.append(number)
+    if not small:
         return
-    words = Lines([unescaped_words(lines.cells[number]) for number in escaped])
+    words = Lines([unescaped_words(lines.cells[number]) for number in small])
     text = words.text()
     named, still_escaped = _seen(words, text, prefilter)
     named.update(still_escaped)
     named.update(words.numbers(found.end() for found in MAGIC.finditer(text)))
-    bytes_max = min(limits.view_bytes_max, limits.views_total_max, BLOCK - 1) if limits.decode_depth else -1
-    for at, number in enumerate(escaped):
-        cell = lines.cells[number]
-        if at in named or len(cell) > bytes_max or cell.count(b"%") > limits.view_spans_max:
-            yield number
+    yield from (small[at] for at in named)

@@ -88,8 +88,17 @@ class Engine:
         marks = self._prefilter.marks_alone(data)
         if marks is None or kind_of(data) is not None or may_have_views(data, marks):
             return True
-        work = Work(self.limits.slow_steps_max)
-        return any(matcher.takes_path(path, work) for matcher in self._for_paths)
+        return self._takes_path(path)
+
+    def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> list[int]:
+        """Return the positions of those of many items that need a scan, at a quick look at all of them together.
+
+        A scan of any other finds nothing, and sees all of it.
+        """
+        named = set(suspects(items, self._prefilter, self.limits))
+        if self._for_paths:
+            named.update(number for number, path in enumerate(paths) if self._takes_path(path))
+        return sorted(named)
 
     def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
         """Return what `scan` returns for each of many small values of one path, by its position.
@@ -98,13 +107,15 @@ class Engine:
         """
         if not all(issubclass(kind, bytes) for kind in set(map(type, cells))):
             raise InvalidInput("an item is bytes")
-        work = Work(self.limits.slow_steps_max)
-        if any(matcher.takes_path(path, work) for matcher in self._for_paths):
-            numbers: Iterable[int] = range(len(cells))
-        else:
-            numbers = suspects(cells, self._prefilter, self.limits)
+        is_named = self._takes_path(path)
+        numbers = range(len(cells)) if is_named else suspects(cells, self._prefilter, self.limits)
         results = ((number, self.scan(cells[number], path, commit)) for number in numbers)
         return {number: result for number, result in results if result.findings or not result.coverage.is_whole}
+
+    def _takes_path(self, path: str) -> bool:
+        """Return whether a rule finds an item by its path alone."""
+        work = Work(self.limits.slow_steps_max)
+        return any(matcher.takes_path(path, work) for matcher in self._for_paths)
 
     def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
         """Scan the item or a member of it; its views share one room."""

@@ -1,4 +1,4 @@
-"""All of it as DataFrames: the scan pipeline on Spark, and journals as a source and a sink.
+"""All of it as DataFrames: the scan pipeline on Spark; journals, streams and buckets as sources and sinks; folds.
 
 **Promise.** A scan is exactly once in effect, whatever Spark does: tasks that are retried, run twice or come back from
 the dead, executors and drivers that are killed, a second driver on the same run. What is done is not done again.
@@ -7,7 +7,10 @@ the dead, executors and drivers that are killed, a second driver on the same run
 
     inputs      what can be scanned (files, git, tables, journals): items in a fixed order, and their bytes
     jobs        plan what is left to do, run it in tasks that commit findings, ledger and cursor themselves, settle
-    journals    the format `strandline`: one range reader with three doors, and a sink
+    source      the format `strandline`: a journal, a stream, a bucket or a fold, by its options
+    journals    a journal: one range reader with three doors, and a sink
+    streams     a JetStream stream or a bucket, the same way
+    folds       a fold as a source, and folds that are built and kept current
     frames      `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
     session     a tuned session for the command line and the tests; library functions take any `spark`
 

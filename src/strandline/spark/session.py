@@ -9,6 +9,7 @@ so its options are those of the first.
 
 import atexit
 import contextlib
+import signal
 import sys
 import tempfile
 import threading
@@ -147,6 +148,8 @@ def _as_asked(context: "SparkContext", asked: Mapping[str, str]) -> "SparkSessio
         running = context.getConf().get(name)
         if running != wanted:
             raise AnotherSession(name, running, wanted)
+    if _driver is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        cancel_on_interrupt(context)  # it was made in another thread
     return SparkSession.builder.getOrCreate()
 
 

@@ -2,7 +2,8 @@
 
     readStream      records from the cursor on, through the format `strandline`
     tasks           scan portions of blocks (`portions`); only hashes and places leave them
-    foreachBatch    one page: findings, ledger, then the cursor, under the shard's fence
+    foreachBatch    the inventory (`stream_inventory`), then one page: findings, ledger, then the cursor, under the
+                    shard's fence
 
 A scan of one journal under one policy has one run with one shard at a time. The key of the cursor is the offset after
 the last record that is done. A scan that ends completes its run, and the next begins another where that one ended; a
@@ -48,6 +49,7 @@ from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
 from strandline.spark.portions import ROWS_DDL, Portion, PortionScanner, merge_portions, scan_portions
+from strandline.spark.stream_inventory import StreamInventory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -215,14 +217,18 @@ class JournalScan:
         self._source = source
         self._chain = chain
         self._shard = shard
-        self._builder = PageBuilder(shard.context(request.policy_hash))
+        writer = shard.context(request.policy_hash)
+        self._builder = PageBuilder(writer)
         self._lock = threading.Lock()
         """A shard is used by one thread at a time: that of a batch, or the one that renews."""
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="strandline-renew", daemon=True)
-        self._checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
         self.offset = parse_position(shard.cursor.key or shard.spec.start)
         self.totals: Totals = parse_totals(shard.cursor.token)
+        with JournalReader.open(os.fsdecode(source.folder)) as reader:
+            begin, end = reader.first_offset, reader.next_offset
+        self._inventory = StreamInventory(stores.state, request, source, writer, begin=begin, done=self.offset, end=end)
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
         self.query: StreamingQuery | None = None
 
     def start(self, spark: "SparkSession", options: dict[str, str], *, follow: bool) -> None:
@@ -283,6 +289,7 @@ class JournalScan:
         after = self.totals.plus(seen)._replace(moved_at=self._shard.lease.fence)
         cursor = Cursor(format_position(portions[-1].next), format_totals(after))
         page = self._builder.page(Boundary(BoundaryKind.ORDERED_CONTENT, cursor))
+        retried(lambda: self._inventory.add(portions))
         with self._lock:
             retried(lambda: commit_page(page, self._stores.findings, self._stores.ledger, self._shard))
         self.offset, self.totals = portions[-1].next, after

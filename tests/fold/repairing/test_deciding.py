@@ -29,9 +29,11 @@ def course(mark: Mark, retention: Retention | None, mode: RepairMode = AUTO, *, 
 @pytest.mark.parametrize(
     ("mark", "retention", "expected"),
     [
-        (Mark(4, identity=ID), KEEPS, Course.RESUME),
+        (Mark(5, identity=ID), KEEPS, Course.RESUME),
+        (Mark(4, identity=ID), KEEPS, Course.REPAIR),
+        (Mark(4, identity=ID, seen_evicting=True), KEEPS, Course.RESUME),
         (Mark(9, identity=ID), KEEPS, Course.RESUME),
-        (Mark(4), KEEPS, Course.RESUME),
+        (Mark(5), KEEPS, Course.RESUME),
         (Mark(4, identity=ID), None, Course.RESUME),
         (Mark(3, identity=ID), KEEPS, Course.REPAIR),
         (Mark(10, identity=ID), KEEPS, Course.FORGET),

@@ -1,6 +1,7 @@
 """A fold that has missed updates is repaired from what may be believed, or refused; whatever happens in between."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -26,7 +27,17 @@ from strandline.fold import (
 )
 from strandline.fold.errors import BucketOutruns
 from strandline.fold.events import CursorFellOut, EvictingSeen, GapPassed, RepairEnded, WatchBegan
-from strandline.kv import NO_CURSOR, Discard, NotSupported, StoreConfig, UpdateBatch, UpdateKind, Watch, format_cursor
+from strandline.kv import (
+    NO_CURSOR,
+    Discard,
+    NotSupported,
+    StoreConfig,
+    UpdateBatch,
+    UpdateKind,
+    Watch,
+    WatchCursor,
+    format_cursor,
+)
 from strandline.kv.memory import MemoryReader, MemoryWatcher
 from strandline.protocol.repairs import KeyRepair
 from tests.fold.buckets import Twin, Watching, listening, twin, watching
@@ -286,6 +297,25 @@ def test_an_empty_fold_of_a_bucket_that_may_evict_but_has_not_begins_anew() -> N
     asyncio.run(check())
 
 
+def test_a_listing_that_counts_leaves_its_cursor_though_more_is_being_stored() -> None:
+    async def check() -> None:
+        bucket, shelf = await twin("a=1", "b=2", config=AGES), Shelf()
+        bucket.connection.faults.delay_s = 0.01
+        loop = asyncio.get_running_loop()
+
+        def write(batch: FoldBatch, _: WatchCursor) -> None:
+            if len(batch) and not shelf.rows:
+                asyncio.run_coroutine_threadsafe(bucket.put("c=3"), loop).result()
+            time.sleep(0.05)  # the next batch is on its way when the listing is found to count
+
+        shelf.on_write = write
+        await folded(bucket, shelf)
+        assert shelf.mark.revision == 3
+        assert shelf.values == await bucket.truth()
+
+    asyncio.run(check())
+
+
 def test_a_state_that_was_evicted_while_it_was_read_does_not_count() -> None:
     async def check() -> None:
         bucket = await twin("a=1", "b=2", config=AGES)
@@ -386,6 +416,43 @@ def test_a_log_that_lost_its_end_is_another_log() -> None:
     asyncio.run(check())
 
 
+def test_that_a_bucket_evicts_is_remembered_though_its_log_lost_its_end() -> None:
+    async def check() -> None:
+        bucket, shelf = await twin("a=1", "b=2", "c=3", config=OVERFLOWS), Shelf()
+        async with watching(bucket.store, shelf, batching=Batching(window_s=0.0)) as run:
+            await run.until(lambda: shelf.mark.revision == 3)
+            await bucket.put("d=4", "e=5")
+            await run.until(lambda: shelf.mark.revision == 5)
+        bucket.log.config = StoreConfig()
+        bucket.lose_end()
+        with pytest.raises(RepairRefused):
+            await folded(bucket, shelf)
+        assert shelf.mark.seen_evicting
+        assert shelf.values["a"] == b"1", "it was evicted, not deleted"
+
+    asyncio.run(check())
+
+
+def test_a_bucket_made_anew_during_a_restore_is_noticed_though_it_reaches_to_the_artifact() -> None:
+    async def check() -> None:
+        bucket, shelf, artifact = await overflown()
+        made_anew = False
+
+        async def apply(_: UpdateBatch) -> None:
+            nonlocal made_anew
+            if not made_anew:
+                made_anew = True
+                bucket.server.remove_bucket("b")
+                bucket.store = await bucket.connection.store("b", OVERFLOWS)
+                await bucket.put(*(f"new.{number % 3}={number}" for number in range(9)))
+
+        with pytest.raises(RepairRefused, match="another bucket"):
+            await folded(bucket, shelf, policy=artifact.policy(), hooks=Hooks(apply=apply))
+        assert shelf.mark.revision == 0, "no revision of the new log is claimed"
+
+    asyncio.run(check())
+
+
 def test_another_scope_is_refused_and_taken_over_by_a_repair_that_is_asked_for() -> None:
     async def check() -> None:
         bucket = await twin("a.x=1", "b.x=2")
@@ -444,6 +511,20 @@ def test_a_bucket_that_is_purged_after_its_fold_has_read_it_empties_it_too() -> 
         before = shelf.writes
         await folded(bucket, shelf)
         assert shelf.writes == before
+
+    asyncio.run(check())
+
+
+def test_a_bucket_that_is_purged_and_written_again_while_its_fold_is_away_is_noticed() -> None:
+    """Its log begins right after the cursor, with nothing of what the fold has read."""
+
+    async def check() -> None:
+        bucket = await twin("a=1", "b=2")
+        shelf = await folded(bucket)
+        bucket.forget(2)
+        await bucket.put("c=3")
+        await folded(bucket, shelf)
+        assert shelf.values == await bucket.truth() == {"c": b"3"}
 
     asyncio.run(check())
 

@@ -35,6 +35,7 @@ from strandline.kv import (
     Put,
     Retention,
     UpdateBatch,
+    WatchCursor,
     format_cursor,
     format_revision,
 )
@@ -647,6 +648,32 @@ def test_a_batch_that_is_there_although_the_store_said_no_is_not_stored_again() 
     asyncio.run(check())
 
 
+def test_what_came_since_a_batch_that_is_there_after_all_is_stored_too() -> None:
+    """The store loses its answer, cannot be opened at once, and then has the batch; more has come meanwhile."""
+
+    async def check() -> None:
+        script, shelf = Script(), Shelf(faults={1: Fault.LOST})
+        batches: list[list[bytes]] = []
+
+        def write(batch: FoldBatch, _: WatchCursor) -> None:
+            batches.append(list(batch.keys))
+            shelf.refused_opens = 1 if shelf.writes == 1 else 0
+
+        shelf.on_write = write
+        heard, hooks = listening()
+        async with watching(script.store, shelf, batching=QUICK, hooks=hooks) as run:
+            script.say(put("a", "1", 1))
+            await run.until(lambda: len(heard.of(StoreFailed)) == 1)
+            script.say(put("b", "2", 2))
+            await run.until(lambda: shelf.mark.revision == 2)
+            script.say(put("c", "3", 3))
+            await run.until(lambda: shelf.mark.revision == 3)
+        assert shelf.values == {"a": b"1", "b": b"2", "c": b"3"}
+        assert batches == [[b"a"], [b"b"], [b"c"]], "what is there is not stored again"
+
+    asyncio.run(check())
+
+
 def test_what_could_not_be_stored_comes_before_what_came_since() -> None:
     async def check() -> None:
         script, shelf = Script(), Shelf(faults=dict.fromkeys(range(1, 5), Fault.REFUSED))
@@ -671,7 +698,8 @@ def test_on_applied_says_whether_the_store_has_it() -> None:
             await run.until(lambda: shelf.mark.revision == 1)
             script.say(put("a", "2", 2))
             await run.until(lambda: shelf.mark.revision == 2)
-        assert [(applied.mark.revision, applied.durable) for applied in told] == [(1, False), (2, True)]
+        found = [(applied.mark.revision, len(applied.updates), applied.durable) for applied in told]
+        assert found == [(1, 1, False), (1, 0, True), (2, 1, True)]
 
     asyncio.run(check())
 

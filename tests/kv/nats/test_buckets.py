@@ -25,8 +25,11 @@ from strandline.kv import (
     format_cursor,
 )
 from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import reader as reading
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.bulk.socket import BulkSocket
+from strandline.kv.nats.calls import Calls
+from strandline.kv.nats.streams import StreamState
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 
@@ -283,6 +286,27 @@ def test_keys_that_are_not_utf_8_are_told_with_their_bytes_and_cannot_be_written
             for call in (writer.put(key, b"2"), store.reader().get(key)):
                 with pytest.raises(InvalidKey):
                     await call
+
+    asyncio.run(main())
+
+
+def test_the_history_of_a_key_that_is_written_all_the_time_has_an_end(nats_server: NatsServer) -> None:
+    async def main() -> None:
+        async with NatsConnection(nats_server.url) as connection:
+            store, writer, _ = await bucket(connection, StoreConfig(history=8))
+            for each in (b"1", b"2"):
+                await writer.put("a", each)
+            read = reading._read  # noqa: SLF001 - where each update is asked for
+
+            async def written(calls: Calls, info: StreamState, key: str, request: dict[str, object]) -> object:
+                if "next_by_subj" in request:
+                    await writer.put(key, b"more")
+                return await read(calls, info, key, request)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(reading, "_read", written)
+                updates = await asyncio.wait_for(store.reader().history("a"), 10)
+            assert [update.value for update in updates if isinstance(update, Put)] == [b"1", b"2"]
 
     asyncio.run(main())
 

@@ -77,6 +77,7 @@ def test_an_expression_means_what_go_means(regex: str, text: str, expected: list
         ("(?<=a)", "look-around", 0),
         ("(?<!a)", "look-around", 0),
         (r"(a)\1", "back-references", 3),
+        (r"(?P<q>a)(?P=q)", "back-references", 8),
         ("(a", "not closed", 0),
         ("a)", "closes nothing", 1),
         ("b[a", "not closed", 1),

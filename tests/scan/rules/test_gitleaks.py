@@ -123,6 +123,12 @@ def test_any_set_is_written_and_read_again(words: list[str], entropy: float, fla
     assert again == rules or any(word.lower().lower() != word.lower() for word in words)
 
 
+def test_what_is_not_toml_is_refused_with_a_hint() -> None:
+    with pytest.raises(RulesInvalid, match="not TOML") as refused:
+        parse_rules('[[rules]]\nid = "a"\nregex = "\\d"\n')
+    assert "three quotes" in (refused.value.hint or "")
+
+
 def test_keys_are_compared_without_case() -> None:
     rules = parse_rules('[[Rules]]\nID = "a"\nRegex = "b"\n[Rules.AllowList]\nStopWords = ["c"]\n')
     assert rules.rules == (Rule("a", "b", allowlists=(Allowlist(stopwords=("c",)),)),)

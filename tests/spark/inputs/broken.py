@@ -46,9 +46,6 @@ class Broken:
     def display(self, locator: bytes, extra: bytes | None) -> str:
         return self.inner.display(locator, extra)
 
-    def cache_key(self, locator: bytes) -> bytes | None:
-        return self.inner.cache_key(locator)
-
     def read(self, locator: bytes, extra: bytes | None) -> Content:
         with self.inner.open() as reader:
             return reader.read(locator, extra)
@@ -191,11 +188,6 @@ class HasNoNames(Broken):
         return ""
 
 
-class HasKeysOfTheMoment(Broken):
-    def cache_key(self, locator: bytes) -> bytes | None:
-        return locator + b"%d" % next(_counter)
-
-
 class ReadsWhatIsGone(Broken):
     def read(self, locator: bytes, extra: bytes | None) -> Content:
         if not (Path(self.inner.root.decode()) / locator.decode()).exists():
@@ -231,7 +223,6 @@ CAUGHT_BY: dict[type[Broken], str] = {
     ForgetsWhereItWas: "a_source_pickles",
     DescribesItselfInBytes: "a_source_describes_itself",
     HasNoNames: "a_source_describes_itself",
-    HasKeysOfTheMoment: "a_source_describes_itself",
     ReadsWhatIsGone: "an_item_that_is_gone_is_a_typed_problem",
     RaisesWhatPythonRaises: "an_item_that_is_gone_is_a_typed_problem",
 }

@@ -5,51 +5,50 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.pipeline.identity import TenantId
-from strandline.pipeline.state import MemoryState
-from strandline.spark.inputs import FileSource, StatCache, files
+from strandline.spark.inputs import VOUCHED, FileSource, StatCache, files
 from strandline.spark.inputs.source import Content
-from strandline.spark.inputs.stat_cache import (
-    RACY_MARGIN_NS,
-    Entry,
-    format_entry,
-    format_stat,
-    parse_entry,
-    path_key,
-    remembered,
-    version_of,
-)
+from strandline.spark.inputs.stat_cache import RACY_MARGIN_NS, format_stat, vouching
 from tests.spark.inputs.helpers import listed, write
 
-TENANT = TenantId(bytes(32))
 SECOND_NS = 1_000_000_000
+
+
+def vouched(*rows: tuple[int, bytes, bytes, bytes]) -> pa.Table:
+    whole = [(*row, row[3][:32].ljust(32, b".")) for row in rows]
+    return pa.Table.from_pylist([dict(zip(VOUCHED.names, row, strict=True)) for row in whole], VOUCHED)
+
+
+def asked(cache: StatCache, number: int, *pairs: tuple[bytes, bytes | None]) -> list[bytes | None]:
+    locators, stats = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
+    versions, ovids = (column.to_pylist() for column in cache.known(number, locators, stats))
+    assert ovids == [version and version[:32].ljust(32, b".") for version in versions]
+    return list(versions)
 
 
 class Scanner:
     """Lists and reads a folder as a scan does, with the cache."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = MemoryState()
-        self.cache = StatCache(self.state, TENANT)
+        self.tables: list[pa.Table] = []
         self.source = FileSource.at(folder)
 
     def known(self) -> dict[bytes, bytes | None]:
         """Return the versions that are known without reading."""
         rows = listed(self.source)
-        names = [row["locator"] for row in rows]
-        versions = self.cache.versions(self.source, names, [row["stat"] for row in rows])
-        return dict(zip(names, versions, strict=True))
+        cache = StatCache(lambda: self.tables)
+        return {row["locator"]: asked(cache, 0, (row["locator"], row["stat"]))[0] for row in rows}
 
     def read(self, locator: bytes) -> Content:
         """Read a file and remember what may be remembered."""
         with self.source.open() as reader:
             content = reader.read(locator, None)
-        puts = self.cache.puts(self.source, [(locator, content.stat)])
-        self.state.apply_batch(TENANT, puts)
+        if content.stat is not None:
+            self.tables.append(vouched((0, locator, content.stat, content.version)))
         return content
 
 
@@ -131,24 +130,11 @@ def test_a_write_that_no_timestamp_shows_is_never_missed(tmp_path: Path, monkeyp
     assert scanner.known() == {b"a": None}
 
 
-def test_an_entry_that_was_racy_never_counts_however_old_it_gets(tmp_path: Path) -> None:
-    write(tmp_path, {"a": b"content"})
-    found = format_stat((tmp_path / "a").stat())
-    racy = Entry(found, (tmp_path / "a").stat().st_ctime_ns + RACY_MARGIN_NS, b"version")
-    scanner = Scanner(tmp_path)
-    scanner.state.apply_batch(TENANT, scanner.cache.puts(scanner.source, [(b"a", format_entry(racy))]))
-    assert scanner.known() == {b"a": None}
-
-
 @given(mtime_ns=st.integers(-(2**40), 2**62), ctime_ns=st.integers(0, 2**62), looked_at_ns=st.integers(0, 2**62))
-def test_only_entries_older_than_the_margin_are_kept(mtime_ns: int, ctime_ns: int, looked_at_ns: int) -> None:
+def test_only_stat_data_older_than_the_margin_vouch(mtime_ns: int, ctime_ns: int, looked_at_ns: int) -> None:
     found = os.stat_result((0o100644, 7, 3, 1, 0, 0, 5, 0, 0, 0, 0.0, 0.0, 0.0, 0, mtime_ns, ctime_ns))
-    kept = remembered(format_stat(found), looked_at_ns, b"version")
     is_old = mtime_ns < looked_at_ns - RACY_MARGIN_NS and ctime_ns < looked_at_ns - RACY_MARGIN_NS
-    assert (kept is not None) == is_old
-    if kept is not None:
-        assert parse_entry(kept) == Entry(format_stat(found), looked_at_ns, b"version")
-        assert version_of(kept, format_stat(found)) == b"version"
+    assert vouching(format_stat(found), looked_at_ns) == (format_stat(found) if is_old else None)
 
 
 def test_a_file_from_the_future_is_not_remembered(tmp_path: Path, later: Callable[[int], None]) -> None:
@@ -159,42 +145,24 @@ def test_a_file_from_the_future_is_not_remembered(tmp_path: Path, later: Callabl
     assert Scanner(tmp_path).read(b"a").stat is None
 
 
-@given(st.binary(max_size=60))
-def test_what_is_no_entry_counts_as_none(value: bytes) -> None:
-    stat = value[:40].ljust(40, b"\0")
-    assert version_of(value[:48], stat) is None
-    assert version_of(None, stat) is None
-    assert version_of(value, None) is None
+def test_items_are_known_by_source_name_and_stat_data() -> None:
+    cache = StatCache(lambda: [vouched((0, b"a", b"old", b"1"), (0, b"b", b"x", b"2"), (1, b"a", b"old", b"3"))])
+    assert asked(cache, 0, (b"a", b"old"), (b"a", b"new"), (b"b", b"old"), (b"c", b"x"), (b"b", None)) == [
+        b"1",
+        *[None] * 4,
+    ]
+    assert asked(cache, 1, (b"a", b"old"), (b"b", b"x")) == [b"3", None]
+    assert asked(cache, 2, (b"a", b"old")) == [None]
 
 
-def test_look_ups_are_asked_in_batches_that_the_store_takes(tmp_path: Path) -> None:
-    asked: list[int] = []
-
-    class Counting(MemoryState):
-        def multi_get(self, tenant: TenantId, keys: object) -> list[bytes | None]:
-            assert isinstance(keys, list)
-            asked.append(len(keys))
-            return super().multi_get(tenant, keys)
-
-    names = [b"%d" % number for number in range(25_000)]
-    versions = StatCache(Counting(), TENANT).versions(FileSource.at(tmp_path), names, [bytes(40)] * len(names))
-    assert versions == [None] * len(names)
-    assert asked == [10_000, 10_000, 5_000]
+def test_of_several_tables_the_last_that_has_an_item_counts() -> None:
+    old, new = vouched((0, b"a", b"old", b"1"), (0, b"b", b"x", b"3")), vouched((0, b"a", b"new", b"2"))
+    cache = StatCache(lambda: [old, new])
+    assert asked(cache, 0, (b"a", b"new"), (b"a", b"old"), (b"b", b"x")) == [b"2", None, b"3"]
 
 
-def test_items_without_stat_data_are_not_asked_for(tmp_path: Path) -> None:
-    cache = StatCache(MemoryState(), TENANT)
-    assert cache.versions(FileSource.at(tmp_path), [b"a", b"b"], [None, None]) == [None, None]
-    assert cache.puts(FileSource.at(tmp_path), [(b"a", None)]) == []
+def test_nothing_is_asked_for_before_there_is_an_item() -> None:
+    def tables() -> list[pa.Table]:
+        raise AssertionError("nobody asked")
 
-
-def test_paths_have_keys_of_their_own_and_tenants_do_not_share(tmp_path: Path, later: Callable[[int], None]) -> None:
-    assert path_key(b"/a") != path_key(b"/b")
-    assert path_key(b"/a").startswith(b"fs1")
-    write(tmp_path, {"a": b"content"})
-    later(RACY_MARGIN_NS + SECOND_NS)
-    scanner = Scanner(tmp_path)
-    scanner.read(b"a")
-    other = StatCache(scanner.state, TenantId(bytes([1]) * 32))
-    (row,) = listed(scanner.source)
-    assert other.versions(scanner.source, [b"a"], [row["stat"]]) == [None]
+    StatCache(tables)

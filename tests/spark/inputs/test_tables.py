@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
-from strandline.pipeline.identity import TenantId
-from strandline.pipeline.state import MemoryState
 from strandline.scan import parse_globs
 from strandline.spark.inputs import (
     InputMissing,
@@ -21,7 +19,6 @@ from strandline.spark.inputs import (
     ItemProblem,
     Part,
     Problem,
-    StatCache,
     TableSource,
     parquet,
 )
@@ -29,8 +26,6 @@ from strandline.spark.inputs.cells import Leaf, cells, leaves
 from strandline.spark.inputs.stat_cache import RACY_MARGIN_NS
 from strandline.spark.inputs.tables import format_locator, parse_locator
 from tests.spark.inputs.helpers import left_out, listed, locators, problems
-
-TENANT = TenantId(bytes(32))
 
 
 def table_of(rows: int, **columns: Any) -> pa.Table:  # noqa: ANN401 - whatever Arrow takes
@@ -286,19 +281,20 @@ def test_the_same_file_under_another_name_has_the_same_versions(orders: Path, tm
     assert len(set(found)) == 3
 
 
-def test_versions_are_remembered_by_the_file_and_the_columns(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    aged = orders.stat().st_ctime_ns + RACY_MARGIN_NS + 1
-    monkeypatch.setattr("strandline.spark.inputs.parquet.time.time_ns", lambda: aged)
+def test_the_file_s_stat_data_vouch_for_its_row_groups(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh_ns = orders.stat().st_ctime_ns + RACY_MARGIN_NS
+    source = TableSource.at(f"parquet:{orders}")
+    stats = [row["stat"] for row in listed(source)]
+    for looked_at_ns, vouched in ((fresh_ns, [None] * 3), (fresh_ns + 1, stats)):
+        monkeypatch.setattr("strandline.spark.inputs.parquet.time.time_ns", lambda now=looked_at_ns: now)
+        with source.open() as reader:
+            assert [reader.read(locator, None).stat for locator in locators(source)] == vouched
+
+
+def test_other_columns_are_another_input(orders: Path) -> None:
+    """What is known of files by their stat data is kept for each set of inputs: the columns are part of a version."""
     source, other = TableSource.at(f"parquet:{orders}"), TableSource.at(f"parquet:{orders}", columns=["notes"])
-    state = MemoryState()
-    cache = StatCache(state, TENANT)
-    with source.open() as reader:
-        read = [(locator, reader.read(locator, None)) for locator in locators(source)]
-    state.apply_batch(TENANT, cache.puts(source, [(locator, content.stat) for locator, content in read]))
-    rows = listed(source)
-    asked = [row["locator"] for row in rows], [row["stat"] for row in rows]
-    assert cache.versions(source, *asked) == [content.version for _, content in read]
-    assert cache.versions(other, *asked) == [None] * 3
+    assert source.plain() != other.plain()
 
 
 # Broken and unreadable files.

@@ -43,6 +43,9 @@ class ThreadWorkers:
     def check(self, request: ScanRequest) -> None:
         """Take any request."""
 
+    def make_ready(self, request: ScanRequest) -> None:
+        """Be ready."""
+
     def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
         """Work until no shard is active."""
         self.started += 1
@@ -75,10 +78,11 @@ def scanned(request: ScanRequest, workers: ThreadWorkers | None = None, events: 
 
 
 def on_each_look(monkeypatch: pytest.MonkeyPatch, what: Callable[[Content], None]) -> None:
-    """Let something happen before an item is scanned in full."""
+    """Let something happen before an item is scanned in full, and every item be."""
 
     def looked(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> Look:
         what(content)
         return look_at(engine, source, content, beat)
 
     monkeypatch.setattr("strandline.spark.jobs.looking.look_at", looked)
+    monkeypatch.setattr("strandline.spark.jobs.looking.Looker.look_ahead", lambda *_: None)

@@ -18,7 +18,7 @@ from strandline.pipeline.identity import ConnectorInstanceId, connector_instance
 from strandline.protocol.canonical import Plain
 from strandline.spark.inputs import Content, ItemReader, Part, Problem, Tell
 from strandline.spark.inputs.source import Row, batches
-from strandline.spark.inputs.stat_cache import remembered
+from strandline.spark.inputs.stat_cache import vouching
 
 READS: Counter[str] = Counter()
 """How many times each item was read in this process."""
@@ -102,10 +102,6 @@ class Things:
         """Return the name."""
         return locator.decode()
 
-    def cache_key(self, locator: bytes) -> bytes | None:
-        """Return the key of the name."""
-        return b"test/" + self.name.encode() + b"/" + locator
-
 
 @lru_cache(16)
 def _parsed(file: str, inode: int, written_ns: int) -> dict[str, Thing]:  # noqa: ARG001 - they tell states of it apart
@@ -129,7 +125,7 @@ class Reader:
             raise Problem.VANISHED.error()
         if thing.fails is not None:
             raise Problem(thing.fails).error(b"stat:" + thing.stat)
-        keep = remembered(thing.stat, _NOW_NS, thing.version)
+        keep = vouching(thing.stat, _NOW_NS)
         if thing.parts is None:
             return Content(thing.version, [Part(thing.text.encode(), name)], len(thing.text), keep)
         parts = (Part(text.encode(), name, address) for address, text in enumerate(thing.parts))

@@ -120,6 +120,16 @@ def test_what_changes_after_it_was_listed_is_told_as_it_was_read(things: Things,
     assert (workers.started, places(again)) == (int(fresh), ["a:1:1"])
 
 
+def test_old_stat_data_never_vouch_for_what_was_read_later(things: Things, address: str) -> None:
+    for thing, found in (
+        (Thing("alpha_123"), ["a:1:1"]),
+        (Thing("nothing", fresh=True), []),
+        (Thing("alpha_123"), ["a:1:1"]),
+    ):
+        things.write({"a": thing, "b": "nothing"})
+        assert places(scanned(request_for(address, things))) == found
+
+
 def test_what_changes_between_two_looks_is_not_taken_for_what_it_was(
     things: Things, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +218,18 @@ def test_what_the_engine_cannot_take_is_a_failure_of_that_item(
     assert places(outcome) == ["a:1:1"]
     monkeypatch.undo()
     assert scanned(request_for(address, things)).is_whole
+
+
+def test_what_cannot_be_looked_at_together_is_looked_at_one_by_one(
+    things: Things, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RecursionError
+
+    things.write({"a": "alpha_100", "b": "nothing"})
+    monkeypatch.setattr("strandline.scan.engine.Engine.suspects", breaks)
+    outcome = scanned(request_for(address, things))
+    assert (outcome.is_whole, places(outcome)) == (True, ["a:1:1"])
 
 
 def test_an_engine_that_cannot_be_made_is_no_failure_of_any_item(

@@ -1,5 +1,6 @@
 """The format on a real session: found by name, read, streamed and written, with Spark's traps set."""
 
+import gc
 import json
 import shutil
 import sqlite3
@@ -14,8 +15,11 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
 
 from strandline.journal import Journal
+from strandline.spark.journals.source import JournalSource
 from tests.spark.journals.child import copy, fold
 from tests.spark.journals.helpers import fill, numbered, records, values
 
@@ -44,6 +48,25 @@ def test_the_format_is_known_by_its_name_and_reads_every_record(spark: SparkSess
         (None, b"value 2", None),
     ]
     assert rows[1].timestamp.timestamp() == 0.002
+
+
+class Telling(JournalSource):
+    """The format, but it tells how its planner is instead of reading."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "telling"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        super().reader(schema)
+        raise RuntimeError(f"frozen: {gc.get_freeze_count()}")
+
+
+def test_a_planner_keeps_what_it_has_loaded_out_of_the_collectors_sight(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "j", 1)
+    spark.dataSource.register(Telling)
+    with pytest.raises(PySparkException, match=r"frozen: [1-9]\d{3}"):
+        spark.read.format("telling").load(str(tmp_path / "j")).collect()
 
 
 def test_a_schema_prunes_columns(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,12 +9,16 @@ generated stubs over gRPC's blocking channel. Messages name no key and no value.
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
-
-import grpc  # type: ignore[import-untyped] # ships no type information
-from aetcd import rpc  # type: ignore[import-untyped] # the same
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from strandline.errors import Closed, InvalidInput, StrandlineError, Unavailable, UnknownOutcome
+from strandline.pipeline.deferred import deferred
+
+if TYPE_CHECKING:
+    import grpc  # type: ignore[import-untyped] # ships no type information
+    from aetcd import rpc  # type: ignore[import-untyped] # the same
+else:
+    grpc, rpc = deferred("grpc"), deferred("aetcd.rpc")
 
 TIMEOUT_S = 5.0
 OPERATIONS_MAX = 128
@@ -206,8 +210,8 @@ def _channel_options(connect_timeout_s: float) -> list[tuple[str, int]]:
 
 
 _NEVER_SENT = "failed to connect to all addresses"
-_REFUSED = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
-_CERTAIN = _REFUSED | {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.FAILED_PRECONDITION}
+_REFUSED = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
+_CERTAIN = _REFUSED | {"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}
 
 
 def etcd_error(error: Any, endpoint: str, *, changes: bool) -> StrandlineError:  # noqa: ANN401 - gRPC's error is two classes
@@ -218,13 +222,13 @@ def etcd_error(error: Any, endpoint: str, *, changes: bool) -> StrandlineError: 
             return LeaseGone()
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidInput(f"etcd refused the request: {details}")
-        case _ if changes and code not in _CERTAIN and _NEVER_SENT not in details:
+        case _ if changes and code.name not in _CERTAIN and _NEVER_SENT not in details:
             return UnknownOutcome(
                 f"etcd at {endpoint} did not answer a transaction: {code.name}", hint="read back what it wrote"
             )
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable(f"etcd at {endpoint} has no room: {details}", hint="compact and defragment etcd")
-        case _ if code in _REFUSED:
+        case _ if code.name in _REFUSED:
             return Unavailable(f"etcd at {endpoint} denies access: {details}", hint="check its users and roles")
         case _:
             return Unavailable(

@@ -8,12 +8,12 @@ The parameter says nothing about its type: the statement's cast (`%s::bytea[]`) 
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from psycopg import Connection
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 _HEADER = struct.Struct(">iiIii")
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT = 16, 17, 20, 21, 23, 25
@@ -79,16 +79,11 @@ def optional_texts(column: Sequence[str | None]) -> BinaryArray:
     return _nullable(_TEXT, [made[value] for value in column])
 
 
-def register(connection: Connection[Any]) -> None:
+def register(connection: "Connection[Any]") -> None:
     """Let a connection take binary arrays as parameters."""
-    connection.adapters.register_dumper(BinaryArray, _ArrayDumper)
+    from strandline.pipeline.sql.array_dumper import ArrayDumper  # noqa: PLC0415 - whoever has a connection has psycopg
 
-
-class _ArrayDumper(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: BinaryArray) -> bytes:
-        return obj
+    connection.adapters.register_dumper(BinaryArray, ArrayDumper)
 
 
 def _fixed(oid: int, kind: str, column: Sequence[int | None]) -> BinaryArray:

@@ -5,14 +5,14 @@ each key once; a status that is not in the lattice is `Damaged` when it is read,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import itemgetter
-from typing import Any
-
-from psycopg.errors import UniqueViolation
+from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Damaged
 from strandline.pipeline.commit import check_items
+from strandline.pipeline.deferred import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, receipt, validate_all
@@ -24,6 +24,11 @@ from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.ledger_copy import copy_data
 from strandline.pipeline.sql.rowwise import insert_or_merge
 from strandline.pipeline.sql.statements import statements
+
+if TYPE_CHECKING:
+    from psycopg import errors as postgres_errors
+else:
+    postgres_errors = deferred("psycopg.errors")
 
 _ovid = itemgetter(LedgerRecord._fields.index("ovid"))
 _STATUSES = {int(status): status for status in DoneStatus}
@@ -56,9 +61,11 @@ class SqlLedger(ABC):
             return []
         wanted = {"tenant": tenant, "policy": policy, "keys": self._database.array(list(set(ovids)))}
         rows = self._database.read(lambda connection: connection.execute(self._sql["get"], wanted).fetchall())
-        where = self._database.describe()
-        found = {row[2]: _record(row, where) for row in rows}
-        return [found.get(ovid) for ovid in ovids]
+        if not rows:
+            return [None] * len(ovids)
+        records = _records(tenant, policy, rows, self._database.describe())
+        found = {row[2]: row for row in records}
+        return list(map(found.get, ovids))
 
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
         """Return the keys that need not be looked at again under the policy, sorted."""
@@ -115,7 +122,7 @@ class PostgresLedger(SqlLedger):
         try:
             with connection.transaction(), connection.cursor().copy(self._sql["copy"]) as copy:
                 copy.write(data)
-        except UniqueViolation:
+        except postgres_errors.UniqueViolation:
             return False
         return True
 
@@ -134,5 +141,9 @@ _ENCODERS: dict[str, Any] = {
 }
 
 
-def _record(row: tuple[Any, ...], where: str) -> LedgerRecord:
-    return LedgerRecord._make((*row[:3], bool(row[3]), read_status(row[4], where), *row[5:]))
+def _records(tenant: TenantId, policy: PolicyHash, rows: list[tuple[Any, ...]], where: str) -> Iterator[LedgerRecord]:
+    """Return rows without the columns that all share as records."""
+    ovids, weak, ranks, *rest = zip(*rows, strict=True)
+    known = {rank: read_status(rank, where) for rank in set(ranks)}
+    statuses = map(known.__getitem__, ranks)
+    return map(LedgerRecord, repeat(tenant), repeat(policy), ovids, map(bool, weak), statuses, *rest)

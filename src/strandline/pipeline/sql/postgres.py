@@ -11,13 +11,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, LiteralString, Self, TypeAlias, TypeVar
-
-import psycopg
-from psycopg import conninfo
+from typing import TYPE_CHECKING, Any, LiteralString, Self, TypeAlias, TypeVar
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidInput
+from strandline.pipeline.deferred import deferred
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.migrations import (
     Applied,
@@ -34,8 +32,14 @@ from strandline.pipeline.sql.postgres_errors import RETRIED, bad_dsn, cause_of, 
 from strandline.pipeline.sql.statements import statements
 from strandline.protocol.canonical import derive_64, to_signed
 
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import conninfo
+else:
+    psycopg, conninfo = deferred("psycopg"), deferred("psycopg.conninfo")
+
 T = TypeVar("T")
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 CONNECT_TIMEOUT_S = 5
 _ATTEMPTS = 10
@@ -55,7 +59,7 @@ class PostgresDatabase:
         self._where = _describe(self._parameters, schema)
         self.clock = clock or SystemClock()
         self._sql = statements("postgres", "schema")
-        self._pool: Pool[Connection] = Pool(self._where, self._open, psycopg.Connection.close)
+        self._pool: Pool[Connection] = Pool(self._where, self._open, lambda connection: connection.close())
 
     @property
     def dialect(self) -> Dialect:

@@ -4,7 +4,7 @@ Invariants: no message holds a password, nor a value of a row: the server's `DET
 out, and so is the driver's error as a cause where it has one.
 """
 
-import psycopg
+from typing import TYPE_CHECKING
 
 from strandline.errors import (
     CommitFailed,
@@ -14,7 +14,13 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from strandline.pipeline.deferred import deferred
 from strandline.pipeline.sql.sqlite_errors import not_migrated
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = deferred("psycopg")
 
 RETRIED = ("40001", "40P01")
 
@@ -36,7 +42,7 @@ _WORDS_WHILE_CONNECTING = {
 }
 
 
-def postgres_error(where: str, error: psycopg.Error) -> StrandlineError:  # noqa: PLR0911 - a return for each kind
+def postgres_error(where: str, error: "psycopg.Error") -> StrandlineError:  # noqa: PLR0911 - a return for each kind
     """Return the typed form of an error before the commit: nothing was done."""
     state = error.sqlstate or _state_while_connecting(error)
     for prefix, hint in _REFUSED.items():
@@ -60,7 +66,7 @@ def postgres_error(where: str, error: psycopg.Error) -> StrandlineError:  # noqa
             return StrandlineError(f"{where}: PostgreSQL failed: {_reason(error)} ({state or type(error).__name__})")
 
 
-def postgres_commit_error(where: str, error: psycopg.Error) -> StrandlineError:
+def postgres_commit_error(where: str, error: "psycopg.Error") -> StrandlineError:
     """Return the typed form of an error of the commit itself: refused by the server, or of unknown outcome."""
     state = error.sqlstate or ""
     if state.startswith(("23", "40")) and state != "40003":
@@ -70,7 +76,7 @@ def postgres_commit_error(where: str, error: psycopg.Error) -> StrandlineError:
     )
 
 
-def cause_of(error: psycopg.Error) -> psycopg.Error | None:
+def cause_of(error: "psycopg.Error") -> "psycopg.Error | None":
     """Return the error as a cause to show, unless it quotes values of a row."""
     return None if (error.sqlstate or "")[:2] in ("22", "23") or error.diag.message_detail else error
 
@@ -80,11 +86,11 @@ def bad_dsn() -> InvalidInput:
     return InvalidInput("the connection string cannot be read", hint="write it like postgresql://user@host/database")
 
 
-def _state_while_connecting(error: psycopg.Error) -> str:
+def _state_while_connecting(error: "psycopg.Error") -> str:
     text = str(error)
     return next((state for words, state in _WORDS_WHILE_CONNECTING.items() if "FATAL:" in text and words in text), "")
 
 
-def _reason(error: psycopg.Error) -> str:
+def _reason(error: "psycopg.Error") -> str:
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     return " ".join(text.split())

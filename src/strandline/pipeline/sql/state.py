@@ -36,6 +36,25 @@ class SqlState:
         found = self._database.read(get)
         return [found.get(key) for key in keys]
 
+    def list_range(self, tenant: TenantId, first: bytes, end: bytes, limit: int = 100) -> list[tuple[bytes, bytes]]:
+        """Return the keys in `[first, end)` with their values, in order, at most so many."""
+        check_keys(tenant, [first, end])
+        wanted = {"tenant": tenant, "first": first, "end": end, "limit": limit}
+        rows = self._database.read(lambda connection: connection.execute(self._sql["range"], wanted).fetchall())
+        return [(key, value) for key, value in rows]
+
+    def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
+        """Set a key unless it is there, durably, and return its value then."""
+        last_operations(tenant, [Put(key, value)], None)
+
+        def put(connection: AnyConnection) -> bytes:
+            connection.execute(self._sql["put_first"], {"tenant": tenant, "key": key, "value": value})
+            wanted = {"tenant": tenant, "keys": self._database.array([key])}
+            (row,) = connection.execute(self._sql["get"], wanted).fetchall()
+            return bytes(row[1])
+
+        return self._database.write(put)
+
     def apply_batch(
         self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
     ) -> None:

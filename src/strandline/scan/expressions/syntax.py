@@ -197,6 +197,8 @@ class _Parser:
                 raise Unsupported("a group's name is not closed or not a word", begin)
             self.at = end + 1
             return flags, self._number(), name
+        if self._take("P="):
+            raise Unsupported("back-references are not regular, and RE2 has none", begin)
         end = self.text.find(":", self.at)
         letters = self.text[self.at : max(end, self.at)]
         if end < 0 or set(letters) - set("imsU-"):

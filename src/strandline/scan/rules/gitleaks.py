@@ -133,7 +133,8 @@ def _parse(text: str, name: str, folder: Path | None, depth: int) -> _Config:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise RulesInvalid(name, f"not TOML: {error}") from None
+        hint = "rules are written as in a .gitleaks.toml; values with a backslash in '''three quotes'''"
+        raise RulesInvalid(name, f"not TOML: {error}", hint=hint) from None
     top = _keys(document, _TOP, name, "")
     config = _Config(name)
     for table in _tables(top, "rules", name):

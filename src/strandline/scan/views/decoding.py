@@ -21,6 +21,8 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+import numpy as np
+
 from strandline.scan.archives.unpacking import kind_of
 from strandline.scan.frames import Locate, Span
 from strandline.scan.limits import KIB, Limits
@@ -78,8 +80,10 @@ _ALPHABETS = (
     ),
 )
 _HEX = _ALPHABETS[1].run
-IS_DIGIT, DIGIT_RUN = _ALPHABETS[0].is_digit, b"A" * RUN_MIN
-"""A table that translates digits to one byte, and what the shortest run that has a view is then."""
+_IS_DIGIT = _ALPHABETS[0].is_digit
+_WORD_BYTES = 8
+_DIGITS_ONLY = np.frombuffer(b"A" * _WORD_BYTES, np.uint64)[0]
+"""A word of digits alone, as `_IS_DIGIT` translates it."""
 
 
 class View(NamedTuple):
@@ -119,7 +123,7 @@ def views(data: bytes, marks: Mapping[int, int], room: Room, *, is_too_deep: boo
 
 def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
     """Return whether a buffer may have a view, which is quicker to tell than what it is."""
-    return b"\0" in data or PERCENT in marks or (RUN in marks and bool(hint_ends(data[marks[RUN] - RUN_MIN :])))
+    return b"\0" in data or PERCENT in marks or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
 
 
 def _candidates(data: bytes, marks: Mapping[int, int], room: Room) -> Iterator[View]:
@@ -159,8 +163,33 @@ def _hints(data: bytes, begin: int, after: list[int]) -> Iterator[tuple[int, int
     for at in range(begin, len(data), CHUNK_BYTES):
         if after[0] < at + CHUNK_BYTES:
             first = max(begin, at - _OVERLAP_BYTES)
-            for end, number in _database().found(memoryview(data)[first : at + CHUNK_BYTES]):
-                yield first + end, int(number >= len(_ALPHABETS[0].hints))
+            for end, number in hints(data[first : at + CHUNK_BYTES]):
+                yield first + end, number
+
+
+def hints(data: bytes) -> list[tuple[int, int]]:
+    """Return where hints end, with the number of their alphabet: all in runs that may have a view, and few others.
+
+    Runs are a small part of most texts, so they are picked out first, eight bytes at a time. A run of `RUN_MIN` digits
+    has three whole words; the words on either side of them hold what else the run has. What is picked stands side by
+    side, and a hint is longer than the digits that two runs can lay together so.
+    """
+    padded = data + bytes(2 * _WORD_BYTES - len(data) % _WORD_BYTES)
+    is_whole = np.frombuffer(padded.translate(_IS_DIGIT), np.uint64) == _DIGITS_ONLY
+    in_row = is_whole[:-2] & is_whole[1:-1] & is_whole[2:]
+    if not in_row.any():
+        return []
+    picks = np.zeros(len(is_whole) + 2, np.bool_)
+    for shift in range(5):
+        picks[shift : shift + len(in_row)] |= in_row
+    picks = picks[1:-1]
+    found = _database().found(np.frombuffer(padded, np.uint64)[picks].tobytes())
+    if not found:
+        return []
+    words = np.flatnonzero(picks)
+    last = np.array([end - 1 for end, _ in found])
+    ends: list[int] = (words[last // _WORD_BYTES] * _WORD_BYTES + last % _WORD_BYTES + 1).tolist()
+    return [(end, int(number >= len(_ALPHABETS[0].hints))) for end, (_, number) in zip(ends, found, strict=True)]
 
 
 @cache
@@ -169,11 +198,6 @@ def _database() -> Database:
     database = Database.compiled(hints, [0] * len(hints))
     assert database is not None  # noqa: S101
     return database
-
-
-def hint_ends(data: bytes) -> list[int]:
-    """Return where hints end, without one of which a run has no view."""
-    return [end for end, _ in _database().found(data)]
 
 
 def _run_around(data: bytes, position: int, alphabet: _Alphabet, least: int) -> Span:

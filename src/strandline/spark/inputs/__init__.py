@@ -45,12 +45,13 @@ from strandline.spark.inputs.source import (
     left_out,
     location,
 )
-from strandline.spark.inputs.stat_cache import StatCache
+from strandline.spark.inputs.stat_cache import VOUCHED, StatCache
 from strandline.spark.inputs.tables import TableSource
 
 __all__ = [
     "LISTING",
     "SIZE_MAX",
+    "VOUCHED",
     "Content",
     "FileSource",
     "GitSource",

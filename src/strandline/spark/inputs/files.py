@@ -34,7 +34,7 @@ from strandline.spark.inputs.errors import (
     stat_version,
 )
 from strandline.spark.inputs.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
-from strandline.spark.inputs.stat_cache import format_stat, path_key, remembered
+from strandline.spark.inputs.stat_cache import format_stat, vouching
 from strandline.spark.inputs.walk import Walk, one_file, walk
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -100,8 +100,11 @@ class FileSource:
         counts: Counter[str] = Counter()
         return batches(self.rows(counts), tell, counts)
 
-    def rows(self, counts: Counter[str]) -> Iterator[Row]:
-        """Yield what is in the tree, and count what is left out; a root that cannot be listed is an error."""
+    def rows(self, counts: Counter[str]) -> Iterator[list[Row]]:
+        """Yield what is in the tree, some at a time, and count what is left out.
+
+        A root that cannot be listed is an error.
+        """
         try:
             os.scandir(self.root).close()
         except OSError as error:
@@ -117,21 +120,17 @@ class FileSource:
         """Return the path below the root."""
         return path_text(locator)
 
-    def cache_key(self, locator: bytes) -> bytes | None:
-        """Return the key of the absolute path."""
-        return path_key(os.path.join(self.root, locator))
-
 
 class FileReader:
     """Reads files below a root."""
 
     def __init__(self, root: bytes, size_max: int) -> None:
-        self._root = root
+        self._begin = os.path.join(root, b"")
         self._size_max = size_max
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - a path is all it takes
         """Return a file's content as it was at one moment."""
-        path = os.path.join(self._root, locator)
+        path = self._begin + locator
         for _ in range(_TRIES):
             try:
                 content = _read_once(path, path_text(locator), self._size_max)
@@ -163,7 +162,7 @@ def _read_once(path: bytes, shown_path: str, size_max: int) -> Content | bytes:
     if after != packed:
         return after
     version = b"blake3:" + blake3(data).digest()
-    keep = remembered(packed, looked_at_ns, version) if len(data) == before.st_size else None
+    keep = vouching(packed, looked_at_ns) if len(data) == before.st_size else None
     return Content(version, [Part(data, shown_path)], len(data), keep)
 
 

@@ -110,10 +110,6 @@ class GitSource:
         """Return the first path of a blob."""
         return path_text(locator if extra is None else parse_seen(extra).places[0].path)
 
-    def cache_key(self, locator: bytes) -> bytes | None:  # noqa: ARG002 - object ids are versions
-        """Return None: an object id is known without reading."""
-        return None
-
     def _rows(self, counts: Counter[str]) -> Iterator[Row]:
         blobs = Blobs()
         for change in self._changes():

@@ -97,7 +97,8 @@ class Git:
                 self._shown, "the repository belongs to another user, so git does not read it", hint=hint
             )
         if "not a git repository" in text:
-            raise InputUnusable(self._shown, "this is not a git repository", hint="scan it without --git")
+            hint = "name a folder of one; files are scanned without --git, --staged and --since"
+            raise InputUnusable(self._shown, "this is not a git repository", hint=hint)
         if "promisor" in text or re.search(r"transport '.*' not allowed", text):
             hint = "fetch what is missing (git fetch --refetch), or clone without --filter=tree"
             raise InputRefused(self._shown, "the clone is partial, and folders of its history are missing", hint=hint)

@@ -14,18 +14,23 @@ import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from strandline.errors import Damaged, OffsetError, OffsetsLost, StrandlineError
-from strandline.journal import Batch, JournalReader
-from strandline.journal.segment import parse_segment_name
+from strandline.pipeline.deferred import deferred
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.locations import shown
 from strandline.spark.inputs.errors import InputMissing, InputUnusable, ItemProblem, Problem
 from strandline.spark.inputs.source import Content, ItemReader, Part, Row, Tell, batches, path_text
+
+if TYPE_CHECKING:
+    from strandline import journal
+    from strandline.journal import Batch, JournalReader, segment
+else:
+    journal, segment = deferred("strandline.journal"), deferred("strandline.journal.segment")
 
 BLOCK_OFFSETS = 1024
 _FIELDS = ("", "key", "headers")
@@ -61,7 +66,7 @@ class JournalSource:
         folder = os.path.realpath(os.fsencode(path))
         if not os.path.isdir(folder):  # noqa: PTH112 - pathlib does not take bytes
             raise InputMissing(shown(path_text(os.fsencode(path))), "folder")
-        with JournalReader.open(os.fsdecode(folder)) as reader:
+        with journal.JournalReader.open(os.fsdecode(folder)) as reader:
             identity = reader.identity
         instance = connector_instance_id(b"journal\0" + (name.encode() or identity))
         return cls(folder, identity, name or path_text(folder), instance)
@@ -77,7 +82,7 @@ class JournalSource:
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the blocks that can be read now, in the order of offsets; a size is estimated from the segments."""
-        with JournalReader.open(os.fsdecode(self.folder)) as reader:
+        with journal.JournalReader.open(os.fsdecode(self.folder)) as reader:
             identity, first, next_ = reader.identity, reader.first_offset, reader.next_offset
         if identity != self.identity:
             hint = "name the source anew: its offsets mean something else now"
@@ -91,10 +96,6 @@ class JournalSource:
     def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - a number is all of it
         """Return the journal's name and the block's first offset."""
         return f"{self.path}@{parse_block(locator) * BLOCK_OFFSETS}"
-
-    def cache_key(self, locator: bytes) -> bytes | None:  # noqa: ARG002 - versions are known
-        """Return None: versions are known without reading."""
-        return None
 
     @property
     def path(self) -> str:
@@ -135,16 +136,16 @@ class BlockReader:
         if self._reader is not None:
             self._reader.close()
 
-    def _opened(self) -> JournalReader:
+    def _opened(self) -> "JournalReader":
         if self._reader is None:
-            reader = JournalReader.open(os.fsdecode(self._source.folder))
+            reader = journal.JournalReader.open(os.fsdecode(self._source.folder))
             if reader.identity != self._source.identity:
                 reader.close()
                 raise Problem.VANISHED.error()
             self._reader = reader
         return self._reader
 
-    def _parts(self, reader: JournalReader, begin: int, end: int) -> Iterator[Part]:
+    def _parts(self, reader: "JournalReader", begin: int, end: int) -> Iterator[Part]:
         path, at = self._source.path, begin
         while at < end:
             try:
@@ -158,7 +159,7 @@ class BlockReader:
                 raise _problem(error) from error
 
 
-def _cells(batch: Batch, path: str) -> Iterator[Part]:
+def _cells(batch: "Batch", path: str) -> Iterator[Part]:
     for column, values in enumerate((batch.values(), batch.keys(), batch.headers())):
         for offset, value in enumerate(values or (), batch.base_offset):
             if value:
@@ -189,5 +190,5 @@ def _problem(error: StrandlineError) -> ItemProblem:
 
 def _stored_bytes(folder: bytes) -> int:
     with os.scandir(folder) as entries:
-        names = [entry for entry in entries if parse_segment_name(os.fsdecode(entry.name)) is not None]
+        names = [entry for entry in entries if segment.parse_segment_name(os.fsdecode(entry.name)) is not None]
         return sum(entry.stat(follow_symlinks=False).st_size for entry in names)

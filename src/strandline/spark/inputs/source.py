@@ -66,8 +66,8 @@ class Part(NamedTuple):
 class Content(NamedTuple):
     """An item that was read: `parts` can be gone through once, and going through may raise `ItemProblem`.
 
-    Parts come one by one, so that an item need not fit into memory. `stat` is what the stat cache may remember
-    (`StatCache.puts`), None where it may not.
+    Parts come one by one, so that an item need not fit into memory. `stat` is the stat data that vouch for the version,
+    None where none do (`stat_cache`).
     """
 
     version: bytes
@@ -123,10 +123,6 @@ class Source(Protocol):
         """Return an item's path, as rules see it and `scan.locations` takes it."""
         ...
 
-    def cache_key(self, locator: bytes) -> bytes | None:
-        """Return the key under which the stat cache knows an item; None where versions need no cache."""
-        ...
-
 
 def location(source: Source, part: Part, found: Found) -> Location:
     """Return where a finding in a part is."""
@@ -139,17 +135,25 @@ def path_text(path: bytes) -> str:
     return path.decode(errors="surrogateescape")
 
 
-def batches(rows: Iterable[Row], tell: Tell, left_out: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches; the last one, which may have no rows, carries what was left out."""
+def batches(
+    rows: Iterable[Row] | Iterable[list[Row]], tell: Tell, left_out: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows, which come one by one or some at a time, as batches.
+
+    The last one, which may have no rows, carries what was left out.
+    """
     listed = 0
     batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH_ROWS:
+    for more in rows:
+        if isinstance(more, list):
+            batch += more
+        else:
+            batch.append(more)
+        while len(batch) >= BATCH_ROWS:
             listed += BATCH_ROWS
-            yield _batch(batch)
+            yield _batch(batch[:BATCH_ROWS])
             tell(listed)
-            batch = []
+            batch = batch[BATCH_ROWS:]
     counts = {_LEFT_OUT: json.dumps(dict(sorted(left_out.items())))}
     yield _batch(batch).replace_schema_metadata(counts)
     tell(listed + len(batch))
@@ -157,9 +161,12 @@ def batches(rows: Iterable[Row], tell: Tell, left_out: Mapping[str, int]) -> Ite
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) or [()] * len(LISTING)
-    return pa.record_batch(
-        [pa.array(column, kind) for column, kind in zip(columns, LISTING.types, strict=True)], LISTING
-    )
+    return pa.record_batch([_array(cells, kind) for cells, kind in zip(columns, LISTING.types, strict=True)], LISTING)
+
+
+def _array(cells: tuple[object, ...], kind: pa.DataType) -> pa.Array:
+    is_empty = bool(cells) and cells[0] is None and cells.count(None) == len(cells)
+    return pa.nulls(len(cells), kind) if is_empty else pa.array(cells, kind)
 
 
 def left_out(batch: pa.RecordBatch) -> dict[str, int]:

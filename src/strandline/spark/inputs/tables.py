@@ -19,13 +19,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import pyarrow as pa
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
-from strandline.protocol.canonical import Plain, canonical_value
+from strandline.protocol.canonical import Plain
 from strandline.scan import PathGlobs
 from strandline.scan.locations import shown
 from strandline.spark.inputs.errors import InputUnusable, ItemProblem, Problem, stat_version
@@ -41,7 +42,7 @@ from strandline.spark.inputs.source import (
     batches,
     path_text,
 )
-from strandline.spark.inputs.stat_cache import path_key, remembered
+from strandline.spark.inputs.stat_cache import vouching
 
 SCHEME = "parquet:"
 NOT_DATA, NOT_PARQUET, WITHOUT_ROWS = "not data", "not parquet", "without rows"
@@ -119,10 +120,6 @@ class TableSource:
         path, group = parse_locator(locator)
         return path_text(path) + (f" (row group {group})" if group else "")
 
-    def cache_key(self, locator: bytes) -> bytes | None:
-        """Return the key of a row group, as these columns of it."""
-        return path_key(os.path.join(self.files.root, locator) + b"\0" + canonical_value([*self.choice]))
-
     def opened(self, path: bytes) -> TableFile:
         """Return one of the files, open."""
         return TableFile(os.path.join(self.files.root, path), self.choice)
@@ -130,7 +127,7 @@ class TableSource:
     def _rows(self, counts: Counter[str]) -> Iterator[Row]:
         absent = set(self.choice.columns or ())
         found = 0
-        for row in self.files.rows(counts):
+        for row in chain.from_iterable(self.files.rows(counts)):
             path, packed, problem = row[0], row[3], row[5]
             if problem not in (None, Problem.TOO_LARGE):
                 yield format_locator(path, 0), stat_version(packed), None, packed, None, problem
@@ -196,7 +193,7 @@ class GroupReader:
         with self._source.opened(path) as file:
             group = file.group(number)
             version = file.version(group)
-        keep = remembered(file.stat, file.looked_at_ns, version)
+        keep = vouching(file.stat, file.looked_at_ns)
         return Content(version, self._parts(path, group, file.stat), group.size, keep)
 
     def _parts(self, path: bytes, group: Group, seen: bytes) -> Iterator[Part]:

@@ -7,14 +7,17 @@ neither file nor folder are rows with a problem. What the walk leaves out is cou
 import os
 from collections import Counter
 from collections.abc import Iterator
+from operator import attrgetter
+from stat import S_ISREG
 from typing import NamedTuple
 
 from strandline.scan import PathGlobs
 from strandline.spark.inputs.errors import Problem, problem_of, stat_version
-from strandline.spark.inputs.source import Row, path_text
+from strandline.spark.inputs.source import BATCH_ROWS, Row, path_text
 from strandline.spark.inputs.stat_cache import format_stat
 
 EXCLUDED, GIT_FOLDER, STATE = "excluded", "git folder", "state"
+_by_name = attrgetter("name")
 
 
 class Walk(NamedTuple):
@@ -26,58 +29,75 @@ class Walk(NamedTuple):
     size_max: int
 
 
-def walk(what: Walk, counts: Counter[str]) -> Iterator[Row]:
-    """Yield rows for all that is below the root, and count what is left out."""
+def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
+    """Yield rows for all that is below the root, some at a time, and count what is left out."""
     stack = [_listed(what, b"", counts)]
     while stack:
-        for row in stack[-1]:
-            if isinstance(row, bytes):
-                stack.append(_listed(what, row, counts))
+        for found in stack[-1]:
+            if isinstance(found, bytes):
+                stack.append(_listed(what, found, counts))
                 break
-            yield row
+            yield found
         else:
             stack.pop()
 
 
-def one_file(what: Walk, name: bytes, counts: Counter[str]) -> Iterator[Row]:
+def one_file(what: Walk, name: bytes, counts: Counter[str]) -> Iterator[list[Row]]:
     """Yield the row of one name directly below the root."""
     with os.scandir(what.root) as entries:
         found = [entry for entry in entries if entry.name == name]
-    yield from (row for row in _rows(what, b"", found, counts) if not isinstance(row, bytes))
+    yield from (rows for rows in _rows(what, b"", found, counts) if not isinstance(rows, bytes))
     if not found:
-        yield _problem_row(name, None, Problem.VANISHED)
+        yield [_problem_row(name, None, Problem.VANISHED)]
 
 
-def _listed(what: Walk, folder: bytes, counts: Counter[str]) -> Iterator[Row | bytes]:
+def _listed(what: Walk, folder: bytes, counts: Counter[str]) -> Iterator[list[Row] | bytes]:
     """Yield rows of a folder's files, and its folders' paths (with `/`), in order."""
     try:
         with os.scandir(what.root + folder) as entries:
-            found = sorted(entries, key=_in_order)
+            found = list(entries)
     except OSError as error:
         problem = problem_of(error)
         is_denied = problem is Problem.PERMISSION_DENIED
-        return iter([_problem_row(folder, None, Problem.UNREADABLE_FOLDER if is_denied else problem)])
+        return iter([[_problem_row(folder, None, Problem.UNREADABLE_FOLDER if is_denied else problem)]])
+    has_folders = any(entry.is_dir(follow_symlinks=False) for entry in found)
+    found.sort(key=_in_order if has_folders else _by_name)
     return _rows(what, folder, found, counts)
 
 
-def _rows(what: Walk, folder: bytes, entries: list[os.DirEntry[bytes]], counts: Counter[str]) -> Iterator[Row | bytes]:
-    excludes, size_max = what.excludes, what.size_max
-    prunes = not any(glob.puts_in for glob in excludes.globs)
+def _rows(
+    what: Walk, folder: bytes, entries: list[os.DirEntry[bytes]], counts: Counter[str]
+) -> Iterator[list[Row] | bytes]:
+    is_all = not (what.ours or what.excludes.globs)
+    rows: list[Row] = []
     for entry in entries:
         path = folder + entry.name
-        if what.ours and what.root + path in what.ours:
-            counts[STATE] += 1
-        elif entry.is_dir(follow_symlinks=False):
-            if entry.name == b".git":
-                counts[GIT_FOLDER] += 1
-            elif prunes and excludes.globs and excludes.leaving_out(path_text(path) + "/"):
-                counts[EXCLUDED] += 1
-            else:
-                yield path + b"/"
-        elif excludes.globs and excludes.leaving_out(path_text(path)):
-            counts[EXCLUDED] += 1
+        is_folder = entry.is_dir(follow_symlinks=False)
+        reason = None if is_all and not is_folder else _reason_to_leave_out(what, path, is_folder=is_folder)
+        if reason is not None:
+            counts[reason] += 1
+        elif is_folder:
+            yield rows
+            yield path + b"/"
+            rows = []
         else:
-            yield _row(path, entry, size_max)
+            rows.append(_row(path, entry, what.size_max))
+            if len(rows) == BATCH_ROWS:
+                yield rows
+                rows = []
+    yield rows
+
+
+def _reason_to_leave_out(what: Walk, path: bytes, *, is_folder: bool) -> str | None:
+    if what.ours and what.root + path in what.ours:
+        return STATE
+    if is_folder and (path == b".git" or path.endswith(b"/.git")):
+        return GIT_FOLDER
+    globs = what.excludes.globs
+    if is_folder and any(glob.puts_in for glob in globs):  # something in it may be put in again
+        return None
+    is_excluded = bool(globs) and what.excludes.leaving_out(path_text(path) + ("/" if is_folder else ""))
+    return EXCLUDED if is_excluded else None
 
 
 def _row(path: bytes, entry: os.DirEntry[bytes], size_max: int) -> Row:
@@ -85,11 +105,11 @@ def _row(path: bytes, entry: os.DirEntry[bytes], size_max: int) -> Row:
         found = entry.stat(follow_symlinks=False)
     except OSError as error:
         return _problem_row(path, None, problem_of(error))
-    packed = format_stat(found)
-    if entry.is_file(follow_symlinks=False):
-        if found.st_size > size_max:
-            return _problem_row(path, packed, Problem.TOO_LARGE, found.st_size)
-        return path, None, found.st_size, packed, None, None
+    packed, size = format_stat(found), found.st_size
+    if S_ISREG(found.st_mode):
+        if size > size_max:
+            return _problem_row(path, packed, Problem.TOO_LARGE, size)
+        return path, None, size, packed, None, None
     return _problem_row(path, packed, Problem.SYMLINK if entry.is_symlink() else Problem.NOT_A_FILE)
 
 

@@ -6,12 +6,15 @@ request goes on where it stopped and comes to the same rows; a second driver of 
 
 **How.**
 
-    plan      sources are listed; versions come from the source, the last inventory (`recall`) or the stat cache; the
-              ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of its rows
+    plan      sources are listed; versions come from the source, the last inventory (`recall`) or what pages read
+              (`vouched`); the ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of
+              its rows
     run       workers take shards under leases, read rows after the cursor, scan, and commit page by page (`work`,
               `shard_work`, `page_work`); Spark gives them processes and machines, and nothing else (`run`);
               little work is done without it (`here`)
     settle    the ledger is asked about everything that was listed; the inventory is kept for the next scan
+
+Items are looked at together first, many at a time; only those in which there may be something are scanned (`looking`).
 
 **Workers take shards.** A task of Spark is a worker, not a shard: it begins with the shard of its number and then
 claims any that is free, so that few tasks do many shards, a split shard finds its worker, and what a dead worker held
@@ -29,9 +32,10 @@ tries it again. Stores that are away are waited for, a minute long, then the sca
 **Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
 (`engines`).
 
-**Trade-offs.** The listing is held in memory, about 300 bytes an item. A page is a second of work, or 4,000 items: what
+**Trade-offs.** The listing is held in memory, about 300 bytes an item. A page is a second of work, or 8,000 items: what
 a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died before its run began
-stays in the state. Where the history of a blob grew, a carried finding keeps the place that was seen first.
+stays for a day, until the scan is done again (`begun`). Where the history of a blob grew, a carried finding keeps the
+place that was seen first.
 """
 
 from strandline.spark.jobs.inventory import find_inventory, read_inventories

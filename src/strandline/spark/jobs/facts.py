@@ -1,6 +1,7 @@
 """What the ledger says of items, as columns beside their listing."""
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -21,6 +22,8 @@ FACTS = pa.schema(
 )
 """All null where the ledger has no row."""
 _NOTHING = (None,) * len(FACTS)
+_COLUMNS = ("status", "error_code", "bytes_seen", "findings_count", *FACTS.names[4:])
+_facts = itemgetter(*map(LedgerRecord._fields.index, _COLUMNS))
 
 
 def ledger_rows(
@@ -28,20 +31,18 @@ def ledger_rows(
 ) -> list[LedgerRecord | None]:
     """Return the ledger's rows of keys, in their order; None for a key that is not known, or has no row."""
     asked = [ovid for ovid in ovids if ovid is not None]
-    found: dict[OvidHash | None, LedgerRecord] = {}
+    found: list[LedgerRecord | None] = []
     for begin in range(0, len(asked), BATCH_ROWS_MAX):
-        part = asked[begin : begin + BATCH_ROWS_MAX]
-        rows = ledger.batch_get(tenant, policy, part)
-        found.update((ovid, row) for ovid, row in zip(part, rows, strict=True) if row is not None)
-    return [found.get(ovid) for ovid in ovids]
+        found += ledger.batch_get(tenant, policy, asked[begin : begin + BATCH_ROWS_MAX])
+    if len(asked) == len(ovids):
+        return found
+    rows = iter(found)
+    return [None if ovid is None else next(rows) for ovid in ovids]
 
 
 def facts_of(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
     """Return rows of the ledger as columns."""
-    cells = [
-        _NOTHING if row is None else (int(row.status), row.error_code, row.bytes_seen, row.findings_count, *row.gaps)
-        for row in rows
-    ]
+    cells = [_NOTHING if row is None else _facts(row) for row in rows]
     columns = list(zip(*cells, strict=True)) or [()] * len(FACTS)
     return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, FACTS.types, strict=True)], FACTS)
 

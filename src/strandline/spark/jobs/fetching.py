@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strandline.pipeline.errors import BATCH_ROWS_MAX
-from strandline.pipeline.identity import ObservationId, OvidHash, StableItemId, VersionKind, stable_item_ids
+from strandline.pipeline.identity import (
+    ObjectVersionId,
+    ObservationId,
+    OvidHash,
+    StableItemId,
+    VersionKind,
+    stable_item_ids,
+)
 from strandline.pipeline.pages import Scanned
 from strandline.pipeline.reads import Observed
 from strandline.pipeline.stores import Stores
@@ -27,11 +34,12 @@ from strandline.spark.jobs.deltas import Base, allowed_key, by_object, carried, 
 from strandline.spark.jobs.facts import ledger_rows
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
-from strandline.spark.jobs.versions import ovids_of
+from strandline.spark.jobs.versions import named_versions
 
 FETCH_ITEMS_MAX = 1_000
 FETCH_BYTES_MAX = 16 << 20
 _NO_OVID = OvidHash(b"")
+_NO_VERSION = ObjectVersionId(b"")
 
 
 class Row(NamedTuple):
@@ -55,6 +63,7 @@ class Entry:
     item: StableItemId
     version: bytes = b""
     kind: VersionKind = VersionKind.STRONG
+    version_id: ObjectVersionId = _NO_VERSION
     ovid: OvidHash = _NO_OVID
     is_known: bool = False
     problem: ItemProblem | None = None
@@ -62,6 +71,8 @@ class Entry:
     carried: Scanned | None = field(default=None, repr=False)
     was_allowed: bool = False
     stat: bytes | None = field(default=None, repr=False)
+    is_clear: bool = False
+    """Whether a look at many items at once told that there is nothing in this one."""
 
 
 @dataclass(frozen=True)
@@ -162,20 +173,22 @@ class Fetcher:
         """Read what has to be, within bounds; return of how many items, and if the last is open."""
         size = 0
         for count, entry in enumerate(entries, 1):
-            if entry.is_known or entry.problem is not None or self._is_carried_unread(entry):
+            if entry.is_known or entry.problem is not None:
                 continue
+            if entry.carried is not None and self._is_carried_unread(entry):
+                continue
+            row = entry.row
             try:
-                entry.content = self._reader(entry.row.source).read(entry.row.locator, entry.row.extra)
+                content = self._reader(row.source).read(row.locator, row.extra)
             except ItemProblem as problem:
                 entry.problem, entry.carried = problem, None
                 continue
-            entry.stat = entry.content.stat
-            if entry.content.version != entry.version:
-                entry.version, entry.carried = entry.content.version, None
-                entry.ovid = _NO_OVID
-            if not isinstance(entry.content.parts, list):
+            entry.content, entry.stat = content, content.stat
+            if content.version != entry.version:
+                entry.version, entry.carried, entry.ovid = content.version, None, _NO_OVID
+            if not isinstance(content.parts, list):
                 return count, True
-            size += entry.content.size
+            size += content.size
             if size >= FETCH_BYTES_MAX:
                 return count, False
         return len(entries), False
@@ -191,14 +204,15 @@ class Fetcher:
                 entry.version, entry.kind, entry.ovid = entry.problem.version, entry.problem.kind, _NO_OVID
         for kind in VersionKind:
             chosen = [entry for entry in entries if entry.kind is kind and entry.version and not entry.ovid]
-            keys = ovids_of([entry.item for entry in chosen], [entry.version for entry in chosen], kind)
-            for entry, key in zip(chosen, keys, strict=True):
-                entry.ovid = key
+            named = named_versions([entry.item for entry in chosen], [entry.version for entry in chosen], kind)
+            for entry, version_id, key in zip(chosen, *named, strict=True):
+                entry.version_id, entry.ovid = version_id, key
 
     def _reader(self, number: int) -> ItemReader:
-        if number not in self._readers:
-            self._readers[number] = self._stack.enter_context(self._request.sources[number].open())
-        return self._readers[number]
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = self._stack.enter_context(self._request.sources[number].open())
+        return reader
 
 
 def _told_by_reading(entry: Entry) -> bool:

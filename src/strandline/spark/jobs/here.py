@@ -22,6 +22,9 @@ class WorkHere:
     def check(self, request: ScanRequest) -> None:
         """Take any request: whatever this process reads, it can share with itself."""
 
+    def make_ready(self, request: ScanRequest) -> None:
+        """Do nothing: this process is ready."""
+
     def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
         """Work until no shard of the run is active; return what was done."""
         over = threading.Event()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
+from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.spark.inputs import Source
 from strandline.spark.jobs.arrow_chunks import format_table, parse_table
@@ -107,12 +108,20 @@ def write_inventory(state: ScannerState, tenant: TenantId, head: Inventory, item
     return new
 
 
-def touch_inventory(state: ScannerState, tenant: TenantId, head: Inventory) -> None:
+def keep_head(state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None) -> None:
+    """Keep a head, whose chunks are there, without listing it."""
+    state.apply_batch(tenant, [Put(_head_key(bytes.fromhex(head.inputs)), _format_head(head))], writer=writer)
+
+
+def touch_inventory(
+    state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None
+) -> None:
     """Keep a head, whose chunks are there, and put it first."""
     inputs = bytes.fromhex(head.inputs)
     latest = [inputs, *(one for one in _listed(state, tenant) if one != inputs)]
     kept, dropped = latest[:INVENTORIES_MAX], latest[INVENTORIES_MAX:]
-    state.apply_batch(tenant, [Put(_head_key(inputs), _format_head(head)), Put(_INDEX, b"".join(kept))])
+    puts = [Put(_head_key(inputs), _format_head(head)), Put(_INDEX, b"".join(kept))]
+    state.apply_batch(tenant, puts, writer=writer)
     for old in (find_inventory(state, tenant, one) for one in dropped):
         if old is not None:
             gone = [_head_key(bytes.fromhex(old.inputs)), *old.chunk_keys()]

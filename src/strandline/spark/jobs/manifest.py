@@ -120,6 +120,14 @@ def delete_manifest(state: ScannerState, tenant: TenantId, manifest: Manifest) -
         state.apply_batch(tenant, keys[begin : begin + 1_000])
 
 
+def manifest_keys(state: ScannerState, tenant: TenantId, number: int) -> Iterator[bytes]:
+    """Yield the keys of a manifest, the head first, whether or not it was written to its end."""
+    first, end = _head_key(number), _head_key(number) + b"0"  # what follows the slash before a chunk's number
+    while found := state.list_range(tenant, first, end, 1):
+        yield found[0][0]
+        first = found[0][0] + b"\0"
+
+
 def read_rows(
     state: ScannerState, tenant: TenantId, manifest: Manifest, start: int, end: int
 ) -> Iterator[tuple[int, pa.Table]]:

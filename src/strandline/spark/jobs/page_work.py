@@ -1,28 +1,29 @@
 """A page in the making: items are looked at one by one, and committed together.
 
 A page is committed as findings, ledger, checkpoint; before it, in one write, goes what is true whether or not the page
-is committed: stat data of the files that were read, versions that only reading told, and what comments allowed.
+is committed: which files were read (`vouched`), versions that only reading told, and what comments allowed.
 
 Invariants: the cursor's token counts exactly the items up to its key, those that were known already included; a page
 without items of its own moves no cursor: the next one does.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
+
+import pyarrow as pa
 
 from strandline.pipeline.commit import commit_page
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.held import HeldShard
-from strandline.pipeline.identity import object_version_id
+from strandline.pipeline.identity import object_version_id, ovid_hash
 from strandline.pipeline.pages import Failed, Item, PageBuilder, Scanned
 from strandline.pipeline.scope import Boundary, BoundaryKind
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
 from strandline.protocol.shards import Cursor
-from strandline.spark.inputs import StatCache
-from strandline.spark.inputs.stat_cache import version_of
+from strandline.spark.inputs import VOUCHED
 from strandline.spark.jobs.deltas import allowed_put
 from strandline.spark.jobs.fetching import Entry
 from strandline.spark.jobs.looking import Looked, Looker
@@ -31,6 +32,7 @@ from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
 from strandline.spark.jobs.versions import Late, late_put, listed_as
+from strandline.spark.jobs.vouched import note_puts
 
 
 class PageWork:
@@ -54,11 +56,18 @@ class PageWork:
         self._context = shard.context(request.policy_hash)
         self._builder = PageBuilder(self._context)
         self._puts: list[Put] = []
+        self._vouched: list[tuple[int, bytes, bytes, bytes, bytes]] = []
         self._before = parse_totals(shard.cursor.token)
         self._page = _Tally()
         self._begun_s = time.monotonic()
         self.done = Totals()
         """What was committed here."""
+
+    def look_ahead(self, entries: Sequence[Entry]) -> None:
+        """Look at items together before they are added, which tells most of those in which there is nothing."""
+        begun_ns = time.perf_counter_ns()
+        self._looker.look_ahead(entries)
+        self._page.work_ns += time.perf_counter_ns() - begun_ns
 
     def add(self, entry: Entry) -> None:
         """Look at an item, and put it on the page."""
@@ -68,16 +77,30 @@ class PageWork:
             self._page.known += 1
             return
         begun_ns = time.perf_counter_ns()
-        looked = self._looker.look(entry, self._beat)
-        if entry.problem is not None:
-            entry.version, entry.kind = entry.problem.version, entry.problem.kind
-        self._builder.add(Item(entry.item, object_version_id(entry.version), entry.kind), looked.outcome)
-        if looked.allowed or (looked.is_carried and entry.was_allowed):
-            self._puts.append(allowed_put(self._request.policy_hash, entry.ovid))
+        if entry.is_clear and entry.content is not None:
+            size = entry.content.size
+            self._builder.add(Item(entry.item, entry.version_id), Scanned(size), entry.ovid)
+            self._page.items += 1
+            self._page.bytes += size
+        else:
+            self._add_looked(entry)
         self._remember_version(entry)
-        self._page.count(looked)
         self._page.work_ns += time.perf_counter_ns() - begun_ns
         entry.content = None
+
+    def _add_looked(self, entry: Entry) -> None:
+        known = entry.problem
+        looked = self._looker.look(entry, self._beat)
+        if entry.problem is not known and entry.problem is not None:
+            entry.version, entry.kind = entry.problem.version, entry.problem.kind
+            item = Item(entry.item, object_version_id(entry.version), entry.kind)
+            entry.ovid = ovid_hash(*item)
+        else:
+            item = Item(entry.item, entry.version_id, entry.kind)
+        self._builder.add(item, looked.outcome, entry.ovid)
+        if looked.allowed or (looked.is_carried and entry.was_allowed):
+            self._puts.append(allowed_put(self._request.policy_hash, entry.ovid))
+        self._page.count(looked)
 
     def is_due(self, items_max: int, seconds_max: float) -> bool:
         """Return whether the page has grown to its size, or long enough."""
@@ -87,7 +110,7 @@ class PageWork:
         """Commit the page up to a row, which is not on it."""
         begun_ns = time.perf_counter_ns()
         self._begun_s = time.monotonic()
-        self._apply()
+        self._apply(row)
         if not len(self._builder):
             return
         done = self.done.plus(self._page.totals())
@@ -99,9 +122,15 @@ class PageWork:
         self.done = done._replace(commit_ns=done.commit_ns + time.perf_counter_ns() - begun_ns)
         self._page = _Tally()
 
-    def _apply(self) -> None:
+    def _apply(self, row: int) -> None:
         """Write what is true whether or not the page is committed."""
         state, tenant = self._stores.state, self._request.tenant
+        if self._vouched or self._puts:
+            columns = list(zip(*self._vouched, strict=True)) or [()] * len(VOUCHED)
+            arrays = [pa.array(cells, kind) for cells, kind in zip(columns, VOUCHED.types, strict=True)]
+            files = pa.table(arrays, schema=VOUCHED)
+            self._puts += note_puts(self._request.inputs_digest, self._context, row, files)
+            self._vouched = []
         for begin in range(0, len(self._puts), BATCH_ROWS_MAX):
             puts = self._puts[begin : begin + BATCH_ROWS_MAX]
             retried(partial(state.apply_batch, tenant, puts, writer=self._context))
@@ -115,9 +144,9 @@ class PageWork:
         row = entry.row
         if row.problem is not None or entry.version == row.version:
             return
-        if entry.problem is None:
-            self._puts += StatCache.puts(self._request.sources[row.source], [(row.locator, entry.stat)])
-        if entry.problem is not None or version_of(entry.stat, row.stat) is None:
+        if entry.problem is None and entry.stat is not None:
+            self._vouched.append((row.source, row.locator, entry.stat, entry.version, entry.ovid))
+        if entry.problem is not None or entry.stat is None or entry.stat != row.stat:
             self._puts.append(late_put(entry.item, Late(entry.kind, listed_as(row.stat, row.version), entry.version)))
 
 

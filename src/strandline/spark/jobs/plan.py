@@ -16,19 +16,18 @@ import pyarrow.compute as pc
 
 from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
-from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
-from strandline.spark.inputs import Source, StatCache, left_out
+from strandline.spark.inputs import Source, left_out
 from strandline.spark.jobs.deltas import Base, may_be_carried
-from strandline.spark.jobs.errors import ManifestBroken
 from strandline.spark.jobs.facts import FACTS, facts_of, is_done, ledger_rows
-from strandline.spark.jobs.inventory import ITEMS, Inventory, find_inventory
+from strandline.spark.jobs.inventory import ITEMS, find_inventory
 from strandline.spark.jobs.manifest import ROWS
 from strandline.spark.jobs.policies import usable_bases
 from strandline.spark.jobs.probes import Probes
 from strandline.spark.jobs.recall import Recall
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.versions import LISTED, identified
+from strandline.spark.jobs.vouched import inventory_rows, read_notes, stat_cache
 
 Listing = Callable[[int], None]
 
@@ -56,7 +55,6 @@ class Plan:
     counts: Mapping[Reason, int]
     left_out: Mapping[str, int]
     bases: tuple[Base, ...] = field(repr=False)
-    puts: tuple[Put, ...] = field(repr=False)
     is_same: bool
     """Whether the listing, and what the ledger says of it, is that of the last scan."""
 
@@ -89,13 +87,17 @@ class _Planner:
         self._stores = stores
         self._request = request
         self._parked = parked
-        self._cache = StatCache(stores.state, request.tenant)
         self._bases = usable_bases(stores, request.tenant, request.policy.record)
         self._probes = Probes(stores, request)
-        self._before = find_inventory(stores.state, request.tenant, request.inputs_digest)
-        self._recall = self._recalling()
+        notes = read_notes(stores.state, request.tenant, request.inputs_digest)
+        before = find_inventory(stores.state, request.tenant, request.inputs_digest)
+        known = inventory_rows(before, stores.state, request.tenant)
+        self._is_first = known is None and not notes.keys
+        self._known = ITEMS.empty_table() if known is None else known
+        self._cache = stat_cache(notes, lambda: known)
+        is_same_policy = before is not None and before.policy == request.policy_hash
+        self._recall = Recall(self._known) if is_same_policy else None
         self._is_same = True
-        self._known_items: pa.Array | None = None
         self._listed: list[pa.Table] = []
         self._facts: list[pa.Table] = []
         self._pending: list[pa.Array] = []
@@ -124,7 +126,9 @@ class _Planner:
     def _decide(self, number: int, source: Source, batch: pa.RecordBatch) -> None:
         """Decide about items that are not recalled."""
         listed = identified(number, source, batch, self._cache)
-        listed, rows = self._probes.resolved(source, listed, self._rows(listed))
+        rows = self._rows(listed)
+        if not self._is_first:
+            listed, rows = self._probes.resolved(source, listed, rows)
         problems = listed["problem"].to_pylist()
         done = pa.array(map(is_done, rows, problems), pa.bool_())
         pending = pc.invert(done)
@@ -150,7 +154,6 @@ class _Planner:
             self._counts,
             self._left_out,
             tuple(self._bases),
-            tuple(self._probes.puts),
             self._is_same and self._recall is not None and self._recall.rows == self.items,
         )
 
@@ -161,7 +164,7 @@ class _Planner:
     def _leave(self, listed: pa.RecordBatch, rows: list[LedgerRecord | None]) -> None:
         """Put what is not done into the manifest, with its base; count why."""
         bases = self._bases_of(listed)
-        seen_before = pc.is_in(listed["item"], self._items_before()).to_pylist()
+        seen_before = pc.is_in(listed["item"], self._known["item"].combine_chunks()).to_pylist()
         parked = [item in self._parked for item in listed["item"].to_pylist()] if self._parked else [False] * len(rows)
         problems = listed["problem"].to_pylist()
         reasons = list(map(_reason, rows, problems, bases, seen_before, parked))
@@ -181,25 +184,6 @@ class _Planner:
                 if may_be_carried(row):
                     found[at], ovids[at] = number, None
         return found
-
-    def _items_before(self) -> pa.Array:
-        """Return the items that the last scan of these sources listed."""
-        if self._known_items is None:
-            items = ITEMS.empty_table() if self._before is None else self._inventory(self._before)
-            self._known_items = items["item"].combine_chunks()
-        return self._known_items
-
-    def _recalling(self) -> Recall | None:
-        before = self._before
-        if before is None or before.policy != self._request.policy_hash:
-            return None
-        return Recall(self._inventory(before))
-
-    def _inventory(self, before: Inventory) -> pa.Table:
-        try:
-            return before.items(self._stores.state, self._request.tenant)
-        except ManifestBroken:  # another scan replaced it meanwhile: without it, the ledger is asked
-            return ITEMS.empty_table()
 
 
 def _reason(row: LedgerRecord | None, problem: str | None, base: int, seen_before: bool, parked: bool) -> Reason:  # noqa: FBT001

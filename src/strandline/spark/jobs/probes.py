@@ -5,7 +5,7 @@ stat data vouch for nothing; one that could not be read may be readable by now. 
 what is found, they are done, and no worker is started for them.
 
 Invariants: only items whose listing is what it was when they were left in doubt; at most `ITEMS_MAX` and `BYTES_MAX` of
-a plan. Nothing is scanned, and nothing written: `puts` is what the stat cache may remember once something is.
+a plan. Nothing is scanned, and nothing written.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from strandline.pipeline.identity import OvidHash, VersionKind
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
-from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
-from strandline.spark.inputs import ItemProblem, ItemReader, Source, StatCache
+from strandline.spark.inputs import ItemProblem, ItemReader, Source
 from strandline.spark.jobs.facts import is_done, ledger_rows
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.versions import LISTED, late_ovids, late_versions, listed_as, ovids_of
@@ -34,7 +33,6 @@ class Probes:
         self._request = request
         self._items_left = ITEMS_MAX
         self._bytes_left = BYTES_MAX
-        self.puts: list[Put] = []
 
     def resolved(
         self, source: Source, listed: pa.RecordBatch, rows: Sequence[LedgerRecord | None]
@@ -71,7 +69,7 @@ class Probes:
         self, source: Source, listed: pa.RecordBatch, rows: list[LedgerRecord | None], places: list[int]
     ) -> tuple[pa.RecordBatch, list[LedgerRecord | None]]:
         with source.open() as reader:
-            found = [self._look(source, reader, listed, place) for place in places]
+            found = [_look(reader, listed, place) for place in places]
         items = [listed["item"][place].as_py() for place in places]
         ovids: dict[int, OvidHash] = {}
         for kind in VersionKind:
@@ -87,26 +85,28 @@ class Probes:
                 after[place], settled[place] = row, look
         return _with_versions(listed, settled, ovids), after
 
-    def _look(self, source: Source, reader: ItemReader, listed: pa.RecordBatch, place: int) -> "_Look":
-        locator = listed["locator"][place].as_py()
-        try:
-            content = reader.read(locator, listed["extra"][place].as_py())
-        except ItemProblem as problem:
-            return _Look(problem.version, problem.kind, problem.code)
-        self.puts += StatCache.puts(source, [(locator, content.stat)])
-        return _Look(content.version, VersionKind.STRONG)
-
 
 class _Look(NamedTuple):
     version: bytes
     kind: VersionKind
     problem: str | None = None
+    is_sure: bool = False
+
+
+def _look(reader: ItemReader, listed: pa.RecordBatch, place: int) -> _Look:
+    try:
+        content = reader.read(listed["locator"][place].as_py(), listed["extra"][place].as_py())
+    except ItemProblem as problem:
+        return _Look(problem.version, problem.kind, problem.code)
+    is_sure = content.stat is not None and content.stat == listed["stat"][place].as_py()
+    return _Look(content.version, VersionKind.STRONG, is_sure=is_sure)
 
 
 def _with_versions(listed: pa.RecordBatch, settled: dict[int, _Look], ovids: dict[int, OvidHash]) -> pa.RecordBatch:
     """Return a batch in which the items that a second look settled have their versions."""
-    columns = {name: listed[name].to_pylist() for name in ("version", "problem", "ovid", "weak")}
+    columns = {name: listed[name].to_pylist() for name in ("version", "problem", "ovid", "weak", "is_sure")}
     for place, look in settled.items():
+        columns["is_sure"][place] = look.is_sure
         columns["version"][place] = look.version
         columns["problem"][place] = look.problem
         columns["ovid"][place] = ovids[place]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.pipeline.ledger import DoneStatus
+from strandline.spark.inputs.places import Places
 from strandline.spark.jobs.facts import FACTS
 from strandline.spark.jobs.versions import LISTED
 
@@ -33,15 +34,20 @@ class Recall:
     def __init__(self, items: pa.Table) -> None:
         self.rows = len(items)
         numbers = pc.unique(items["source"]).to_pylist()
-        whole = {number: items.filter(pc.equal(items["source"], number)).combine_chunks() for number in numbers}
-        self._items = {number: table.filter(_is_done(table)).combine_chunks() for number, table in whole.items()}
+        items = items.combine_chunks()
+        if len(numbers) == 1:
+            whole = {numbers[0]: items}
+        else:
+            whole = {number: items.filter(pc.equal(items["source"], number)).combine_chunks() for number in numbers}
+        self._items = {number: _done(table) for number, table in whole.items()}
+        self._places = {number: Places(table["locator"].combine_chunks()) for number, table in self._items.items()}
 
     def recalled(self, number: int, batch: pa.RecordBatch) -> Recalled | None:
         """Return the items of a batch that are done as they were; None if none is."""
         known = self._items.get(number)
         if known is None or not len(known):
             return None
-        places = pc.index_in(batch["locator"], known["locator"].combine_chunks())
+        places = self._places[number].find(batch["locator"])
         before = _taken(known, places)
         mask = pc.and_(pc.is_valid(places), _looks_the_same(batch, before))
         if not pc.any(mask).as_py():
@@ -64,6 +70,11 @@ def _taken(known: pa.Table, places: pa.Array) -> pa.Table:
     if len(places) and not places.null_count and pc.all(pc.equal(pc.pairwise_diff(places)[1:], 1)).as_py() is not False:
         return known.slice(places[0].as_py(), len(places))
     return known.take(pc.fill_null(places, 0))
+
+
+def _done(items: pa.Table) -> pa.Table:
+    is_done = _is_done(items)
+    return items if pc.all(is_done).as_py() else items.filter(is_done).combine_chunks()
 
 
 def _is_done(items: pa.Table) -> pa.ChunkedArray:

@@ -15,6 +15,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
 from strandline.spark.carried import carrying
 from strandline.spark.failures import translated
+from strandline.spark.jobs.engines import engine_for
 from strandline.spark.jobs.errors import StateNotShared, WorkersFailed
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
@@ -64,12 +66,46 @@ class Task:
         return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
 
 
+class Warming:
+    """What makes a worker ready: it loads all that a task needs, and the engine."""
+
+    def __init__(self, request: ScanRequest) -> None:
+        self._engine = request.rules, request.limits, request.key
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Load, and say nothing."""
+        with carrying():
+            for _ in batches:
+                engine_for(*self._engine)
+        yield from ()
+
+
 class SparkWorkers:
     """Workers of a Spark session, which is made when there is something to do."""
 
     def __init__(self, session_factory: Callable[[], "SparkSession"], master: str | None = None) -> None:
         self._session_factory = session_factory
         self._master = master
+        self._made: SparkSession | None = None
+        self._making = threading.Lock()
+
+    def make_ready(self, request: ScanRequest) -> None:
+        """Start Spark and its Python workers in a thread; what goes wrong there goes wrong again in `run`."""
+
+        def warm() -> None:
+            with suppress(Exception):
+                spark = self._session()
+                slots = _slots(spark, spark.conf.get("spark.master", "local") or "local", request.parallelism)
+                spark.range(0, slots, 1, slots).mapInArrow(Warming(request), "id long").collect()
+
+        threading.Thread(target=warm, name="strandline-warm", daemon=True).start()
+
+    def _session(self) -> "SparkSession":
+        """Return the session, made once: another thread may be about to."""
+        with self._making:
+            if self._made is None:
+                self._made = self._session_factory()
+            return self._made
 
     def check(self, request: ScanRequest) -> None:
         """Refuse a SQLite state for a master that is not on this machine."""
@@ -78,7 +114,7 @@ class SparkWorkers:
 
     def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
         """Work in tasks until no shard of the run is active; return what they did."""
-        spark = self._session_factory()
+        spark = self._session()
         master = spark.conf.get("spark.master", "local") or "local"
         slots = _slots(spark, master, job(1).request.parallelism)
         given = job(slots)

@@ -39,6 +39,7 @@ from strandline.protocol.errors import (
 from strandline.protocol.operations import op_id
 from strandline.protocol.runs import InitialShard, RunRecord, RunStatus
 from strandline.protocol.shards import OpKind, RunKey, ShardRecord, ShardStatus
+from strandline.spark.jobs.begun import forget_begun, note_begun, sweep_begun
 from strandline.spark.jobs.manifest import Manifest, delete_manifest, read_manifest, rows_of, weights, write_manifest
 from strandline.spark.jobs.plan import Plan
 from strandline.spark.jobs.policies import remember_policy
@@ -82,9 +83,19 @@ def find_run(stores: Stores, request: ScanRequest) -> OpenRun | None:
 def begin_run(stores: Stores, request: ScanRequest, plan: Plan) -> tuple[OpenRun, bool]:
     """Begin a run over what a plan leaves to do, or join another driver's; return it, and whether it is ours."""
     remember_policy(stores, request.tenant, request.policy.record)
-    manifest = write_manifest(
-        stores.state, request.tenant, secrets.randbits(63), plan.todo, [base.policy for base in plan.bases]
-    )
+    state, number, now = stores.state, secrets.randbits(63), time.time_ns()
+    used = {
+        run.manifest.number for run in (find_run(stores, request), *parked_runs(stores, request)) if run is not None
+    }
+    sweep_begun(state, request.tenant, request.digest, used, now)
+    note_begun(state, request.tenant, request.digest, number, now)
+    manifest = write_manifest(state, request.tenant, number, plan.todo, [base.policy for base in plan.bases])
+    run, is_ours = _begun(stores, request, plan, manifest)
+    forget_begun(state, request.tenant, request.digest, number)
+    return run, is_ours
+
+
+def _begun(stores: Stores, request: ScanRequest, plan: Plan, manifest: Manifest) -> tuple[OpenRun, bool]:
     shards = cut(manifest, plan.todo, request.parallelism)
     while True:
         ordinal, record = _current(stores, request)

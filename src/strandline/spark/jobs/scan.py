@@ -13,8 +13,10 @@ from strandline.pipeline.identity import stable_item_id
 from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import parse_manifest_row
 from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.spark.jobs.collector import rare_collections
 from strandline.spark.jobs.errors import AGAIN, WorkersFailed
 from strandline.spark.jobs.here import WorkHere
+from strandline.spark.jobs.inventory import find_inventory
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.manifest import read_rows, rows_of
 from strandline.spark.jobs.plan import Plan, plan
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPLANS_MAX = 8
+READY_AFTER_ITEMS = 10_000
 
 
 class Listed(NamedTuple):
@@ -74,6 +77,10 @@ class Workers(Protocol):
         """Refuse a request whose stores the workers could not reach."""
         ...
 
+    def make_ready(self, request: ScanRequest) -> None:
+        """Begin to make ready, while it is found out what there is to do; do not wait for it."""
+        ...
+
     def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
         """Work until no shard of the run is active; `job` takes the number of workers, `poll` is called meanwhile.
 
@@ -93,13 +100,13 @@ def scan(
 
     `master` is what the session will have, so that a state which its workers cannot share is refused before anything.
     """
-    with request.open_stores() as stores:
+    with rare_collections(), request.open_stores() as stores:
         return scan_with(stores, request, SparkWorkers(session_factory, master), tell)
 
 
 def scan_here(request: ScanRequest, tell: Tell = _silent) -> Outcome:
     """Do a scan in this process alone, without Spark."""
-    with request.open_stores() as stores:
+    with rare_collections(), request.open_stores() as stores:
         return scan_with(stores, request, WorkHere(), tell)
 
 
@@ -117,7 +124,7 @@ def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell
 
 def explain(request: ScanRequest, tell: Tell = _silent) -> Plan:
     """Return what a scan would do, and do nothing."""
-    with request.open_stores() as stores:
+    with rare_collections(), request.open_stores() as stores:
         return explain_with(stores, request, tell)
 
 
@@ -144,6 +151,7 @@ class _Driver:
         self._last: OpenRun | None = None
         self._progress: Progress | None = None
         self._started_ns = time.time_ns()
+        self._is_ready = False
         self._worked = Totals()
 
     def resume(self) -> None:
@@ -158,9 +166,26 @@ class _Driver:
 
     def plan(self) -> Plan:
         """List, and decide what is left."""
-        left = explain_with(self._stores, self._request, self._tell)
+        left = explain_with(self._stores, self._request, self._listening())
         self._tell(Planned(left))
         return left
+
+    def _listening(self) -> Tell:
+        """Return who is told of the listing: a long one, of sources that nobody has looked at, makes workers ready.
+
+        There will be something to do, and while the rest is listed they can start.
+        """
+        request = self._request
+        if self._is_ready or find_inventory(self._stores.state, request.tenant, request.inputs_digest) is not None:
+            return self._tell
+
+        def told(event: Event) -> None:
+            if not self._is_ready and isinstance(event, Listed) and event.items >= READY_AFTER_ITEMS:
+                self._is_ready = True
+                self._workers.make_ready(request)
+            self._tell(event)
+
+        return told
 
     def run(self, left: Plan) -> bool:
         """Do what is left; return whether it was done by this plan, and not by another driver's."""

@@ -18,6 +18,7 @@ from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.pages import Gaps
 from strandline.pipeline.reads import Observed
 from strandline.pipeline.stores import Stores
+from strandline.spark.inputs import FileSource
 from strandline.spark.jobs.aftermath import looked_again
 from strandline.spark.jobs.inventory import (
     ITEMS,
@@ -31,6 +32,7 @@ from strandline.spark.jobs.plan import Plan, Reason
 from strandline.spark.jobs.progress import Progress
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.totals import Totals
+from strandline.spark.jobs.vouched import forget_notes, inventory_rows, read_notes, stat_cache
 
 PROBLEMS_MAX = 1_000
 _GAPS = ("members_skipped", "decodes_skipped", "findings_dropped")
@@ -85,12 +87,13 @@ def settle(
     worked: Totals,
 ) -> Outcome:
     """Ask the ledger about everything that was listed, keep the inventory, and return what the scan comes to."""
-    listed, facts = looked_again(stores, request, plan)
-    if plan.puts:
-        for begin in range(0, len(plan.puts), BATCH_ROWS_MAX):
-            stores.state.apply_batch(request.tenant, plan.puts[begin : begin + BATCH_ROWS_MAX])
+    notes = read_notes(stores.state, request.tenant, request.inputs_digest)
+    before = find_inventory(stores.state, request.tenant, request.inputs_digest)
+    cache = stat_cache(notes, lambda: inventory_rows(before, stores.state, request.tenant))
+    listed, facts = looked_again(stores, request, plan, cache)
     when_ns = started_ns, time.time_ns()
     _keep_inventory(stores, request, listed, facts, run_id, when_ns, is_same=plan.is_same)
+    forget_notes(stores, request, notes.keys)
     statuses = Counter(facts["status"].to_pylist() if len(facts) else [])
     unseen = statuses.pop(None, 0)
     sums = [pc.sum(facts[name]).as_py() or 0 for name in ("bytes_seen", *_GAPS)]
@@ -180,13 +183,20 @@ def _keep_inventory(
     if is_same and known is not None and known.policy == head.policy:  # nobody scanned under another one meanwhile
         touch_inventory(state, tenant, head)
         return
+    stats = pc.if_else(listed["is_sure"], listed["stat"], pa.scalar(None, pa.binary()))
+    columns = {"path": _paths(request, listed), "stat": stats}
+    for table in (listed, facts):
+        columns |= {name: table[name] for name in table.column_names if name in ITEMS.names and name not in columns}
+    write_inventory(state, tenant, head, pa.table([columns[name] for name in ITEMS.names], schema=ITEMS))
+
+
+def _paths(request: ScanRequest, listed: pa.Table) -> pa.ChunkedArray | pa.Array:
+    """Return the display paths of items; those of files are their locators."""
+    if all(isinstance(source, FileSource) for source in request.sources):
+        return listed["locator"]
     names = (listed[name].to_pylist() for name in ("source", "locator", "extra"))
     paths = [
         request.sources[number].display(locator, extra).encode(errors="surrogateescape")
         for number, locator, extra in zip(*names, strict=True)
     ]
-    stats = pc.if_else(listed["is_sure"], listed["stat"], pa.scalar(None, pa.binary()))
-    columns = {"path": pa.array(paths, pa.binary()), "stat": stats}
-    for table in (listed, facts):
-        columns |= {name: table[name] for name in table.column_names if name in ITEMS.names and name not in columns}
-    write_inventory(state, tenant, head, pa.table([columns[name] for name in ITEMS.names], schema=ITEMS))
+    return pa.array(paths, pa.binary())

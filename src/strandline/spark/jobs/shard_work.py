@@ -28,7 +28,7 @@ from strandline.spark.jobs.totals import Totals, parse_totals
 ONE_BY_ONE_AFTER, SPLIT_AFTER, PARKED_AFTER = 3, 5, 8
 """After so many fences without a move."""
 SPLIT_LOOK_S = 0.5
-PAGE_ITEMS_MAX = 4_000
+PAGE_ITEMS_MAX = 8_000
 PAGE_S = 1.0
 """A page ends after so many items, or so long: a commit waits for the disk three times, whatever it holds."""
 
@@ -101,6 +101,7 @@ class ShardWork:
             after = self._next + len(fetched.entries)
             if not fetched.is_open:
                 self._fetch(after, items_max)
+            self._page.look_ahead(fetched.entries)
             for entry in fetched.entries[: self.end - self._next]:
                 self.beat()
                 self._page.add(entry)
@@ -138,7 +139,7 @@ class ShardWork:
             after = self._manifest.starts[at + 1] if at + 1 < len(self._manifest.starts) else self._manifest.rows
             state, tenant = self._stores.state, self._job.request.tenant
             chunk = retried(lambda: list(read_rows(state, tenant, self._manifest, first, after)))
-            rows = [Row(*cells) for _, table in chunk for cells in zip(*table.to_pydict().values(), strict=True)]
+            rows = [row for _, table in chunk for row in map(Row, *table.to_pydict().values())]
             self._chunk = first, rows
         return rows[row - first : end - first]
 

@@ -93,10 +93,18 @@ def late_versions(
 
 def identified(number: int, source: Source, batch: pa.RecordBatch, cache: StatCache) -> pa.RecordBatch:
     """Return a batch of a listing with identities, as far as they are known without reading."""
-    versions = _with_cached(source, batch, cache)
     items = stable_item_ids(source.tag, source.instance, batch["locator"])
+    return _identified(number, batch, items, cache)
+
+
+def identified_again(listed: pa.RecordBatch, cache: StatCache) -> pa.RecordBatch:
+    """Return listed items of one source with identities, as far as they are known now."""
+    return _identified(listed["source"][0].as_py(), listed, listed["item"], cache)
+
+
+def _identified(number: int, batch: pa.RecordBatch, items: pa.Array, cache: StatCache) -> pa.RecordBatch:
     weak = pc.is_valid(batch["problem"])
-    ovids = ovid_column(items, versions, weak)
+    versions, ovids = _with_cached(number, batch, cache, ovid_column(items, batch["version"], weak))
     rest = [batch[name] for name in LISTING.names[2:]]
     numbers = pa.repeat(pa.scalar(number, pa.int16()), len(batch))
     columns = [numbers, batch["locator"], versions, *rest, items, ovids, weak, pc.is_valid(versions)]
@@ -105,8 +113,10 @@ def identified(number: int, source: Source, batch: pa.RecordBatch, cache: StatCa
 
 def ovid_column(items: pa.Array, versions: pa.Array, weak: pa.Array) -> pa.Array:
     """Return the ledger's keys of items; null where the version is null."""
-    known = pc.is_valid(versions)
     ovids = pa.nulls(len(items), DIGEST)
+    if versions.null_count == len(versions):
+        return ovids
+    known = pc.is_valid(versions)
     for kind in VersionKind:
         mask = pc.and_(known, weak if kind is VersionKind.WEAK else pc.invert(weak))
         if pc.any(mask).as_py():
@@ -117,11 +127,18 @@ def ovid_column(items: pa.Array, versions: pa.Array, weak: pa.Array) -> pa.Array
 
 def ovids_of(items: Sequence[StableItemId], versions: Sequence[bytes], kind: VersionKind) -> list[OvidHash]:
     """Return the ledger's keys of items at versions, as the sources name them."""
+    return named_versions(items, versions, kind)[1]
+
+
+def named_versions(
+    items: Sequence[StableItemId], versions: Sequence[bytes], kind: VersionKind
+) -> tuple[list[ObjectVersionId], list[OvidHash]]:
+    """Return the ids of versions, as the sources name them, and the ledger's keys of items at them."""
     if not items:
-        return []
+        return [], []
     ids: list[ObjectVersionId] = object_version_ids(list(versions)).to_pylist()
     keys: list[OvidHash] = ovid_hashes(list(items), ids, kind).to_pylist()
-    return keys
+    return ids, keys
 
 
 def late_ovids(items: Sequence[StableItemId], late: Sequence[Late | None]) -> list[OvidHash | None]:
@@ -135,15 +152,15 @@ def late_ovids(items: Sequence[StableItemId], late: Sequence[Late | None]) -> li
     return found
 
 
-def _with_cached(source: Source, batch: pa.RecordBatch, cache: StatCache) -> pa.Array:
-    """Return the versions of a batch, with those that the stat cache knows."""
+def _with_cached(number: int, batch: pa.RecordBatch, cache: StatCache, ovids: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the versions of a batch and the ledger's keys, with those that the stat cache knows."""
     versions = batch["version"]
     asked = pc.and_(pc.is_null(versions), pc.and_(pc.is_valid(batch["stat"]), pc.is_null(batch["problem"])))
     if not pc.any(asked).as_py():
-        return versions
-    locators, stats = (batch[name].filter(asked).to_pylist() for name in ("locator", "stat"))
-    known = pa.array(cache.versions(source, locators, stats), pa.binary())
-    return pc.replace_with_mask(versions, asked, known)
+        return versions, ovids
+    known = cache.known(number, batch["locator"].filter(asked), batch["stat"].filter(asked))
+    versions, ovids = (pc.replace_with_mask(*pair) for pair in ((versions, asked, known[0]), (ovids, asked, known[1])))
+    return versions, ovids
 
 
 def _late_key(item: bytes) -> bytes:

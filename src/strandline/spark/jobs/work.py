@@ -17,6 +17,7 @@ from strandline.pipeline.held import HeldShard, claim
 from strandline.pipeline.stores import Stores
 from strandline.protocol.errors import AlreadyLeased, LeaseLost, RunTerminal, ShardNotFound, ShardTerminal
 from strandline.protocol.shards import ShardKey
+from strandline.spark.jobs.collector import rare_collections
 from strandline.spark.jobs.deltas import Base, base_of
 from strandline.spark.jobs.errors import ManifestBroken
 from strandline.spark.jobs.fetching import Fetcher
@@ -32,7 +33,7 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
 
 def work(job: Job, prefer: int | None = None) -> Totals:
     """Work on a run until no shard of it is active; return what this worker did."""
-    with job.request.open_stores() as stores:
+    with rare_collections(), job.request.open_stores() as stores:
         return Worker(stores, job).run(prefer)
 
 

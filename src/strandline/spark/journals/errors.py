@@ -9,6 +9,9 @@
 Invariants: the hint is also a note of the error, since Spark shows a worker's traceback and nothing else.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from strandline.errors import InvalidInput, StrandlineError, UnknownOutcome
 
 
@@ -19,11 +22,22 @@ def refused(message: str, hint: str) -> InvalidInput:
     return error
 
 
+@contextmanager
+def hinting() -> Iterator[None]:
+    """Let errors of our tree that pass through here carry their hint as a note too."""
+    try:
+        yield
+    except StrandlineError as error:
+        if error.hint and error.hint not in getattr(error, "__notes__", ()):
+            error.add_note(error.hint)
+        raise
+
+
 class RecordsMissing(StrandlineError):
     """Records between the query's offset and what the journal holds now are gone, or were never this journal's."""
 
     def __init__(self, path: str, problem: str) -> None:
-        hint = "restore the journal, start a new query where it begins now, or set failOnDataLoss to false to go on"
+        hint = "restore it, start a new query where it begins now, or set failOnDataLoss to false to go on"
         super().__init__(f"{path}: {problem}", hint=hint)
         self.add_note(hint)
         self.path = path

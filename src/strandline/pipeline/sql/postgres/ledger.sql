@@ -80,7 +80,7 @@ WHERE old.weak = excluded.weak
 
 -- name: get
 SELECT
-    tenant, policy, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
+    ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
     run_id, shard_id, fence, started_at, finished_at, error_code
 FROM ledger_entries
 WHERE tenant = %(tenant)s AND policy = %(policy)s AND ovid = ANY (%(keys)s::bytea[])

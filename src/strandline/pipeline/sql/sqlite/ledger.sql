@@ -79,7 +79,7 @@ SELECT scope FROM ledger_scopes WHERE tenant = :tenant AND policy = :policy
 
 -- name: get
 SELECT
-    tenant, policy, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
+    ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
     run_id, shard_id, fence, started_at, finished_at, error_code
 FROM ledger
 WHERE tenant = :tenant AND policy = :policy AND ovid IN carray(:keys)

@@ -1,0 +1,59 @@
+"""`strandline fold build`: make the fold of a bucket or a stream of any size with Spark."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.fold_options import BucketAddress, Creds, FoldPath, TlsCa, TlsCert, TlsKey
+from strandline.cli.output import AsJson, emit
+from strandline.fold import Backend
+from strandline.fold.addresses import parse_address
+from strandline.spark.folds import fold_build
+from strandline.spark.session import session
+
+
+def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    address: BucketAddress,
+    path: FoldPath,
+    stream: Annotated[bool, typer.Option("--stream", help="NAME is a stream; its subjects are the keys.")] = False,
+    prefix: Annotated[str, typer.Option(help="Only keys below this prefix, which ends with a dot.")] = "",
+    backend: Annotated[
+        Backend | None, typer.Option(help="What keeps the fold.", show_default="by the name of PATH")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(envvar="STRANDLINE_MASTER", help="Spark's master.", show_default="all cores of this machine"),
+    ] = None,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the fold of a bucket or a stream with Spark, in parallel, where there is none yet.
+
+    The last value of each key counts. The fold of a bucket is kept up to date by `strandline fold run` from there on.
+    """
+    if stream and prefix:
+        raise typer.BadParameter("--prefix is for buckets")
+    settings, name = parse_address(address)
+    paths: dict[str, Path | None] = {"credsFile": creds, "tlsCa": tls_ca, "tlsCert": tls_cert, "tlsKey": tls_key}
+    options = {option: str(given) for option, given in paths.items() if given is not None}
+    options |= {"servers": ",".join(settings.urls), "stream" if stream else "bucket": name}
+    if settings.user_info:
+        options["userSecret"] = settings.user_info
+    if prefix:
+        options["prefix"] = prefix
+    began = time.monotonic()
+    built = fold_build(session(master=master), options, path, backend)
+    record = {
+        "path": built.path,
+        "backend": built.backend.value,
+        "revision": built.mark.revision,
+        "messages": built.messages,
+        "entries": built.entries,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    emit(record, as_json=as_json)

@@ -1,0 +1,125 @@
+"""What a running fold shows: where it stands, how fast it goes, how far behind it is, and what it had to mend.
+
+Invariants: everything goes to standard error. A terminal gets one line that moves; elsewhere a plain line is printed
+now and then, and at once for what somebody should know.
+"""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from strandline.events import Event
+from strandline.fold.events import (
+    CaughtUp,
+    CursorFellOut,
+    EvictingSeen,
+    GapPassed,
+    RepairBegan,
+    RepairEnded,
+    SourceAway,
+    SourceBack,
+    StaleKeysPossible,
+    StoreFailed,
+    StoreReopened,
+    WatchBegan,
+)
+from strandline.fold.progress import FoldProgress, FoldStatus
+
+_REFRESH_PER_S = 5
+_PLAIN_EVERY_S = 10.0
+
+
+class FoldDisplay:
+    """Hears the events of a watched fold, and shows them; use it in a `with` statement."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._progress = FoldProgress()
+        self._console = Console(stderr=True)
+        self._quiet = quiet
+        self._live = Live(console=self._console, refresh_per_second=_REFRESH_PER_S, transient=True)
+        self._is_live = self._console.is_terminal and not quiet
+        self._said_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_live:
+            self._live.stop()
+
+    def status(self) -> FoldStatus:
+        """Return what was heard so far."""
+        return self._progress.status()
+
+    def tell(self, event: Event) -> None:
+        """Take an event in, and show what it changes."""
+        self._progress(event)
+        line = _described(event)
+        if line is not None:
+            self._say(line)
+        elif self._is_live:
+            self._live.update(Text(_line(self.status())))
+        elif not self._quiet and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
+            self._say(_line(self.status()))
+
+    def _say(self, line: str) -> None:
+        if self._quiet:
+            return
+        self._said_at = time.monotonic()
+        if self._is_live:
+            self._live.console.print(Text(line))
+        else:
+            print(line, file=sys.stderr)
+
+
+def _line(status: FoldStatus) -> str:
+    parts = [
+        f"at revision {status.revision:,}",
+        f"{status.updates:,} updates",
+        f"{status.updates_per_s:,.0f} updates/s",
+    ]
+    if status.lag is not None:
+        parts.append(f"{status.lag:,} behind" if status.lag else "up to date")
+    if status.repairs:
+        parts.append(f"repaired {status.repairs} times" if status.repairs > 1 else "repaired once")
+    if status.trouble is not None:
+        parts.append(status.trouble)
+    return ", ".join(parts)
+
+
+def _described(event: Event) -> str | None:  # noqa: C901, PLR0911 - one for each kind of event
+    """Return what somebody should know at once, None for anything else."""
+    match event:
+        case WatchBegan(bucket=bucket, revision=revision, anew=anew):
+            return f"watching {bucket}" + (", its state first" if anew else f" after revision {revision:,}")
+        case CaughtUp(revision=revision):
+            return f"up to date at revision {revision:,}"
+        case CursorFellOut(reason=reason) | RepairBegan(reason=reason):
+            return f"repair: {reason}"
+        case RepairEnded(put=put, deleted=deleted):
+            return f"repaired: {put:,} keys put, {deleted:,} deleted"
+        case GapPassed(revision=revision):
+            return f"going on after revision {revision:,}: what the bucket dropped there was overwritten"
+        case StaleKeysPossible():
+            return "warning: deletes may have been missed, and nothing was asked to find them (--repair none)"
+        case EvictingSeen():
+            return "note: this bucket drops current values; a listing of it is not the whole truth"
+        case SourceAway(reason=reason, seconds=seconds):
+            return f"the bucket has been away for {seconds:.0f} s: {reason}"
+        case SourceBack(seconds=seconds):
+            return f"the bucket is back after {seconds:.0f} s"
+        case StoreFailed(failures=failures, reason=reason):
+            return f"storing failed ({failures} in a row): {reason}"
+        case StoreReopened(revision=revision):
+            return f"the store was opened again at revision {revision:,}"
+        case _:
+            return None

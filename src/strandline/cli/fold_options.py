@@ -1,0 +1,87 @@
+"""What the commands of `strandline fold` share: how a bucket and a fold are named, and how entries are printed."""
+
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.shown import escape, json_field
+from strandline.errors import InvalidInput
+from strandline.fold import FoldEntry, FoldReader, existing_backend, open_read_only
+from strandline.kv import VersionToken
+from strandline.kv.nats.settings import NatsSettings
+from strandline.protocol.repairs import RepairMode
+
+BucketAddress = Annotated[
+    str, typer.Argument(metavar="BUCKET", help="The bucket: nats://HOST:PORT/NAME, or tls://…", show_default=False)
+]
+FoldPath = Annotated[Path, typer.Argument(metavar="PATH", help="Where the fold is kept.", show_default=False)]
+Prefixes = Annotated[
+    list[str] | None,
+    typer.Option("--prefix", help="Only keys below this prefix, which ends with a dot; may be repeated."),
+]
+Creds = Annotated[
+    Path | None, typer.Option("--creds", envvar="NATS_CREDS", help="A creds file, or a file with an nkey's seed.")
+]
+TlsCa = Annotated[Path | None, typer.Option("--tls-ca", envvar="NATS_CA", help="The authority of the server (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="Our certificate (PEM).")]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="The key of our certificate (PEM).")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that any one request may take.")]
+
+
+class Repair(Enum):
+    """From what a fold may be repaired when it has missed updates."""
+
+    AUTO = "auto"
+    RELIST = "relist"
+    NONE = "none"
+
+    @property
+    def mode(self) -> RepairMode:
+        """Return the mode of the protocol."""
+        return RepairMode[self.name]
+
+
+RepairOption = Annotated[
+    Repair,
+    typer.Option(
+        "--repair",
+        help="What to do about missed updates: go by the listing where it is the truth, go by it unless it is known "
+        "not to be, or tell the state again and leave missed deletes.",
+    ),
+]
+
+
+def connection_settings(
+    creds: Path | None, ca: Path | None, cert: Path | None, key: Path | None, timeout_s: float
+) -> NatsSettings:
+    """Return how to connect, apart from where, which the bucket's address says."""
+    return NatsSettings(
+        creds_file=_text(creds), tls_ca=_text(ca), tls_cert=_text(cert), tls_key=_text(key), timeout_s=timeout_s
+    )
+
+
+def open_existing(path: Path) -> FoldReader:
+    """Open a fold to read it, beside whoever keeps it up to date; an error that helps if there is none."""
+    if existing_backend(path) is None:
+        raise InvalidInput(f"{path}: there is no fold", hint="check the path; `strandline fold run` makes one")
+    return open_read_only(path)
+
+
+def revision_of(version: VersionToken) -> int | None:
+    """Return the revision that an entry's version stands for, None if it is unknown."""
+    return int.from_bytes(version, "big") if version else None
+
+
+def entry_record(entry: FoldEntry, *, as_json: bool) -> Mapping[str, object]:
+    """Return an entry as a record to print."""
+    revision = revision_of(entry.version)
+    if as_json:
+        return dict([json_field("key", entry.key), ("revision", revision), json_field("value", entry.value)])
+    return {"key": escape(entry.key), "revision": revision, "value": escape(entry.value)}
+
+
+def _text(path: Path | None) -> str:
+    return "" if path is None else str(path)

@@ -1,0 +1,103 @@
+"""`strandline fold repair`: compare a fold with its bucket and mend it, or say what would be mended."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.fold_display import FoldDisplay
+from strandline.cli.fold_options import (
+    BucketAddress,
+    Creds,
+    FoldPath,
+    Prefixes,
+    Repair,
+    RepairOption,
+    Timeout,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    connection_settings,
+    open_existing,
+)
+from strandline.cli.output import AsJson, emit, to_json
+from strandline.cli.shown import escape, json_field
+from strandline.events import Events
+from strandline.fold.addresses import connect_bucket, parse_address
+from strandline.fold.marks import Mark
+from strandline.fold.opening import open_fold
+from strandline.fold.repairing import KeyRepair, RepairPolicy, RepairPreview, preview_repair
+from strandline.fold.scopes import Scope
+from strandline.fold.watching import Hooks, repair_fold
+from strandline.kv.nats.settings import NatsSettings
+
+
+def repair(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    address: BucketAddress,
+    path: FoldPath,
+    prefixes: Prefixes = None,
+    mode: RepairOption = Repair.AUTO,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print which keys would change and why; change nothing.")
+    ] = False,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    timeout_s: Timeout = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a fold equal to its bucket, whatever its cursor says; also after a change of --prefix.
+
+    Keys that the bucket does not list are deleted only where that proves that they were deleted: a bucket that drops
+    current values (by age, by a time to live, because it is full) is refused.
+    """
+    settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
+    _, bucket = parse_address(address, settings)
+    scope, policy = Scope.of(*(prefixes or ())), RepairPolicy(mode=mode.mode)
+    if dry_run:
+        _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
+        return
+    with FoldDisplay() as display:
+        hooks = Hooks(events=Events(display.tell))
+        mark = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
+    emit({"bucket": bucket, "path": path, "scope": str(scope), "revision": mark.revision}, as_json=as_json)
+
+
+async def _preview(
+    address: str, settings: NatsSettings, path: Path, scope: Scope, policy: RepairPolicy
+) -> RepairPreview:
+    fold = open_existing(path)
+    try:
+        async with connect_bucket(address, settings) as store:
+            return await preview_repair(store, scope, fold, policy)
+    finally:
+        fold.close()
+
+
+async def _mend(
+    address: str, settings: NatsSettings, path: Path, scope: Scope, policy: RepairPolicy, hooks: Hooks
+) -> Mark:
+    async with connect_bucket(address, settings) as store:
+        return await repair_fold(store, scope, lambda: open_fold(path), policy=policy, hooks=hooks)
+
+
+def _tell(preview: RepairPreview, *, as_json: bool) -> None:
+    for change in preview.changes:
+        action = "delete" if change.action is KeyRepair.DELETE else "take"
+        if as_json:
+            print(to_json(dict([json_field("key", change.key), ("action", action), ("why", change.why)])))
+        else:
+            print(f"{action}  {escape(change.key)}  ({change.why})")
+    counts = Counter(change.action for change in preview.changes)
+    summary = {
+        "plan": preview.plan,
+        "reason": preview.reason,
+        "needed": preview.is_needed,
+        "refused": preview.refusal,
+        "take": counts[KeyRepair.TAKE],
+        "delete": counts[KeyRepair.DELETE],
+    }
+    emit(summary if as_json else {**summary, "plan": preview.plan.name.lower().replace("_", " ")}, as_json=as_json)

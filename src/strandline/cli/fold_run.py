@@ -1,0 +1,106 @@
+"""`strandline fold run`: keep a fold of a bucket up to date until told to stop."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.fold_display import FoldDisplay
+from strandline.cli.fold_options import (
+    BucketAddress,
+    Creds,
+    FoldPath,
+    Prefixes,
+    Repair,
+    RepairOption,
+    Timeout,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    connection_settings,
+)
+from strandline.cli.output import AsJson, emit
+from strandline.events import Events
+from strandline.fold.addresses import connect_bucket, parse_address
+from strandline.fold.marks import Mark
+from strandline.fold.opening import Backend, open_fold
+from strandline.fold.repairing import RepairPolicy
+from strandline.fold.scopes import Scope
+from strandline.fold.watching import Hooks, catch_up, watch_applied
+from strandline.journal import SYNCED, WRITTEN
+from strandline.kv.nats.settings import NatsSettings
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    address: BucketAddress,
+    path: FoldPath,
+    prefixes: Prefixes = None,
+    backend: Annotated[
+        Backend | None, typer.Option(help="What keeps a new fold.", show_default="by the name of PATH")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Leave when everything that is there now is stored.")] = False,
+    repair: RepairOption = Repair.AUTO,
+    written: Annotated[
+        bool, typer.Option("--written", help="Do not wait for the disk; a power cut costs the last seconds.")
+    ] = False,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    timeout_s: Timeout = 30.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a local copy of a bucket up to date, until Ctrl-C or SIGTERM; it goes on where it stopped.
+
+    Data and cursor are one durable write. After a crash only what is missing is fetched. If the bucket has dropped
+    updates before they were fetched, the fold is repaired first, or refused with the reason.
+    """
+    settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
+    _, bucket = parse_address(address, settings)
+    scope = Scope.of(*(prefixes or ()))
+    began = time.monotonic()
+    with FoldDisplay(quiet=quiet) as display:
+        hooks = Hooks(events=Events(display.tell))
+        policy = RepairPolicy(mode=repair.mode)
+        fold = _Fold(path, backend, scope, policy, hooks, synced=not written)
+        mark = asyncio.run(fold.keep(address, settings, once=once))
+    record = {
+        "bucket": bucket,
+        "path": path,
+        "scope": str(scope),
+        "revision": mark.revision,
+        "updates": display.status().updates,
+        "repairs": display.status().repairs,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    emit(record, as_json=as_json)
+
+
+class _Fold:
+    """A fold and how it is kept."""
+
+    def __init__(
+        self, path: Path, backend: Backend | None, scope: Scope, policy: RepairPolicy, hooks: Hooks, *, synced: bool
+    ) -> None:
+        self._open = lambda: open_fold(path, backend, sync=SYNCED if synced else WRITTEN)
+        self._scope = scope
+        self._policy = policy
+        self._hooks = hooks
+
+    async def keep(self, address: str, settings: NatsSettings, *, once: bool) -> Mark:
+        """Connect, and keep the fold until a signal, or until it has everything; return where it stands."""
+        async with connect_bucket(address, settings) as store:
+            if once:
+                return await catch_up(store, self._scope, self._open, policy=self._policy, hooks=self._hooks)
+            stop = asyncio.Event()
+            for number in _STOP_SIGNALS:
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            return await watch_applied(
+                store, self._scope, self._open, policy=self._policy, hooks=self._hooks, stop=stop
+            )

@@ -1,0 +1,93 @@
+"""`strandline fold status`: where a fold stands, who keeps it, and how far its bucket has gone meanwhile."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.fold_options import (
+    Creds,
+    FoldPath,
+    Timeout,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    connection_settings,
+    open_existing,
+)
+from strandline.cli.output import AsJson, emit
+from strandline.clock import SystemClock
+from strandline.fold.addresses import connect_bucket
+from strandline.fold.marks import UNKNOWN, Mark, parse_mark
+from strandline.fold.opening import existing_backend, holder_of
+from strandline.fold.repairing.deciding import decide
+from strandline.kv import NotSupported
+from strandline.kv.nats.settings import NatsSettings
+from strandline.protocol.repairs import RepairMode
+
+
+def status(
+    path: FoldPath,
+    address: Annotated[
+        str | None, typer.Option("--bucket", metavar="BUCKET", help="Ask the bucket too: nats://HOST:PORT/NAME.")
+    ] = None,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    timeout_s: Timeout = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Print where a fold stands; with --bucket, how far behind it is and what starting it would do."""
+    reader = open_existing(path)
+    try:
+        held = reader.load()
+    finally:
+        reader.close()
+    mark = parse_mark(held.cursor) if held else Mark()
+    backend = existing_backend(path)
+    record: dict[str, object] = {
+        "path": path,
+        "backend": backend.value if backend else None,
+        "revision": mark.revision or None,
+        "has_data": bool(held and held.has_data),
+        "bucket_identity": None if mark.identity == UNKNOWN else mark.identity.hex(),
+        "scope_digest": None if mark.scope == UNKNOWN else mark.scope.hex(),
+        "seen_evicting": mark.seen_evicting,
+        "everything_before": _time(mark.since_ns),
+        "kept_by": holder_of(path),
+        "bytes": _size(path),
+    }
+    if address is not None:
+        settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
+        record |= asyncio.run(_asked(address, settings, mark, has_data=bool(held and held.has_data)))
+    emit(record, as_json=as_json)
+
+
+async def _asked(address: str, settings: NatsSettings, mark: Mark, *, has_data: bool) -> Mapping[str, object]:
+    async with connect_bucket(address, settings) as store:
+        watcher = store.watcher()
+        if watcher is None:
+            raise NotSupported(f"watching bucket {store.name!r}")
+        retention = await watcher.retention()
+    decision = decide(mark, retention, RepairMode.AUTO, SystemClock().now_ns(), has_data=has_data)
+    return {
+        "bucket": store.name,
+        "bucket_first": retention.first_revision,
+        "bucket_last": retention.last_revision,
+        "behind": max(0, retention.last_revision - mark.revision),
+        "next": decision.course.name.lower().replace("_", " "),
+        "because": decision.reason,
+    }
+
+
+def _time(since_ns: int) -> str | None:
+    return datetime.fromtimestamp(since_ns / 1e9, UTC).isoformat(timespec="milliseconds") if since_ns else None
+
+
+def _size(path: Path) -> int:
+    files = [path, *path.parent.glob(f"{path.name}-*")] if path.is_file() else path.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())

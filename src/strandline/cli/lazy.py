@@ -1,0 +1,71 @@
+"""Commands that are imported when they are run, so that each costs what it needs and `--help` nearly nothing.
+
+Invariants: a group knows its commands by name, place and one line of help, and imports none of them to list them; the
+line is the first of the command's own docstring, which a test compares. What `after_import` was given runs when a
+command was imported, before it runs.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+_after_import: list[Callable[[], None]] = []
+
+
+class Lazy(NamedTuple):
+    """A command or a group: `place` is `module:name` below this package, of a function or of a `typer.Typer`."""
+
+    name: str
+    place: str
+    help: str
+
+
+def after_import(hook: Callable[[], None]) -> None:
+    """Call `hook` whenever a command was imported."""
+    _after_import.append(hook)
+
+
+def lazy_group(*entries: Lazy) -> type[TyperGroup]:
+    """Return the class of a group that has these commands, in this order."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
+            super().__init__(**attributes)
+            self.commands = {**{entry.name: _Unloaded(entry) for entry in entries}, **self.commands}
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's copy of click is private
+            name, command, rest = super().resolve_command(ctx, args)
+            return name, command.load() if isinstance(command, _Unloaded) else command, rest
+
+    return LazyGroup
+
+
+class _Unloaded(TyperCommand):
+    """What a list of commands shows in the place of one."""
+
+    def __init__(self, entry: Lazy) -> None:
+        super().__init__(entry.name, help=entry.help)
+        self._entry = entry
+
+    def load(self) -> Any:  # noqa: ANN401 - typer's copy of click is private
+        """Import the command, and return it."""
+        return load(self._entry)
+
+
+def load(entry: Lazy) -> Any:  # noqa: ANN401 - typer's copy of click is private
+    """Import a command or a group, and return it as typer runs it."""
+    module, _, name = entry.place.partition(":")
+    found: Callable[..., None] | typer.Typer = getattr(import_module(f"strandline.cli.{module}"), name)
+    for hook in _after_import:
+        hook()
+    if isinstance(found, typer.Typer):
+        group = get_group(found)
+        group.name = entry.name
+        return group
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(entry.name)(found)
+    return get_command(alone)

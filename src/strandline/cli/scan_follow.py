@@ -1,0 +1,76 @@
+"""`strandline scan --journal PATH --follow`: scan a journal as it grows, until told to stop."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from strandline.cli.results import report_of
+from strandline.cli.scan_progress import ScanProgress
+from strandline.cli.scan_showing import Showing
+from strandline.cli.state import State
+from strandline.journal import JournalReader
+from strandline.spark.failures import translated
+from strandline.spark.inputs import JournalSource
+from strandline.spark.jobs import ScanRequest, find_inventory
+from strandline.spark.stream_inventory import inventory_digest
+from strandline.spark.streaming import JournalScan, scan_journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_S = 0.5
+
+
+def follow(
+    state: State,
+    request: ScanRequest,
+    source: JournalSource,
+    factory: Callable[[], "SparkSession"],
+    showing: Showing,
+) -> None:
+    """Scan the request's journal until Ctrl-C or SIGTERM, then show what is in it."""
+    showing.check(state.key)
+    with translated():
+        spark = factory()
+        with (
+            ScanProgress(quiet=showing.quiet) as progress,
+            told_to_stop() as stop,
+            JournalReader.open(os.fsdecode(source.folder)) as reader,
+            scan_journal(spark, request, follow=True) as scan,
+        ):
+            before = scan.totals
+            while not stop.is_set() and not scan.wait(_LOOK_EVERY_S):
+                progress.show(_line(scan, reader.next_offset))
+    done = scan.totals.items - before.items
+    inventory = find_inventory(state.stores.state, state.tenant, inventory_digest(request))
+    report = report_of(state, inventories=[inventory] if inventory else [], coverage=showing.with_coverage)
+    report = showing.chosen(report, state.key)
+    summary = {"next_offset": scan.offset, "blocks_looked_at": done, "findings": len(report.findings)}
+    line = f"{source.name}: everything below offset {scan.offset:,} is done; findings: {len(report.findings):,}"
+    showing.show(report, summary, lambda: print(line, file=sys.stderr))
+
+
+def _line(scan: JournalScan, end: int) -> str:
+    left = max(0, end - scan.offset)
+    return f"offset {scan.offset:,}, {left:,} records left, {scan.totals.findings:,} findings"
+
+
+@contextmanager
+def told_to_stop() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and SIGTERM set, instead of breaking off whatever runs."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

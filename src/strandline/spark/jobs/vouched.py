@@ -1,0 +1,115 @@
+"""What workers read, page by page, until the inventory of the scan has it.
+
+    vouched/<inputs digest><u64 run><u64 row><u64 fence><u16 part>    an Arrow IPC stream (zstd) of `VOUCHED`
+
+A page leaves one note (more, if it is large) of the files it read whose stat data vouch for their versions, and an
+empty one where it read only others; `row` is the row of the manifest after its last. The end of a scan gathers the
+versions from the notes, keeps them in the inventory, and forgets the notes then. A scan that was stopped before finds
+them when it plans.
+
+Invariants: a note is durable before its page is committed; notes are read before the inventory, and forgotten after it
+is written, so that whoever looks for both finds one; what cannot be read as a note counts as none.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.pipeline.identity import DIGEST_BYTES, TenantId
+from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.state import Delete, Put, ScannerState
+from strandline.pipeline.stores import Stores
+from strandline.protocol.errors import RunNotFound
+from strandline.protocol.shards import RunKey
+from strandline.spark.inputs import VOUCHED, StatCache
+from strandline.spark.jobs.arrow_chunks import format_table, parse_table
+from strandline.spark.jobs.errors import ManifestBroken
+from strandline.spark.jobs.inventory import Inventory
+from strandline.spark.jobs.request import ScanRequest
+
+NOTE_ROWS_MAX = 2_000
+_NOTES_AT_ONCE = 32
+_PREFIX = b"vouched/"
+_RUN_AT = len(_PREFIX) + DIGEST_BYTES
+
+
+class Notes(NamedTuple):
+    """The notes of some inputs: where each is, and what they say, in the order of their keys."""
+
+    keys: Sequence[bytes]
+    tables: Sequence[pa.Table]
+
+
+def note_puts(inputs: bytes, writer: WriteContext, row: int, files: pa.Table) -> list[Put]:
+    """Return what keeps the notes of a page that ends before a row."""
+    begin = _begin(inputs) + b"".join(number.to_bytes(8, "big") for number in (writer.run_id, row, writer.fence))
+    parts = range(0, max(len(files), 1), NOTE_ROWS_MAX)
+    return [
+        Put(begin + number.to_bytes(2, "big"), format_table(files.slice(at, NOTE_ROWS_MAX)))
+        for number, at in enumerate(parts)
+    ]
+
+
+def read_notes(state: ScannerState, tenant: TenantId, inputs: bytes) -> Notes:
+    """Return all notes of some inputs."""
+    first, end = _begin(inputs), _begin(inputs) + b"\xff" * 27
+    keys: list[bytes] = []
+    tables: list[pa.Table] = []
+    while page := state.list_range(tenant, first, end, _NOTES_AT_ONCE):
+        keys += [key for key, _ in page]
+        for _, value in page:
+            with suppress(ManifestBroken):
+                tables.append(parse_table(value, VOUCHED))
+        first = keys[-1] + b"\0"
+    return Notes(keys, tables)
+
+
+def forget_notes(stores: Stores, request: ScanRequest, keys: Iterable[bytes]) -> None:
+    """Forget notes of runs that are over; those of others are still to be gathered by them."""
+    over: dict[int, bool] = {}
+    gone: list[Delete] = []
+    for key in keys:
+        run = int.from_bytes(key[_RUN_AT : _RUN_AT + 8], "big")
+        if run not in over:
+            over[run] = _is_over(stores, RunKey(request.tenant, run))
+        if over[run]:
+            gone.append(Delete(key))
+    for begin in range(0, len(gone), 1_000):
+        stores.state.apply_batch(request.tenant, gone[begin : begin + 1_000])
+
+
+def stat_cache(notes: Notes, inventory: Callable[[], pa.Table | None]) -> StatCache:
+    """Return the versions that notes and an inventory know by stat data."""
+
+    def tables() -> list[pa.Table]:
+        items = inventory()
+        return [*([] if items is None else [_of_inventory(items)]), *notes.tables]
+
+    return StatCache(tables)
+
+
+def _of_inventory(items: pa.Table) -> pa.Table:
+    vouches = pc.and_(pc.and_(pc.is_valid(items["stat"]), pc.is_valid(items["version"])), pc.invert(items["weak"]))
+    return items.filter(vouches).select(VOUCHED.names).cast(VOUCHED)
+
+
+def inventory_rows(inventory: Inventory | None, state: ScannerState, tenant: TenantId) -> pa.Table | None:
+    """Return the rows of an inventory; None if there is none, or another scan replaced it meanwhile."""
+    with suppress(ManifestBroken):
+        return None if inventory is None else inventory.items(state, tenant)
+    return None
+
+
+def _is_over(stores: Stores, run: RunKey) -> bool:
+    """Return whether nobody works on a run any more; one with shards put aside counts as over."""
+    try:
+        return stores.coordinator.get_run(run).over or not stores.coordinator.progress(run).active
+    except RunNotFound:
+        return True
+
+
+def _begin(inputs: bytes) -> bytes:
+    return _PREFIX + inputs
