@@ -207,6 +207,15 @@ def _wait_for(path: Path, revision: int) -> None:
     pytest.fail(f"revision {revision} never came")
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_repair_of_a_path_without_a_fold_makes_none(bucket: Bucket, options: tuple[str, ...]) -> None:
+    bucket.write(("a", b"1"))
+    ran = run_command("fold", "repair", bucket.address, bucket.folder / "typo.log", *options)
+    assert ran.code != 0
+    assert "there is no fold" in ran.err
+    assert not list(bucket.folder.glob("typo*"))
+
+
 def test_a_scope_is_kept_and_another_one_is_refused_until_it_is_repaired(bucket: Bucket) -> None:
     path = bucket.folder / "fold.log"
     assert bucket.fold("--prefix", "a.").code == 0

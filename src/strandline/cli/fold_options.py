@@ -63,10 +63,15 @@ def connection_settings(
     )
 
 
-def open_existing(path: Path) -> FoldReader:
-    """Open a fold to read it, beside whoever keeps it up to date; an error that helps if there is none."""
+def check_existing(path: Path) -> None:
+    """Raise an error that helps if there is no fold."""
     if existing_backend(path) is None:
         raise InvalidInput(f"{path}: there is no fold", hint="check the path; `strandline fold run` makes one")
+
+
+def open_existing(path: Path) -> FoldReader:
+    """Open a fold to read it, beside whoever keeps it up to date; an error that helps if there is none."""
+    check_existing(path)
     return open_read_only(path)
 
 

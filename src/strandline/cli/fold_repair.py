@@ -19,6 +19,7 @@ from strandline.cli.fold_options import (
     TlsCa,
     TlsCert,
     TlsKey,
+    check_existing,
     connection_settings,
     open_existing,
 )
@@ -60,6 +61,7 @@ def repair(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if dry_run:
         _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
         return
+    check_existing(path)
     with FoldDisplay() as display:
         hooks = Hooks(events=Events(display.tell))
         mark = asyncio.run(_mend(address, settings, path, scope, policy, hooks))

@@ -52,6 +52,8 @@ class Background:
         self._on_change = on_change
         self._events = events
         self._unstored: list[UpdateBatch] = []
+        self._change_error: BaseException | None = None
+        self._is_left_alone = False
         self._began = threading.Event()
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -67,12 +69,19 @@ class Background:
             raise self.failure
 
     def stop(self, *, wait: bool = True) -> None:
-        """Store what was received, and end; twice is harmless."""
+        """Store what was received, and end; then close the store; twice is harmless.
+
+        Called by its own thread, from `on_change`, it returns at once, and the thread does all that by itself.
+        """
         if self._loop is not None and self._stop is not None and not self._ended.is_set():
             with contextlib.suppress(RuntimeError):  # it has ended in this moment
                 self._loop.call_soon_threadsafe(self._stop.set)
+        if threading.current_thread() is self._thread:
+            self._is_left_alone = True
+            return
         if wait:
             self._thread.join()
+        self._lender.close()
 
     @property
     def is_over(self) -> bool:
@@ -86,6 +95,8 @@ class Background:
             self.failure = failure
             self.progress.troubled(str(failure))
         finally:
+            if self._is_left_alone:
+                self._lender.close()
             self._ended.set()
             self._began.set()
             self.progress.troubled(None if self.failure is None else str(self.failure))
@@ -119,7 +130,7 @@ class Background:
                     stop=stop,
                 )
         except StrandlineError as error:
-            if not (self._began.is_set() and _may_pass(error)):
+            if error is self._change_error or not (self._began.is_set() and _may_pass(error)):
                 raise
             return str(error)
         return "the connection was closed"
@@ -130,8 +141,15 @@ class Background:
         self._unstored.append(applied.updates)
         if applied.durable:
             told, self._unstored = self._unstored, []
-            for updates in told:
-                self._on_change(updates)
+            for updates in filter(len, told):
+                self._change(self._on_change, updates)
+
+    def _change(self, on_change: Callable[[UpdateBatch], object], updates: UpdateBatch) -> None:
+        try:
+            on_change(updates)
+        except BaseException as error:
+            self._change_error = error  # it ends the fold, though it may look like the source's
+            raise
 
     def _note_began(self, event: Event) -> None:
         if isinstance(event, WatchBegan):

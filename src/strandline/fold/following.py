@@ -94,9 +94,8 @@ class FollowedFold(Mapping[str, bytes]):
             background.start()
         except BaseException:
             background.stop(wait=False)
-            lender.close()
             raise
-        self._finalizer = weakref.finalize(self, _end, background, lender, self._process)
+        self._finalizer = weakref.finalize(self, _end, background, self._process)
 
     # Reading
 
@@ -217,10 +216,9 @@ class FollowedFold(Mapping[str, bytes]):
             return question(self._reader())
 
 
-def _end(background: Background, lender: StoreLender, process: int) -> None:
+def _end(background: Background, process: int) -> None:
     if process == os.getpid():
         background.stop()
-        lender.close()
 
 
 def _bytes(key: str) -> bytes:

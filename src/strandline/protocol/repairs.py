@@ -85,13 +85,14 @@ def listing_floor(first: int, removed: int, *, in_order: bool) -> int:
     return first if in_order or not removed else max(first, 2)
 
 
-def was_emptied(updates: int | None, *, evicts: bool, has_data: bool) -> bool:
-    """Return whether a log that holds nothing was purged: it never evicts current values, and the fold has some.
+def was_emptied(updates: int | None, *, evicts: bool, has_data: bool, keeps_read: bool = True) -> bool:
+    """Return whether a log was purged: it never evicts current values, and holds none, though the fold has some.
 
-    A purge leaves no markers, and if the fold had read everything before, no hole after its cursor either. It protects
-    against keys that stay for ever.
+    A purge leaves no markers, and if the fold had read everything before, no hole after its cursor either. If the log
+    holds updates again, but none that the fold has read (`keeps_read`), it was purged, or every key was overwritten:
+    that costs a repair of about what has to be read anyhow. It protects against keys that stay for ever.
     """
-    return updates == 0 and not evicts and has_data
+    return (updates == 0 or not keeps_read) and not evicts and has_data
 
 
 def remember_evicting(*, seen: bool, evicts: bool) -> bool:

@@ -24,7 +24,8 @@ only if a repair is asked for (`repair_fold`): without, another scope is refused
 **What no repair can see.** A removal from the *middle* of a log: a delete marker that is purged there (`purge_deletes`,
 `nats stream rmm`) or that expires by a time to live of its own, before every fold has read it, leaves no trace in where
 the log begins. Keep markers for longer than the longest absence of a fold. The same goes for an operator's purge of a
-bucket that only ages, while the cursor is young.
+bucket that only ages, while the cursor is young; and for a purge behind the cursor, of old revisions or of all of them
+with a write right after it, under a fold that is watching. `verify_against` finds what they leave behind.
 """
 
 from strandline.fold.repairing.policy import RepairPolicy, Restorer

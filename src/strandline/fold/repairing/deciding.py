@@ -52,9 +52,20 @@ def decide(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: in
     evicts = retention.evicts_current_values
     if repairs.was_emptied(retention.updates, evicts=evicts, has_data=has_data):
         return decide_repair(mark, retention, mode, "the bucket holds nothing any more: it was purged")
-    if windows.resume_window_ok(mark.revision, retention.first_revision):
-        return Decision(Course.RESUME, f"the log reaches back to revision {mark.revision}", basis)
-    return decide_expired(mark, retention, mode, now_ns)
+    if not windows.resume_window_ok(mark.revision, retention.first_revision):
+        return decide_expired(mark, retention, mode, now_ns)
+    return _decide_within(mark, retention, basis, mode, has_data=has_data)
+
+
+def _decide_within(mark: Mark, retention: Retention, basis: Basis, mode: RepairMode, *, has_data: bool) -> Decision:
+    """Return how a fold goes on that the log reaches back to; one that holds nothing of what was read is suspect."""
+    evicts, keeps_read = retention.evicts_current_values, retention.first_revision <= mark.revision
+    if repairs.was_emptied(retention.updates, evicts=evicts, has_data=has_data, keeps_read=keeps_read):
+        reason = "the bucket holds nothing any more of what the fold has read: it was purged, or all was overwritten"
+        decision = decide_repair(mark, retention, mode, reason)
+        if decision.plan in (RepairPlan.RELIST, RepairPlan.RELIST_ONLY):  # a mere suspicion is not worth a refusal
+            return decision
+    return Decision(Course.RESUME, f"the log reaches back to revision {mark.revision}", basis)
 
 
 def decide_expired(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: int) -> Decision:
@@ -99,12 +110,17 @@ def floor(retention: Retention) -> int:
     return repairs.listing_floor(first, removed, in_order=retention.in_order)
 
 
+def is_same_bucket(mark: Mark, retention: Retention) -> bool:
+    """Return whether a mark is of this bucket and of none before it under the name, as far as they tell."""
+    return not retention.identity or mark.identity in (UNKNOWN, retention.identity)
+
+
 def foreign_reason(mark: Mark, retention: Retention | None) -> str | None:
     """Return why a mark is not of this log, None if it is: another identity, or a log that ends before it."""
     if retention is None:
         return None
     last = retention.last_revision
-    same_identity = not retention.identity or mark.identity in (UNKNOWN, retention.identity)
+    same_identity = is_same_bucket(mark, retention)
     if not windows.is_other_log(mark.revision, last, same_identity=same_identity):
         return None
     if same_identity:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from strandline.fold.errors import BucketOutruns, ScopeChanged
 from strandline.fold.events import CursorFellOut, EvictingSeen, GapPassed, StaleKeysPossible, WatchBegan
 from strandline.fold.marks import UNKNOWN, Mark
-from strandline.fold.repairing.deciding import Course, Decision, decide, decide_expired, decide_repair, foreign_reason
+from strandline.fold.repairing.deciding import Course, Decision, decide, decide_expired, decide_repair, is_same_bucket
 from strandline.fold.scopes import start_watch
 from strandline.fold.watching.context import Context
 from strandline.fold.watching.looking import Look, is_same_log, remembered
@@ -94,7 +94,7 @@ class Attaching:
         context, stored = self._context, self._context.keeper.mark
         if decision.course is Course.FORGET:
             context.emit(CursorFellOut(stored.revision, decision.reason))
-            is_same = foreign_reason(stored, look.retention) is None
+            is_same = look.retention is None or is_same_bucket(stored, look.retention)
             stored = Mark(seen_evicting=is_same and stored.seen_evicting, identity=stored.identity)
         mark = remembered(stored, look, context.scope)
         if decision.course is Course.FORGET or mark.seen_evicting != stored.seen_evicting:
@@ -144,8 +144,8 @@ class Attaching:
                 attached = await self._begin(NO_CURSOR, look, self._listing(decision, look))
                 return await self._checked(attached, position)
             case RepairPlan.RESTORE:
-                await self._mending.restore(decision)
-                return await self._begin(self._context.keeper.mark.cursor, await self._context.look(), None)
+                await self._mending.restore(decision, look)
+                return await self._begin(self._context.keeper.mark.cursor, look, None)
             case RepairPlan.REFUSE_RELIST | None:
                 raise self._mending.refused(decision)
 

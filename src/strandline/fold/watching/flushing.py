@@ -1,7 +1,8 @@
 """One batch at a time through the hooks into the store; what could not be stored stays first in line.
 
 Invariants: a batch is parsed and applied once, whatever becomes of storing it. What is not stored is stored before, or
-together with, anything newer (`flushes.requeue`). `on_applied` is told after the store, whether that took it or not.
+together with, anything newer (`flushes.requeue`). `on_applied` is told after the store, whether that took it or not,
+and once more, without updates, when it has taken what it had not.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ class Flusher:
     def __init__(self, keeper: StoreKeeper, hooks: Hooks) -> None:
         self.unstored = Gathered()
         self.hook_error: BaseException | None = None
+        self._is_told_otherwise = False
         self._keeper = keeper
         self._hooks = hooks
 
@@ -41,10 +43,8 @@ class Flusher:
         fresh = Gathered()
         fresh.add(updates)
         self.unstored = self.unstored.before(fresh)
-        durable = await self.store(mark)
-        if self._hooks.on_applied is not None:
-            with self._noting_errors():
-                self._hooks.on_applied(Applied(updates, mark, durable))
+        durable = await self._store(mark)
+        self._tell(updates, mark, durable=durable)
         return durable
 
     async def flush_fully(self, updates: UpdateBatch, mark: Mark) -> None:
@@ -54,6 +54,12 @@ class Flusher:
 
     async def store(self, mark: Mark) -> bool:
         """Store what waits, or nothing, with a mark; return whether the store has it."""
+        durable = await self._store(mark)
+        if durable and self._is_told_otherwise:
+            self._tell(UpdateBatch.concat(()), mark, durable=True)
+        return durable
+
+    async def _store(self, mark: Mark) -> bool:
         waiting = self.unstored
         started = perf_counter()
         if not await self._keeper.keep(UpdateBatch.concat(waiting.batches), mark):
@@ -74,6 +80,13 @@ class Flusher:
     def drop(self) -> None:
         """Forget what waits: the store moved, and the log will tell it again."""
         self.unstored = Gathered()
+        self._is_told_otherwise = False
+
+    def _tell(self, updates: UpdateBatch, mark: Mark, *, durable: bool) -> None:
+        self._is_told_otherwise = not durable
+        if self._hooks.on_applied is not None:
+            with self._noting_errors():
+                self._hooks.on_applied(Applied(updates, mark, durable))
 
     async def _apply(self, updates: UpdateBatch) -> None:
         if not len(updates):

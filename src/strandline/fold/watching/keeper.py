@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from strandline.errors import Closed, StrandlineError, Unavailable, UnknownOutcome
 from strandline.events import Events
@@ -30,6 +30,13 @@ class StoreMoved(Exception):
     """The store, opened again, stands where nobody expected it; the watch begins again at its cursor."""
 
 
+class _Attempt(NamedTuple):
+    """A batch whose fate is not known: the mark after it, and how many updates it had."""
+
+    mark: Mark
+    updates: int
+
+
 class StoreKeeper:
     """A store, the thread that changes it, and how often it has failed in a row."""
 
@@ -40,7 +47,7 @@ class StoreKeeper:
         self._open_store = open_store
         self._events = events
         self._store: SnapshotStore | None = None
-        self._attempted: Mark | None = None
+        self._attempt: _Attempt | None = None
         self._is_closed = False
         self._thread = ThreadPoolExecutor(1, "strandline-fold")
 
@@ -51,16 +58,14 @@ class StoreKeeper:
             raise StoreKeptFailing(self.failures, "it could not be opened again")
         return self._store
 
-    async def open(self) -> None:
-        """Open the store, and learn where it stands."""
-        self._store = await self.run(self._open_store)
-        await self.refresh()
-
     async def refresh(self) -> None:
-        """Learn where the store stands."""
-        held = await self.run(self.store.load)
+        """Learn where the store stands, opened if it is not; what was attempted is settled then."""
+        if self._store is None:
+            self._store = await self.run(self._open_store)
+        held = await self.run(self._store.load)
         self.mark = parse_mark(held.cursor) if held else Mark()
         self.has_data = bool(held and held.has_data)
+        self._attempt = None
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call a function in the store's thread, behind what is being done there."""
@@ -74,10 +79,13 @@ class StoreKeeper:
         if self._is_closed:
             raise Closed("the fold's store")
         try:
-            if self._attempted is not None and await self._reopen() == Reopened.STORED:
+            if (attempt := self._attempt) is not None and await self._reopen() == Reopened.STORED:
+                # Of what waits now, only what came after the attempt is not there.
+                updates = updates.slice(attempt.updates, len(updates))
+            if not len(updates) and mark == self.mark:
                 return True
             cursor = NO_CURSOR if mark == self.mark else format_mark(mark)
-            self._attempted = mark
+            self._attempt = _Attempt(mark, len(updates))
             await self.run(_apply, self.store, updates, cursor)
         except TRANSIENT as error:
             return await self._failed(error)
@@ -96,7 +104,7 @@ class StoreKeeper:
             self._thread.shutdown(wait=False)
 
     def _stands_at(self, mark: Mark) -> None:
-        self.mark, self._attempted, self.failures = mark, None, 0
+        self.mark, self._attempt, self.failures = mark, None, 0
 
     async def _failed(self, error: Exception) -> bool:
         """Count a failure, and open the store again; return whether the batch turned out to be there."""
@@ -110,13 +118,12 @@ class StoreKeeper:
 
     async def _reopen(self) -> Reopened:
         """Open the store again and see what is there; the attempt is settled if it is there or not."""
-        before, attempted = self.mark, self._attempted or self.mark
+        before, attempted = self.mark, self._attempt.mark if self._attempt else self.mark
         store, self._store = self._store, None
         if store is not None:
             with contextlib.suppress(StrandlineError, OSError):
                 await self.run(store.close)
-        await self.open()
-        self._attempted = None
+        await self.refresh()
         self._events.emit(StoreReopened(self.mark.revision, before.revision))
         found = flushes.after_reopening(self.mark.revision, before.revision, attempted.revision)
         if found == Reopened.MOVED:

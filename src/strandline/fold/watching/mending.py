@@ -19,7 +19,7 @@ from strandline.fold.repairing.relisting import deletes, list_keys, stale_keys
 from strandline.fold.repairing.restoring import checked_mark, for_each_taken, vanished_keys
 from strandline.fold.store import FoldReader
 from strandline.fold.watching.context import Context
-from strandline.fold.watching.looking import remembered
+from strandline.fold.watching.looking import Look, is_same_log, remembered
 from strandline.kv import UpdateBatch
 from strandline.protocol import windows
 from strandline.protocol.repairs import RepairPlan
@@ -61,8 +61,8 @@ class Mending:
         context.emit(RepairEnded(RepairPlan.RELIST, 0, len(stale), perf_counter() - started))
         return windows.REVISION_MAX if before is None else before.last_revision
 
-    async def restore(self, decision: Decision) -> None:
-        """Make the fold what the newest artifact is, and its mark last."""
+    async def restore(self, decision: Decision, look: Look) -> None:
+        """Make the fold what the newest artifact is, and its mark last; nothing if the bucket was made anew since."""
         context = self._context
         if context.policy.restorer is None:
             raise self.refused(decision)
@@ -70,13 +70,15 @@ class Mending:
         if artifact is None:
             raise RepairRefused(context.name, f"{decision.reason}, and there is no artifact", hint=NO_RESTORER)
         try:
-            await self._restore_from(artifact, decision)
+            await self._restore_from(artifact, decision, look)
         finally:
             await asyncio.to_thread(artifact.close)
 
-    async def _restore_from(self, artifact: FoldReader, decision: Decision) -> None:
+    async def _restore_from(self, artifact: FoldReader, decision: Decision, decided_by: Look) -> None:
         context, started = self._context, perf_counter()
         local, look = context.keeper.mark, await context.look()
+        if not is_same_log(decided_by, look):
+            return
         theirs = checked_mark(artifact, context.name, context.scope, local, look.retention)
         context.emit(RepairBegan(RepairPlan.RESTORE, decision.reason))
         listed = await list_keys(context.reader, context.scope)

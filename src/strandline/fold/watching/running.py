@@ -93,7 +93,7 @@ async def run(context: Context) -> Mark:
     """Attach and watch, again and again, until there is a reason to end."""
     keeper, attaching, outage = context.keeper, Attaching(context), Outage(context)
     try:
-        await keeper.open()
+        await keeper.refresh()
         expired: CursorExpired | None = None
         while not context.stop.is_set():
             try:

@@ -302,7 +302,8 @@ class Session:
             if not may_list(listing.basis, look.retention, context.policy.mode, listing.plan):
                 return await self._finish(Outcome.IN_VAIN)
             self._listing = None
-            if listing.held_back and self._is_idle():
+            if listing.held_back:
+                await self._flush_all()  # what is on its way carries the old cursor
                 await context.flusher.store_fully(self._mark_at(self._high))
         self.made_progress = True
         context.emit(CaughtUp(context.keeper.mark.revision))

@@ -18,7 +18,8 @@ class Applied(NamedTuple):
     """A batch that was applied: the updates since the last one, where that is, and whether the store holds it.
 
     If `durable`, the store holds everything up to `mark`. If not, storing failed for now and will be tried again, with
-    what comes next: nothing may be built on this mark. Resume from the store's cursor only, never from this one.
+    what comes next or, if nothing does, by itself: then a last one without updates says so. Nothing may be built on the
+    mark of what is not durable. Resume from the store's cursor only, never from this one.
     """
 
     updates: UpdateBatch

@@ -55,8 +55,12 @@ class NatsReader:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
         subject = f"{self._info.prefix}{validate_key(key)}"
         updates: list[KvUpdate] = []
-        revision = 0
-        while each := await _read(self._calls, self._info, key, {"seq": revision + 1, "next_by_subj": subject}):
+        last = await read_last(self._calls, self._info, key)
+        end, revision = 0 if last is None else last.revision, 0
+        while revision < end:  # a key that is written all the time has no other end
+            each = await _read(self._calls, self._info, key, {"seq": revision + 1, "next_by_subj": subject})
+            if each is None:
+                break
             updates.append(make_update(each.kind, key, format_revision(each.revision), each.value))
             revision = each.revision
         return updates

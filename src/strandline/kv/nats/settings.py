@@ -110,16 +110,18 @@ def _split_server(server: str) -> tuple[str, str]:
     scheme, found, rest = server.rpartition("://")
     scheme = (scheme if found else SCHEMES[0]).lower()
     info, _, address = rest.rpartition("@")
-    hint = "give nats://host:port or tls://host:port"
+    # What cannot be read is not shown: where a comma or slash of a password ends an address, it is half of that.
+    hint = "give nats://host:port or tls://host:port; in a password, write %2C for a comma, %2F for a slash"
     if scheme not in SCHEMES:
-        raise InvalidInput(f"a server cannot be reached by {scheme}://", hint=hint)
+        shown = f"by {scheme}://" if scheme.isalnum() else "by such an address"
+        raise InvalidInput(f"a server cannot be reached {shown}", hint=hint)
     try:
         parts = urlsplit(f"{scheme}://{address}")
         host, port = parts.hostname, parts.port or DEFAULT_PORT
     except ValueError:
         host = None
     if not host or parts.path.strip("/") or parts.query:
-        raise InvalidInput(f"{address!r} is not the address of a server", hint=hint)
+        raise InvalidInput("the address of a server cannot be read", hint=hint)
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}", info
 
 
