@@ -11,15 +11,13 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.cli.scan_sources import Chosen, sources_of
 from strandline.errors import InvalidInput
-from strandline.spark.inputs import SIZE_MAX, Source
+from strandline.spark.inputs import Source
 
 
 def chosen(*paths: Path, **more: Any) -> Chosen:  # noqa: ANN401
     """Return arguments that are as they are without options."""
     nothing = {"tables": [], "journals": [], "git": False, "staged": False, "since": None, "excludes": []}
-    return Chosen(
-        paths, **{**nothing, "exclude_from": None, "name": "", "size_max": SIZE_MAX, "table_key": None, **more}
-    )
+    return Chosen(paths, **{**nothing, "exclude_from": None, "name": "", "size_max": None, "table_key": None, **more})
 
 
 def listed(source: Source) -> list[str]:

@@ -417,6 +417,13 @@ class WritesOneAfterAnother(MemoryState):
             time.sleep(0.0005)
 
 
+@caught_by("state/whoever_is_first_sets_a_key_for_all")
+class SetsWhatIsThere(MemoryState):
+    def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
+        super().apply_batch(tenant, [Put(key, value)])
+        return value
+
+
 @caught_by("state/a_stale_writer_sets_nothing")
 class AsksForNoFence(MemoryState):
     def apply_batch(
