@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypedDict, TypeVar, Unpack, cast
+from typing import Self, TypedDict, TypeVar, Unpack, cast
 
 from strandline.clock import ManualClock
 from strandline.errors import StrandlineError
@@ -256,3 +256,9 @@ class Script:
 
     async def stop(self) -> None:
         """There is nothing to end."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

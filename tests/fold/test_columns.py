@@ -26,7 +26,7 @@ from strandline.fold.batches import paged
 from strandline.fold.columns import are_distinct, hash_rows, version_column
 from strandline.fold.digests import digest_columns, digest_rows
 from strandline.fold.log_format import BLANK, HEADER, format_batch
-from strandline.fold.log_rows import LENGTH_MASK
+from strandline.fold.log_rows import GONE, LENGTH_MASK
 from strandline.fold.log_scan import scan_log
 from strandline.fold.resident import ResidentFold
 from strandline.kv import NO_CURSOR, UpdateBatch, UpdateKind, WatchCursor, format_cursor, format_revision
@@ -239,3 +239,20 @@ def test_columns_of_pages_are_of_the_public_kind() -> None:
     store.apply(*changes(1, (b"a", b"1")))
     (page,) = store.pages().columns
     assert page == PutColumns(*(pa.array([part], pa.binary()) for part in (b"a", b"1", format_revision(1))))
+
+
+@given(rows=st.lists(st.one_of(KEYS, st.binary(max_size=90)), min_size=1, max_size=20))
+def test_a_row_has_the_same_hash_in_every_batch(rows: list[bytes]) -> None:
+    together = hash_rows(pa.array(rows, pa.binary()))
+    assert [int(hash_rows(pa.array([row], pa.binary()))[0]) for row in rows] == together.tolist()
+
+
+def test_a_key_that_was_put_beside_longer_ones_counts_as_the_same_key() -> None:
+    short, long = b"device.short", b"device.of.a.much.longer.name"
+    index = key_index.KeyIndex()
+    for keys, kinds in (([short, long], [0, 0]), ([short], [1]), ([long], [1])):
+        batch = FoldBatch(keys, [b""] * len(keys), [b""] * len(keys), np.array(kinds, np.uint8))
+        index.apply(batch, np.array([GONE * kind | 100 for kind in kinds], np.uint64))
+    assert index.bytes_least() == 0
+    assert not index.is_built
+    assert not index, "both are deleted"

@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 
-from strandline.fold import ALL, AppendLogStore, FoldBatch, MemoryStore, Scope, ScopeChanged, SqliteStore, catch_up
+from strandline.fold import (
+    ALL,
+    AppendLogStore,
+    FoldBatch,
+    MemoryStore,
+    Scope,
+    ScopeChanged,
+    SqliteStore,
+    catch_up,
+    compare,
+)
 from strandline.fold.compare import Comparison, Keys, history, verify_against
-from strandline.fold.errors import AnotherSource
+from strandline.fold.errors import AnotherSource, NotYet
 from strandline.fold.marks import UNKNOWN, Mark, format_mark
-from strandline.kv import NO_CURSOR, Delete, Discard, Put, StoreConfig, format_revision
+from strandline.kv import NO_CURSOR, Delete, Discard, Put, Retention, StoreConfig, format_revision
 from strandline.kv.nats import NatsConnection
 from strandline.testing.snapshot_stores import changes
-from tests.fold.buckets import Twin, twin
+from tests.fold.buckets import PATIENCE_S, Script, Twin, put, twin, until
 from tests.servers_nats import NatsServer
 
 NONE = Keys(0, ())
@@ -171,6 +181,43 @@ async def test_a_scope_is_compared_with_its_own_keys_and_another_is_refused() ->
     assert (await verify_against(fold, bucket.store, Scope.of("a."))).is_complete
     with pytest.raises(ScopeChanged):
         await verify_against(fold, bucket.store)
+
+
+@sync
+async def test_a_source_that_becomes_current_without_another_update_is_not_waited_for() -> None:
+    bucket = Script(retained=Retention(False, 1, 1), is_current=False)
+    bucket.say(put("a", "1", 1))
+    fold = MemoryStore()
+    fold.apply(FoldBatch([b"a"], [b"1"], [format_revision(1)]), format_mark(Mark(1)))
+    comparing = asyncio.create_task(verify_against(fold, bucket.store))
+    await until(lambda: not bucket.left)
+    await asyncio.sleep(0.1)  # it waits for more by now
+    bucket.is_current = True
+    found = await asyncio.wait_for(comparing, PATIENCE_S)
+    assert (found.is_equal, found.is_complete, found.compared) == (True, True, 1)
+
+
+@sync
+async def test_updates_of_a_slow_source_are_all_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "LOOKS_EVERY_S", 0.001)
+    bucket = Script(retained=Retention(False, 1, 50), is_current=False)
+    fold = MemoryStore()
+    fold.apply(FoldBatch(), format_mark(Mark(50)))
+    comparing = asyncio.create_task(verify_against(fold, bucket.store))
+    for revision in range(1, 51):
+        bucket.say(put(f"k{revision:02}", "1", revision))
+        await asyncio.sleep(0.001)
+    await until(lambda: not bucket.left)
+    bucket.is_current = True
+    assert (await asyncio.wait_for(comparing, PATIENCE_S)).missing.count == 50
+
+
+@sync
+async def test_a_source_that_ends_with_a_timeout_is_not_waited_for() -> None:
+    bucket = Script(retained=Retention(False, 1, 1), is_current=False)
+    bucket.fail(NotYet("current", 1.0, 0))
+    with pytest.raises(NotYet):
+        await asyncio.wait_for(verify_against(MemoryStore(), bucket.store), PATIENCE_S)
 
 
 @sync

@@ -50,7 +50,11 @@ def version_column(revisions: NDArray[np.uint64]) -> pa.BinaryArray:
 
 
 def hash_rows(column: pa.BinaryArray) -> Hashes:
-    """Return a number for each row, of its length, its first 64 bytes and its last 8; none of them is secret."""
+    """Return a number for each row, of its length, its first 64 bytes and its last 8; none of them is secret.
+
+    A row has the same number in every batch, whatever is beside it. The numbers are not kept: they may change with the
+    version.
+    """
     data, offsets = binary_spans(column)
     edge = bytes(_WORD_BYTES)
     padded = b"".join((edge, data[offsets[0] : offsets[-1]], edge))
@@ -60,10 +64,12 @@ def hash_rows(column: pa.BinaryArray) -> Hashes:
     last = starts + np.maximum(lengths - _WORD_BYTES, 0)
     hashes: Hashes = words[last] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
     hashes += lengths.astype(np.uint64)
+    shortest = int(lengths.min(initial=_HASHED_BYTES + _WORD_BYTES))
     for done in range(0, min(int(lengths.max(initial=0)) - _WORD_BYTES, _HASHED_BYTES), _WORD_BYTES):
-        hashes *= _FACTOR
-        hashes ^= hashes >> _SHIFT
-        hashes += words[np.minimum(starts + done, last)] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
+        mixed = hashes * _FACTOR
+        mixed ^= mixed >> _SHIFT
+        mixed += words[np.minimum(starts + done, last)] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
+        hashes = mixed if done < shortest - _WORD_BYTES else np.where(done < lengths - _WORD_BYTES, mixed, hashes)
     hashes *= _FACTOR
     hashes ^= hashes >> _SHIFT
     return hashes

@@ -43,10 +43,12 @@ from strandline.kv import (
     NotSupported,
     Retention,
     UpdateBatch,
+    Watch,
     WatchCursor,
 )
 
 SAMPLES_MAX = 20
+LOOKS_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,20 @@ async def _read(watcher: KvWatcher, scope: Scope, source: _Source) -> None:
     watch = await start_watch(watcher, scope, NO_CURSOR)
     async with watch:
         while not watch.is_current:
-            batch = await watch.batch()
-            await asyncio.to_thread(source.take, batch)
+            batch = await _next_batch(watch)
+            if batch is not None:
+                await asyncio.to_thread(source.take, batch)
+
+
+async def _next_batch(watch: Watch) -> UpdateBatch | None:
+    """Return the next updates, None if none come soon: a watch may become current without any."""
+    try:
+        async with asyncio.timeout(LOOKS_EVERY_S) as limit:
+            return await watch.batch()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return None
 
 
 @dataclass

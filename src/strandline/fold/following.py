@@ -11,7 +11,7 @@ where it was, and only what changed is told. `wait_for(revision)` returns when a
 can write. What ends the background for good is raised by the next call. A fold belongs to its process: it is not
 pickled, and a fork that uses it is refused.
 
-**Trade-offs.** A key is text and a value bytes, as in the bucket. A change is there after the batching window (10 ms)
+**Trade-offs.** A key is text and a value bytes, as in the bucket. A change is there after the batching window (2 ms)
 and the store's sync. `len` and iteration go through the whole fold. That nothing is removed from the middle of the
 bucket's log before the fold has read it is the bucket owner's promise: see `strandline.fold.repairing`.
 """

@@ -64,7 +64,10 @@ class Watch(Protocol):
         ...
 
     async def batch(self, updates_max: int = 4096) -> UpdateBatch:
-        """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
+        """Wait for updates and return those that are there, at least one; `Closed` after `stop`.
+
+        One that is cancelled while it waits has taken nothing: the next call returns what came meanwhile.
+        """
         ...
 
     async def stop(self) -> None:

@@ -248,6 +248,9 @@ class AnswerLost(UnknownOutcome):
 MISMATCH_CODES = frozenset({10071, 10164})
 FULL_CODES = frozenset({10077})
 NOT_FOUND_CODES = frozenset({10059})
+ELECTING_CODES = frozenset({10004, 10008, 10009, 10118})
+"""Incomplete, temporarily unavailable, not the leader, offline: answers of servers that have not elected yet."""
+
 EXISTS_CODES = frozenset({10058})
 NOT_SUPPORTED_CODES = frozenset({10165, 10166})
 DISABLED_CODES = frozenset({10039, 10076})

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -16,12 +17,16 @@ from strandline.kv import (
     JetStreamDisabled,
     NoAnswer,
     NotSupported,
+    Overrun,
+    Retention,
     RevisionMismatch,
     ServerRefused,
 )
 from strandline.kv.nats import NatsSettings
 from strandline.kv.nats.calls import Calls
 from strandline.kv.nats.exchanges import NoListener, Unanswered
+from strandline.kv.nats.streams import parse_stream_info
+from strandline.kv.nats.watches import NatsWatcher, Watches
 
 STREAM = {
     "config": {"name": "KV_b", "subjects": ["$KV.b.>"]},
@@ -131,6 +136,44 @@ def test_a_read_that_is_not_answered_is_asked_again_with_more_patience() -> None
     script = Script(Unanswered(2.0), error(10008), Unanswered(4.0), b'{"message":{}}', timeout_s=30.0)
     assert asyncio.run(Calls(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
     assert script.limits_s == [2.0, 2.5, 3.125, 3.90625]
+
+
+@pytest.mark.parametrize("code", [10004, 10008, 10009, 10118])
+def test_a_read_is_asked_again_while_servers_elect(code: int) -> None:
+    script = Script(error(code), b'{"message":{}}')
+    assert asyncio.run(Calls(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
+
+
+class Forgetful(Script):
+    """A server that does not know the stream for a time."""
+
+    def __init__(self, forgets_s: float) -> None:
+        super().__init__(b"")
+        self._knows_at = time.monotonic() + forgets_s
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        limit_s: float | None = None,
+    ) -> bytes:
+        answer = await super().request(subject, payload, headers, limit_s=limit_s)
+        return answer if time.monotonic() >= self._knows_at else error(10059)
+
+
+def retention(script: Script) -> Retention:
+    watcher = NatsWatcher(
+        Calls(lambda: script, "b"), parse_stream_info(STREAM), lambda: script.settings, Watches(), Overrun.PROBE
+    )
+    return asyncio.run(watcher.retention())
+
+
+def test_a_bucket_that_was_there_may_seem_gone_for_a_moment() -> None:
+    assert retention(Forgetful(0.5)).last_revision == 0
+    with pytest.raises(BucketNotFound):
+        retention(Forgetful(20.0))
 
 
 def test_a_change_of_a_bucket_that_is_lost_may_have_been_done() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,6 +24,8 @@ from strandline.kv import (
     parse_revision,
 )
 from strandline.kv.nats import NatsConnection, NatsSettings
+from tests.kv.nats.bulk.filling import filled_bucket
+from tests.kv.nats.bulk.proxy import Proxy, running_proxy
 from tests.kv.nats.opening import bucket, until
 from tests.servers_nats import NatsCluster, NatsServer, running_nats
 
@@ -231,6 +234,48 @@ def test_a_shutdown_does_not_wait_for_a_server_that_is_frozen() -> None:
             with pytest.raises(Closed):
                 await watch.batch()
             assert time.monotonic() - began < 12
+
+    with running_nats() as server:
+        asyncio.run(main(server))
+
+
+def test_a_state_that_breaks_off_tells_only_the_latest_update_of_each_key(
+    nats_server: NatsServer, nats_bucket: str
+) -> None:
+    async def main(proxy: Proxy) -> list[str]:
+        keys: list[str] = []
+        async with NatsConnection(NatsSettings(proxy.url, timeout_s=5)) as connection:
+            watcher = (await connection.store(nats_bucket)).watcher()
+            assert watcher is not None
+            async with asyncio.timeout(30), await watcher.watch_all() as watch:
+                keys += (await watch.batch()).keys
+                proxy.cut_all()
+                while "late" not in keys or not watch.is_current:
+                    keys += (await watch.batch()).keys
+        return keys
+
+    large = [f"large{number}" for number in range(300)]
+    with (
+        filled_bucket(NatsSettings(nats_server.url), nats_bucket, max_msgs_per_subject=3) as filler,
+        running_proxy(nats_server.port) as proxy,
+    ):
+        filler.put(large, b"v" * 100_000)
+        filler.put(["late", "late"])
+        assert asyncio.run(main(proxy)) == [*large, "late"]
+
+
+@pytest.mark.parametrize("call", ["watch", "keys", "scan"])
+def test_who_gives_up_on_a_server_that_is_frozen_does_not_wait_for_it(call: str) -> None:
+    async def main(server: NatsServer) -> None:
+        async with NatsConnection(NatsSettings(server.url, timeout_s=20)) as connection:
+            store, _, watcher = await bucket(connection)
+            calls: dict[str, Callable[[], Awaitable[object]]]
+            calls = {"watch": watcher.watch_all, "keys": store.reader().keys, "scan": store.reader().scan}
+            with server.frozen():
+                began = time.monotonic()
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(calls[call](), 0.5)
+                assert time.monotonic() - began < 3
 
     with running_nats() as server:
         asyncio.run(main(server))

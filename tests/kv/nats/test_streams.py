@@ -4,12 +4,14 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import FormatError
 from strandline.kv import Discard, StoreConfig, UpdateKind
+from strandline.kv.nats.bulk import kinds_of
 from strandline.kv.nats.messages import kind_of_headers, parse_headers, parse_stored, parse_time
 from strandline.kv.nats.streams import (
     StreamState,
@@ -125,6 +127,9 @@ def test_an_answer_is_an_object_or_refused(data: bytes) -> None:
         ({"Nats-Marker-Reason": "MaxAge"}, UpdateKind.PURGE),
         ({"Nats-Marker-Reason": "Purge"}, UpdateKind.PURGE),
         ({"Nats-Marker-Reason": "Remove"}, UpdateKind.DELETE),
+        ({"Nats-Marker-Reason": "Other"}, UpdateKind.PUT),
+        ({"nats-marker-reason": "MaxAge"}, UpdateKind.PUT),
+        ({"kv-operation": "DEL"}, UpdateKind.PUT),
         ({"Traceparent": "DEL"}, UpdateKind.PUT),
     ],
 )
@@ -132,6 +137,7 @@ def test_headers_tell_what_a_message_did(headers: dict[str, str], kind: UpdateKi
     block = b"NATS/1.0\r\n" + b"".join(f"{name}: {text}\r\n".encode() for name, text in headers.items()) + b"\r\n"
     assert parse_headers(block) == headers
     assert kind_of_headers(headers) is kind
+    assert kinds_of(pa.array([block], pa.binary()), 1).tolist() == [kind]
     message = {"seq": 7, "hdrs": base64.b64encode(block).decode(), "time": "1970-01-01T00:00:01Z"}
     stored = parse_stored({"message": message})
     assert (stored.revision, stored.kind, stored.value, stored.created_ns) == (7, kind, b"", 10**9)

@@ -9,12 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import Locked
+from strandline.fold import FoldBatch, MemoryStore
 from strandline.fold.errors import ScopeChanged
-from strandline.fold.marks import parse_mark
+from strandline.fold.marks import Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
+from strandline.kv import format_revision
+from strandline.kv.nats.streams import StreamState
 from strandline.spark.folds import fold_build, keep_current
-from strandline.spark.folds.keeping import KeptFold, changes_of
-from strandline.spark.folds.marking import HistoryEvicted
+from strandline.spark.folds.keeping import KeptFold, changes_of, mark_of
+from strandline.spark.folds.marking import HistoryEvicted, options_of
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.test_building import verified, watched
@@ -87,6 +90,36 @@ def test_replayed_rows_change_nothing(tmp_path: Path) -> None:
         assert (partly.puts.keys, last) == ([b"b"], 5)
         assert np.all(changes_of(rows, 0)[0].kinds == [0, 1, 0])
         assert store.load() is None
+
+
+STATE = StreamState("KV_b", "2026-01-01T00:00:00Z", first=1, last=5, messages=5)
+OPTIONS = options_of({"servers": "nats://127.0.0.1:4222", "bucket": "b"})
+
+
+def standing_at(mark: Mark, *keys: bytes) -> MemoryStore:
+    store = MemoryStore()
+    store.apply(FoldBatch(keys, [b"value"] * len(keys), [format_revision(5)] * len(keys)), format_mark(mark))
+    return store
+
+
+@pytest.mark.parametrize(
+    "mark", [Mark(), Mark(identity=STATE.identity), Mark(seen_evicting=True, identity=STATE.identity)]
+)
+def test_a_fold_with_keys_and_no_revision_is_refused(mark: Mark) -> None:
+    with pytest.raises(RecordsMissing, match="has keys and no cursor") as refused:
+        mark_of(standing_at(mark, b"key"), STATE, OPTIONS)
+    assert "strandline fold repair" in str(refused.value.hint)
+    assert mark_of(standing_at(mark), STATE, OPTIONS).revision == 0, "one without keys is begun"
+
+
+@pytest.mark.parametrize("mark", [Mark(6), Mark(6, identity=STATE.identity)])
+def test_a_cursor_beyond_the_end_of_the_log_is_refused(mark: Mark) -> None:
+    with pytest.raises(RecordsMissing, match="ends at 5, before the fold's 6") as refused:
+        mark_of(standing_at(mark, b"key"), STATE, OPTIONS)
+    assert "strandline fold repair" in str(refused.value.hint)
+    with pytest.raises(RecordsMissing, match="ends at 5"):
+        mark_of(standing_at(mark), STATE, OPTIONS)
+    assert mark_of(standing_at(mark._replace(revision=5), b"key"), STATE, OPTIONS).revision == 5
 
 
 def test_a_fold_of_another_bucket_or_of_other_keys_is_refused(

@@ -15,7 +15,7 @@ does the same after a repair that was asked for. `Batching` says when a batch is
 it, `Exports` asks for something between two batches. `strandline.fold.events` are told to `Hooks.events`.
 
 **Trade-offs.** Updates are whole columns from the wire to the store; a hook that wants objects makes them itself. Two
-batches are in memory. An update waits for its batch's window, 10 ms unless told otherwise. Delivery to `apply` is at
+batches are in memory. An update waits for its batch's window, 2 ms unless told otherwise. Delivery to `apply` is at
 least once: after a crash, what was applied and not stored is applied again.
 """
 

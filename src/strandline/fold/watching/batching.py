@@ -16,11 +16,12 @@ MIB = 1024 * 1024
 class Batching:
     """A batch is stored when it is `window_s` old, or has so many updates or bytes, whichever comes first.
 
-    A longer window makes fewer, larger writes, and every update later by as much. While a batch is being stored the
-    next one gathers; when that is full, nothing more is received. So memory holds about two batches.
+    While a batch is being stored the next one gathers, so that under load batches grow by themselves; when the next one
+    is full, nothing more is received. So memory holds about two batches. A longer window makes fewer, larger writes
+    where updates trickle in, and every update later by as much.
     """
 
-    window_s: float = 0.010
+    window_s: float = 0.002
     updates_max: int = 65_536
     bytes_max: int = 16 * MIB
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from strandline.errors import FormatError
 from strandline.kv.errors import (
+    ELECTING_CODES,
     NOT_FOUND_CODES,
     AnswerLost,
-    BucketNotFound,
     ConnectionDropped,
     JetStreamDisabled,
     NoAnswer,
@@ -28,9 +28,6 @@ from strandline.kv.nats.streams import StreamState, parse_answer, parse_stream_i
 LISTEN_AGAIN_S = 0.1
 ASKS_AGAIN_S = 2.0
 MORE_PATIENCE = 1.25
-PASSING_CODES = frozenset({10008, 10118})
-"""The servers have no leader for the moment, or the stream is not up yet."""
-
 NO_MESSAGE = 10037
 
 
@@ -65,7 +62,7 @@ class Calls:
                 if left_s <= patience_s:
                     raise NoAnswer(call, link.settings.timeout_s) from lost
             except Refused as refused:
-                if refused.code not in PASSING_CODES or left_s <= LISTEN_AGAIN_S:
+                if refused.code not in ELECTING_CODES or left_s <= LISTEN_AGAIN_S:
                     raise
                 await asyncio.sleep(LISTEN_AGAIN_S)
             patience_s *= MORE_PATIENCE  # a leader that has died never answers; a busy one needs its time
@@ -97,14 +94,16 @@ class Calls:
                     raise NoAnswer(f"the write of key {key!r}", link.settings.timeout_s) from nobody
                 await asyncio.sleep(LISTEN_AGAIN_S)
 
-    async def info(self) -> StreamState:
-        """Return what the bucket's stream says of itself; `BucketNotFound`."""
-        try:
-            return parse_stream_info(await self.read(f"STREAM.INFO.{stream_name(self.bucket)}"))
-        except Refused as refused:
-            if refused.code in NOT_FOUND_CODES:
-                raise BucketNotFound(self.bucket) from None
-            raise error_from_code(refused.code, refused.description, bucket=self.bucket) from None
+    async def info(self, *, gone_s: float = 0.0) -> StreamState:
+        """Return what the bucket's stream says of itself; `BucketNotFound` if it seems to be gone for so long."""
+        give_up = time.monotonic() + gone_s
+        while True:
+            try:
+                return parse_stream_info(await self.read(f"STREAM.INFO.{stream_name(self.bucket)}"))
+            except Refused as refused:
+                if refused.code not in NOT_FOUND_CODES or time.monotonic() >= give_up:
+                    raise error_from_code(refused.code, refused.description, bucket=self.bucket) from None
+            await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def _ask(
         self, link: Exchange, call: str, request: Mapping[str, Any] | None, limit_s: float | None = None

@@ -1,7 +1,8 @@
 """Items that a thread makes, handed to an event loop with back-pressure.
 
 Invariants: the thread makes at most `DEPTH` items ahead of who takes them. What it raises is raised by `take`, after
-the items before it. It ends soon after `stop`, and when the loop is gone; `stop` returns when it has ended.
+the items before it, unless it was stopped by then. It ends soon after `stop`, which ends what it waits for, and when
+the loop is gone; `stop` returns when it has ended.
 """
 
 import asyncio
@@ -9,6 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
+
+from strandline.errors import StrandlineError
 
 DEPTH = 8
 LOOKS_EVERY_S = 1.0
@@ -27,9 +30,13 @@ class Exhausted(Exception):
 
 
 class Pump(Generic[Item]):
-    """A thread that makes items, and a loop that takes them; made in the loop."""
+    """A thread that makes items, and a loop that takes them; made in the loop.
 
-    def __init__(self, produce: Produce[Item], name: str) -> None:
+    `hang_up` ends what the thread waits for.
+    """
+
+    def __init__(self, produce: Produce[Item], name: str, hang_up: Callable[[], None]) -> None:
+        self._hang_up = hang_up
         self._loop = asyncio.get_running_loop()
         self._items: deque[Item] = deque()
         self._room = threading.Semaphore(DEPTH)
@@ -60,6 +67,7 @@ class Pump(Generic[Item]):
     async def stop(self) -> None:
         """Let the thread end and wait for it; what it made can still be taken."""
         self._stopping.set()
+        self._hang_up()
         self._room.release()
         await self._ended.wait()
         self._thread.join()
@@ -73,6 +81,8 @@ class Pump(Generic[Item]):
                 if self._is_over():
                     break
                 self._loop.call_soon_threadsafe(self._give, item)
+        except StrandlineError as error:
+            failure = None if self._is_over() else error  # what a wait that was ended raises is no news
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who takes
             failure = error
         finally:

@@ -10,6 +10,7 @@ from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKin
 from strandline.kv.errors import error_from_code
 from strandline.kv.keys import validate_key, validate_prefix
 from strandline.kv.nats.bulk.buckets import read_keys, scan_bucket
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.calls import NO_MESSAGE, Calls, Refused
 from strandline.kv.nats.messages import StoredMessage, parse_stored
 from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
@@ -70,10 +71,14 @@ class NatsReader:
         validate_prefix(prefix)
         settings = self._settings()
 
-        def produce(_is_over: IsOver) -> Iterator[list[str]]:
-            yield read_keys(settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix)
+        hangup = Hangup()
 
-        pump = Pump(produce, "strandline-keys")
+        def produce(_is_over: IsOver) -> Iterator[list[str]]:
+            yield read_keys(
+                settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix, hangup=hangup
+            )
+
+        pump = Pump(produce, "strandline-keys", hangup.set)
         try:
             return await pump.take()
         finally:
@@ -93,13 +98,14 @@ class NatsReader:
         validate_prefix(prefix)
         settings = self._settings()
 
-        def produce(is_over: IsOver) -> Iterator[UpdateBatch]:
-            for batch in scan_bucket(settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix):
-                if is_over():
-                    return
-                yield batch
+        hangup = Hangup()
 
-        pump = Pump(produce, "strandline-scan")
+        def produce(_is_over: IsOver) -> Iterator[UpdateBatch]:
+            yield from scan_bucket(
+                settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix, hangup=hangup
+            )
+
+        pump = Pump(produce, "strandline-scan", hangup.set)
         try:
             while True:
                 yield await pump.take()

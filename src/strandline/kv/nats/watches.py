@@ -17,6 +17,8 @@ from strandline.kv.contracts import Watch
 from strandline.kv.entries import KvUpdate, UpdateBatch, WatchCursor, parse_cursor
 from strandline.kv.keys import key_filter
 from strandline.kv.nats.bulk.buckets import BucketReader
+from strandline.kv.nats.bulk.hangups import Hangup
+from strandline.kv.nats.bulk.ordered import NOT_FOUND_S
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.calls import Calls
 from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
@@ -181,24 +183,26 @@ class NatsWatcher:
         return await self._watch(prefixes, cursor)
 
     async def retention(self) -> Retention:
-        """Return what the bucket has kept, now."""
-        return (await self._calls.info()).to_retention()
+        """Return what the bucket has kept, now; one that was there may seem gone while servers elect."""
+        return (await self._calls.info(gone_s=NOT_FOUND_S)).to_retention()
 
     async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
         key_filter(prefixes)
         after = None if cursor is None else parse_cursor(cursor)
         settings = self._settings()
 
-        plan = ReadPlan(stream=self._info.name, after=after, overrun=self._overrun, outage_s=math.inf)
+        plan = ReadPlan(stream=self._info.name, after=after, exact_state=True, overrun=self._overrun, outage_s=math.inf)
+
+        hangup = Hangup()
 
         def produce(is_over: IsOver) -> Iterator[_Told]:
             prefix = self._info.prefix
             with BucketReader.open(
-                settings, self._calls.bucket, plan, prefixes=prefixes, subject_prefix=prefix
+                settings, self._calls.bucket, plan, prefixes=prefixes, subject_prefix=prefix, hangup=hangup
             ) as reader:
                 yield from _told(reader, is_over)
 
-        return await self._watches.begin(Pump(produce, "strandline-watch"))
+        return await self._watches.begin(Pump(produce, "strandline-watch", hangup.set))
 
 
 def _told(reader: BucketReader, is_over: IsOver) -> Iterator[_Told]:

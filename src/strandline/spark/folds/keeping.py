@@ -5,7 +5,8 @@
 
 Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is a folder that is thrown away: every
 start makes a new one and begins behind the mark, so that whatever Spark forgot or repeats changes nothing. A fold of
-another stream, or of other keys, is refused. The fold is locked while it is kept.
+another stream or of other keys, one ahead of its log, and one with keys and no cursor are refused. The fold is locked
+while it is kept.
 """
 
 import json
@@ -27,6 +28,7 @@ from strandline.fold.marks import UNKNOWN, Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
 from strandline.kv import UpdateKind
 from strandline.kv.nats.streams import StreamState
+from strandline.protocol.windows import is_other_log
 from strandline.spark.folds.marking import check_truth, options_of, scope_digest
 from strandline.spark.journals.errors import RecordsMissing
 from strandline.spark.streams.columns import KINDS
@@ -63,32 +65,38 @@ def keep_current(
         )
     wanted = options_of(options)
     with open_session(wanted) as session:
-        state = session.state()
-    check_retention(state, wanted)
-    store = open_fold(path, backend)
-    try:
-        mark = _mark_of(store, state, wanted)
-        kept = KeptFold(store, wanted, mark)
-        kept.start(spark, options, records_per_trigger, follow=follow)
-    except BaseException:
-        store.close()
-        raise
+        check_retention(session.state(), wanted)
+        store = open_fold(path, backend)
+        try:
+            mark = mark_of(store, session.state(), wanted)  # asked anew: until it was locked, the fold may have moved
+            kept = KeptFold(store, wanted, mark)
+            kept.start(spark, options, records_per_trigger, follow=follow)
+        except BaseException:
+            store.close()
+            raise
     return kept
 
 
-def _mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions) -> Mark:
-    """Return where the fold stands; refuse what is not a fold of this stream and these keys."""
-    scope, mark = scope_digest(options), parse_mark(store.cursor())
+def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions) -> Mark:
+    """Return where the fold stands; refuse what is not a fold of this stream and these keys, or lacks its cursor."""
+    scope, mark, held = scope_digest(options), parse_mark(store.cursor()), store.load()
     if not mark.revision:
-        if store.load() is not None and mark == Mark():
-            raise RecordsMissing(str(options.target), "the fold has keys and no cursor, so what it lacks is unknown")
+        if held is not None and held.has_data:
+            raise _unfit(options, "the fold has keys and no cursor, so what it lacks is unknown")
         check_truth(state, options)
     elif mark.identity not in (UNKNOWN, state.identity):
-        raise RecordsMissing(str(options.target), "the fold is of another stream, or it was made again")
+        raise _unfit(options, "the fold is of another stream, or it was made again")
+    elif is_other_log(mark.revision, state.last, same_identity=True):
+        raise _unfit(options, f"the log ends at {state.last}, before the fold's {mark.revision}")
     if mark.scope not in (UNKNOWN, scope):
         raise ScopeChanged(options.target.name, ", ".join(options.filters) or "all keys")
     seen = mark.seen_evicting or state.evicts_current_values
     return mark._replace(seen_evicting=seen, identity=state.identity, scope=scope, since_ns=0)
+
+
+def _unfit(options: StreamOptions, problem: str) -> RecordsMissing:
+    hint = "`strandline fold repair` mends the fold of a bucket; or let fold_build make it anew at another path"
+    return RecordsMissing(str(options.target), problem, hint)
 
 
 class KeptFold:

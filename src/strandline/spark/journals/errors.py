@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 from strandline.errors import InvalidInput, StrandlineError, UnknownOutcome
 
+_GO_ON = "restore it, start a new query where it begins now, or set failOnDataLoss to false to go on"
+
 
 def refused(message: str, hint: str) -> InvalidInput:
     """Return the error for an option or a column that cannot work."""
@@ -36,8 +38,7 @@ def hinting() -> Iterator[None]:
 class RecordsMissing(StrandlineError):
     """Records between the query's offset and what the journal holds now are gone, or were never this journal's."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        hint = "restore it, start a new query where it begins now, or set failOnDataLoss to false to go on"
+    def __init__(self, path: str, problem: str, hint: str = _GO_ON) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
         self.add_note(hint)
         self.path = path

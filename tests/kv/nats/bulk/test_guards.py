@@ -248,10 +248,12 @@ def test_what_came_before_a_gap_is_told_before_the_cursor_expires(
     api = Api(first)
     reader = OrderedReader(NatsSettings(), ReadPlan(stream="KV_b", after=0), api, api.stream("KV_b"))  # type: ignore[arg-type]
     reader._attachment = Delivery(sequences)  # type: ignore[assignment]  # noqa: SLF001 - in place of a server
+    reader._goal = 1000  # noqa: SLF001 - the same
     if told:
         delivered = reader.read(0.0)
         assert delivered is not None
         assert delivered.sequences.tolist() == told
+        assert reader.is_current == (told == sequences)
     if told != sequences:
         with pytest.raises(CursorExpired) as expired:
             reader.read(0.0)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from strandline.errors import Closed, InvalidInput
-from strandline.kv import BucketNotFound, CursorExpired, UpdateBatch, UpdateKind
+from strandline.kv import BucketNotFound, CursorExpired, Overrun, UpdateBatch, UpdateKind
 from strandline.kv.nats.bulk import (
     BucketReader,
     BulkSocket,
@@ -266,3 +266,39 @@ def test_what_a_connection_asks_is_answered_or_refused_in_time(settings: NatsSet
         assert connection.info.jetstream
         reply = connection.request("$JS.API.INFO")
         assert b"account_info_response" in reply.payload
+
+
+@pytest.mark.parametrize("overrun", Overrun)
+@pytest.mark.parametrize("prefix", ["", "a."])
+def test_a_reader_whose_last_messages_are_removed_before_they_are_sent_is_current(
+    settings: NatsSettings, nats_bucket: str, prefix: str, overrun: Overrun
+) -> None:
+    with filled_bucket(settings, nats_bucket, storage="memory") as bucket:
+        bucket.put([f"a.kept{number}" for number in range(5)])
+        bucket.put([f"a.removed.{number}" for number in range(200)], b"v" * 200_000)
+        plan = ReadPlan(stream="", overrun=overrun, backstop_s=60.0)
+        with BucketReader.open(settings, nats_bucket, plan, prefixes=[prefix]) as reader:
+            assert reader.read(LIMIT_S) is not None
+            bucket.purge(filter=f"{bucket.prefix}a.removed.>")
+            began = time.monotonic()
+            while not reader.is_current:
+                assert time.monotonic() - began < LIMIT_S
+                reader.read(LIMIT_S)
+            assert time.monotonic() - began < 5
+            assert reader.pending == 0
+            assert reader.position < 205
+            assert reader.frontier == 205
+            last = bucket.put(["a.next"])
+            assert read_until(reader, last).keys == ["a.next"]
+
+
+def test_a_scan_ends_if_the_last_values_are_removed_meanwhile(settings: NatsSettings, nats_bucket: str) -> None:
+    with filled_bucket(settings, nats_bucket, storage="memory") as bucket:
+        bucket.put(["kept"])
+        bucket.put([f"removed.{number}" for number in range(200)], b"v" * 200_000)
+        batches = scan_bucket(settings, nats_bucket)
+        keys = next(batches).keys
+        bucket.purge(filter=f"{bucket.prefix}removed.>")
+        keys += [key for batch in batches for key in batch.keys]
+        assert keys[0] == "kept"
+        assert len(keys) < 201

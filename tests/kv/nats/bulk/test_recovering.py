@@ -1,6 +1,7 @@
 """Readers whose connections are cut and stalled, whose consumers vanish and whose servers are killed."""
 
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strandline.errors import Unavailable
+from strandline.errors import Closed, Unavailable
 from strandline.kv import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired, NoAnswer, Overrun, UpdateBatch
 from strandline.kv.errors import Unreachable
 from strandline.kv.nats.bulk import BucketReader, BulkSocket, JetStreamApi, ReadPlan, StreamState
@@ -326,3 +327,19 @@ def open_filler(settings: NatsSettings, bucket: str) -> Iterator[Filler]:
             yield filler
             return
         time.sleep(0.2)
+
+
+def test_a_reader_that_waits_for_a_silent_server_is_closed_at_once(
+    direct: NatsSettings, proxy: Proxy, nats_bucket: str
+) -> None:
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
+    with filled_bucket(direct, nats_bucket) as bucket, BucketReader.open(settings, nats_bucket, QUICK) as reader:
+        follow(reader, bucket.put(["a"]))
+        with proxy.stalled():
+            proxy.cut_all()
+            threading.Timer(0.5, reader.close).start()
+            began = time.monotonic()
+            with pytest.raises(Closed):
+                reader.read(LIMIT_S)
+            assert reader.reader.recoveries == 1
+            assert time.monotonic() - began < 5

@@ -8,7 +8,8 @@ connections and readers stay in the process that opened them.
 
 **Parts.** `BulkSocket` connects, logs in and receives into one buffer (`inbound`); `JetStreamApi` asks; an
 `Attachment` is one consumer with one connection, and ends with the first thing that is wrong; `OrderedReader` makes the
-next one and keeps the promise; `BucketReader` tells messages as updates.
+next one and keeps the promise; `BucketReader` tells messages as updates. A `Hangup` ends all waits of a reader, from
+any thread, those for a connection that is being made too.
 
 **Order.** The stream is looked at before a consumer is made and after: a server starts silently where the stream does.
 A state of each subject's last message is told in the order of revisions, so that it can go on where it broke off.
@@ -40,6 +41,7 @@ from strandline.kv.nats.bulk.buckets import (
 )
 from strandline.kv.nats.bulk.deliveries import Delivered
 from strandline.kv.nats.bulk.guards import FloorGuard
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.ordered import OrderedReader
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.bulk.socket import BulkSocket, Reply
@@ -51,6 +53,7 @@ __all__ = [
     "ConsumerSpec",
     "Delivered",
     "FloorGuard",
+    "Hangup",
     "JetStreamApi",
     "OrderedReader",
     "ReadPlan",

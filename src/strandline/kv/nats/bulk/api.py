@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline.errors import FormatError
-from strandline.kv.errors import BucketNotFound, JetStreamDisabled, NoAnswer, ServerRefused, error_from_code
+from strandline.kv.errors import (
+    ELECTING_CODES,
+    BucketNotFound,
+    JetStreamDisabled,
+    NoAnswer,
+    ServerRefused,
+    error_from_code,
+)
 from strandline.kv.nats.bulk.deadlines import Deadline
 from strandline.kv.nats.bulk.socket import NO_RESPONDERS, BulkSocket
 from strandline.kv.nats.settings import NatsSettings
@@ -20,9 +27,6 @@ from strandline.kv.nats.streams import STREAM_PREFIX, StreamState, parse_stream_
 CONSUMER_NOT_FOUND = 10014
 ASK_AGAIN_S = 2.0
 PAUSE_S = 0.1
-_ELECTING = frozenset({10004, 10008, 10009})
-"""Incomplete, temporarily unavailable, not the leader: answers of servers that have not elected yet."""
-
 NS = 1_000_000_000
 
 
@@ -102,7 +106,7 @@ class JetStreamApi:
                 if left_s <= ASK_AGAIN_S:
                     raise NoAnswer(silence.what, limit_s) from None
             except ServerRefused as refused:
-                if refused.code not in _ELECTING or left_s <= PAUSE_S:
+                if refused.code not in ELECTING_CODES or left_s <= PAUSE_S:
                     raise
                 time.sleep(PAUSE_S)
 

@@ -19,16 +19,15 @@ from strandline.kv.entries import UpdateBatch, UpdateKind
 from strandline.kv.errors import NoAnswer
 from strandline.kv.keys import validate_prefix
 from strandline.kv.nats.bulk.deliveries import Delivered
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.ordered import OrderedReader
 from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
 from strandline.kv.nats.settings import NatsSettings
 from strandline.kv.nats.streams import STREAM_PREFIX, StreamState
-from strandline.wire import ProtocolViolation, binary_list, binary_spans, gather, parse_headers
+from strandline.wire import binary_list, binary_spans, gather
 
-OPERATION = "KV-Operation"
-MARKER = "Nats-Marker-Reason"
 _NO_BYTES = "\r\nNats-Msg-Size: 0\r\n"
-_OPERATIONS = {"DEL": UpdateKind.DELETE, "PURGE": UpdateKind.PURGE}
 
 
 def update_batch(delivered: Delivered) -> UpdateBatch:
@@ -47,26 +46,15 @@ def kinds_of(headers: pa.BinaryArray | None, count: int) -> NDArray[np.uint8]:
     if headers is None:
         return kinds
     either = pc.or_(
-        pc.match_substring(headers, pattern=OPERATION, ignore_case=True),
-        pc.match_substring(headers, pattern=MARKER, ignore_case=True),
+        pc.match_substring(headers, pattern=OPERATION),
+        pc.match_substring(headers, pattern=MARKER_REASON),
     )
     rows = np.flatnonzero(either.to_numpy(zero_copy_only=False))
     if len(rows):
         blocks = binary_list(headers.take(pa.array(rows)))
-        known = {block: kind_of_block(block) for block in set(blocks)}
+        known = {block: kind_of_headers(parse_headers(block)) for block in set(blocks)}
         kinds[rows] = [known[block] for block in blocks]
     return kinds
-
-
-def kind_of_block(block: bytes) -> UpdateKind:
-    """Return the kind that a header block says; one that cannot be read says nothing."""
-    try:
-        headers = parse_headers(block)
-    except ProtocolViolation:
-        return UpdateKind.PUT
-    if headers.get(MARKER):
-        return UpdateKind.PURGE
-    return _OPERATIONS.get(headers.get(OPERATION) or "", UpdateKind.PUT)
 
 
 class BucketReader:
@@ -83,6 +71,7 @@ class BucketReader:
         *,
         prefixes: Sequence[str] = ("",),
         subject_prefix: str = "",
+        hangup: Hangup | None = None,
     ) -> "BucketReader":
         """Return a reader of the keys below some prefixes; of a plan, all but its stream and filters count.
 
@@ -90,7 +79,7 @@ class BucketReader:
         of its origin. `InvalidKey` for what is not a prefix, and whatever `OrderedReader.open` raises.
         """
         plan = bucket_plan(bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix)
-        return BucketReader(OrderedReader.open(settings, plan))
+        return BucketReader(OrderedReader.open(settings, plan, hangup))
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +154,7 @@ def scan_bucket(
     prefixes: Sequence[str] = ("",),
     subject_prefix: str = "",
     headers_only: bool = False,
+    hangup: Hangup | None = None,
 ) -> Iterator[UpdateBatch]:
     """Yield the current values of a bucket, in the order of their revisions, without deletes and tombstones.
 
@@ -172,10 +162,14 @@ def scan_bucket(
     written while the reader attaches may come twice, the newer value last.
     """
     plan = ReadPlan(stream="", headers_only=headers_only, exact_state=True, outage_s=settings.timeout_s)
-    with BucketReader.open(settings, bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix) as reader:
+    with BucketReader.open(
+        settings, bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix, hangup=hangup
+    ) as reader:
         while not reader.is_current:
             delivered = reader.reader.read(settings.timeout_s)
             if delivered is None:
+                if reader.reader.is_current:
+                    return
                 raise NoAnswer(f"a scan of bucket {bucket!r}", settings.timeout_s)
             batch = update_batch(delivered)
             chosen = (batch.kinds == UpdateKind.PUT) & ~_is_empty(delivered, headers_only=headers_only)
@@ -193,8 +187,15 @@ def _is_empty(delivered: Delivered, *, headers_only: bool) -> NDArray[np.bool_]:
 
 
 def read_keys(
-    settings: NatsSettings, bucket: str, *, prefixes: Sequence[str] = ("",), subject_prefix: str = ""
+    settings: NatsSettings,
+    bucket: str,
+    *,
+    prefixes: Sequence[str] = ("",),
+    subject_prefix: str = "",
+    hangup: Hangup | None = None,
 ) -> list[str]:
     """Return the keys of a bucket that have a value, in the order of their revisions."""
-    batches = scan_bucket(settings, bucket, prefixes=prefixes, subject_prefix=subject_prefix, headers_only=True)
+    batches = scan_bucket(
+        settings, bucket, prefixes=prefixes, subject_prefix=subject_prefix, headers_only=True, hangup=hangup
+    )
     return [key for batch in batches for key in batch.keys]

@@ -12,6 +12,7 @@ import time
 from strandline.errors import StrandlineError, Unavailable
 from strandline.kv.nats.bulk.api import ConsumerSpec, JetStreamApi
 from strandline.kv.nats.bulk.deliveries import Control, Delivered, Taken, take_messages, take_pass
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
 from strandline.kv.nats.settings import NatsSettings
@@ -51,10 +52,11 @@ class Attachment:
         self._prefix = plan.subject_prefix.encode(errors="surrogateescape")
 
     @staticmethod
-    def begin(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None) -> "Attachment":
+    def begin(
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, hangup: Hangup
+    ) -> "Attachment":
         """Connect, and have a consumer deliver from a sequence on, or the last of each subject if it is None."""
-        timeout_s = settings.timeout_s
-        connection = BulkSocket.connect(settings, timeout_s=timeout_s)
+        connection = BulkSocket.connect(settings, hangup=hangup)
         try:
             inbox = new_inbox()
             connection.subscribe(inbox)

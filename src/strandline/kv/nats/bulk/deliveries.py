@@ -49,7 +49,7 @@ class Delivered:
         return len(self.sequences)
 
     def slice(self, start: int, stop: int) -> "Delivered":
-        """Return the rows from `start` to before `stop`; `pending` stays that of the last row of all."""
+        """Return the rows from `start` to before `stop`; those behind them are pending too."""
         count = max(stop - start, 0)
         return Delivered(
             self.subjects.slice(start, count),
@@ -57,7 +57,7 @@ class Delivered:
             self.payloads.slice(start, count),
             None if self.headers is None else self.headers.slice(start, count),
             None if self.times_ns is None else self.times_ns[start:stop],
-            self.pending,
+            self.pending + max(len(self) - stop, 0),
         )
 
 

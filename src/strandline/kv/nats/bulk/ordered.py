@@ -12,7 +12,6 @@ wait has a limit: that of `read`, that of the settings for each question, and `o
 
 import os
 import random
-import threading
 import time
 from types import TracebackType
 from typing import Self
@@ -35,6 +34,7 @@ from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
 from strandline.kv.nats.bulk.deadlines import Deadline
 from strandline.kv.nats.bulk.deliveries import Delivered
 from strandline.kv.nats.bulk.guards import FloorGuard
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.bulk.sentinels import Sentinel
 from strandline.kv.nats.bulk.socket import BulkSocket, wait_for_any
@@ -44,6 +44,9 @@ from strandline.wire import pattern_covers
 
 PAUSE_S = 0.02
 PAUSE_S_MAX = 2.0
+SILENCE_S = 1.0
+"""How long a reader that is not current waits for what was announced, before it asks whether it still comes."""
+
 NOT_FOUND_S = 2.0
 """How long a stream that was there may seem to be gone, while servers elect their leaders."""
 
@@ -54,7 +57,14 @@ _PASSING = (ConnectionDropped, Unreachable, NoAnswer, ServerRefused, JetStreamDi
 class OrderedReader:
     """Reads messages as columns; one thread reads, any thread may close."""
 
-    def __init__(self, settings: NatsSettings, plan: ReadPlan, api: JetStreamApi, state: StreamState) -> None:
+    def __init__(
+        self,
+        settings: NatsSettings,
+        plan: ReadPlan,
+        api: JetStreamApi,
+        state: StreamState,
+        hangup: Hangup | None = None,
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._api = api
@@ -70,24 +80,26 @@ class OrderedReader:
         self._failure: StrandlineError | None = None
         self._has_seen_messages = False
         self._probed_last = 0
-        self._closing = threading.Event()
+        self._closing = hangup or Hangup()
         self._pid = os.getpid()
         self._checked_at = 0.0
+        self._came_at = 0.0
         self._lost_at = 0.0
         self._pause_s = PAUSE_S
         self.recoveries = 0
         """How often delivery had to begin anew."""
 
     @staticmethod
-    def open(settings: NatsSettings, plan: ReadPlan) -> "OrderedReader":
-        """Return a reader that is attached.
+    def open(settings: NatsSettings, plan: ReadPlan, hangup: Hangup | None = None) -> "OrderedReader":
+        """Return a reader that is attached; `hangup` closes it, and ends the wait for it, from any thread.
 
         `BucketNotFound` if there is no stream, `CursorExpired` if it does not reach back to the plan's revision, or not
         up to it; what a connection may raise.
         """
-        api = JetStreamApi(BulkSocket.connect(settings), settings.api_prefix)
+        hangup = hangup or Hangup()
+        api = JetStreamApi(BulkSocket.connect(settings, hangup=hangup), settings.api_prefix)
         try:
-            reader = OrderedReader(settings, plan, api, api.stream(plan.stream))
+            reader = OrderedReader(settings, plan, api, api.stream(plan.stream), hangup)
         except BaseException:
             api.connection.close()
             raise
@@ -135,15 +147,19 @@ class OrderedReader:
         self._detach()
 
     def read(self, timeout_s: float) -> Delivered | None:
-        """Return messages as soon as there are any, None if none come within a time."""
+        """Return messages as soon as there are any, None if none come within a time or the reader is current without.
+
+        It is so when what was still to come was removed before it was sent.
+        """
         self._check_usable()
         deadline = Deadline(timeout_s)
+        was_current = self._is_current
         try:
             while True:
                 delivered = self._attempt(deadline)
                 if delivered is not None:
                     return delivered
-                if not deadline.left_s():
+                if not deadline.left_s() or self._is_current is not was_current:
                     return None
         except StrandlineError as failure:
             self._failure = failure
@@ -163,7 +179,7 @@ class OrderedReader:
 
     def _receive(self, attachment: Attachment, deadline: Deadline) -> Delivered | None:
         """Wait for messages, the sentinel's news or the next look at the stream, whatever is first."""
-        until_check = max(self._checked_at + self._plan.backstop_s - time.monotonic(), 0.0)
+        until_check = max(self._next_look_at() - time.monotonic(), 0.0)
         wait_s = min(deadline.left_s(), until_check)
         if self._sentinel is not None:
             delivered = attachment.receive(0.0)
@@ -172,10 +188,16 @@ class OrderedReader:
         else:
             delivered = attachment.receive(wait_s)
         if delivered is not None:
+            self._came_at = time.monotonic()
             delivered = self._checked(delivered)
         elif not until_check:
             self._look_after(attachment)
         return delivered
+
+    def _next_look_at(self) -> float:
+        """Return when to look at the stream if nothing comes: soon while more was announced, for it may be gone."""
+        backstop_at = self._checked_at + self._plan.backstop_s
+        return backstop_at if self._is_current else min(backstop_at, max(self._checked_at, self._came_at) + SILENCE_S)
 
     def _checked(self, delivered: Delivered) -> Delivered | None:
         """Return what may be handed out; the failure that follows it, if one does, is kept for the next read."""
@@ -208,10 +230,10 @@ class OrderedReader:
         """Make a consumer after the frontier; the stream is looked at before and after."""
         api = self._connected_api()
         self._check_stream(api.stream(self._plan.stream))
-        attachment = self._attachment = Attachment.begin(self._settings, api, self._plan, self._start())
+        attachment = self._attachment = Attachment.begin(self._settings, api, self._plan, self._start(), self._closing)
         if self._plan.overrun is Overrun.SENTINEL and not self._reads_all:
             self._guard.begin_anew()
-            self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard)
+            self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard, self._closing)
         state = api.stream(self._plan.stream)
         self._check_stream(state)
         self._goal = self._goal or state.last
@@ -219,8 +241,6 @@ class OrderedReader:
         self._is_current = self._is_current or not self._pending
         self._checked_at = time.monotonic()
         self._lost_at, self._pause_s = 0.0, PAUSE_S
-        if self._closing.is_set():
-            self.close()
         return attachment
 
     def _start(self) -> int | None:
@@ -237,9 +257,8 @@ class OrderedReader:
     def _connected_api(self) -> JetStreamApi:
         if self._api.connection.is_closed:
             self._check_usable()
-            self._api = JetStreamApi(BulkSocket.connect(self._settings), self._settings.api_prefix)
-            if self._closing.is_set():
-                self._api.connection.close()
+            connection = BulkSocket.connect(self._settings, hangup=self._closing)
+            self._api = JetStreamApi(connection, self._settings.api_prefix)
         return self._api
 
     def _check_stream(self, state: StreamState, reached: int = 0) -> None:
@@ -261,7 +280,10 @@ class OrderedReader:
         self._check_stream(self._connected_api().stream(self._plan.stream), reached)
 
     def _look_after(self, attachment: Attachment) -> None:
-        """Look at the stream, because time has passed; a probe then proves what was its end the time before."""
+        """Look at the stream, because time has passed; a probe then proves what was its end the time before.
+
+        A reader to which nothing is to be sent any more is current: the rest of what was there has been removed.
+        """
         self._checked_at = time.monotonic()
         api = self._connected_api()
         state = api.stream(self._plan.stream)
@@ -269,14 +291,17 @@ class OrderedReader:
             self._check_stream(state)
         elif state.identity != self.state.identity:
             raise BucketReplaced(state.label, self.frontier, state.first, state.last)
-        if self._plan.overrun is Overrun.PROBE and not self._reads_all:
+        probes = self._plan.overrun is Overrun.PROBE and not self._reads_all
+        if probes or not self._is_current:
             told = api.consumer_standing(self._plan.stream, attachment.name)
             if told is None:
                 raise DeliveryBroken("its consumer is gone")
             # What waits is asked after where the stream ended, and the window after both.
             if told == (0, attachment.number):
-                self._check_stream(api.stream(self._plan.stream))
-                self._guard.prove(self._probed_last)
+                if probes:
+                    self._check_stream(api.stream(self._plan.stream))
+                    self._guard.prove(self._probed_last)
+                self._is_current, self._pending = True, 0
             self._probed_last = state.last
 
     @property

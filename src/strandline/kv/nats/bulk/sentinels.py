@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from strandline.kv.nats.bulk.api import JetStreamApi
 from strandline.kv.nats.bulk.consumers import Attachment
 from strandline.kv.nats.bulk.guards import FloorGuard
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.settings import NatsSettings
 from strandline.protocol.windows import is_gapped
@@ -32,10 +33,12 @@ class Sentinel:
         self._guard = guard
 
     @staticmethod
-    def begin(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, guard: FloorGuard) -> "Sentinel":
+    def begin(
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, guard: FloorGuard, hangup: Hangup
+    ) -> "Sentinel":
         """Attach it after the guard's frontier."""
         whole = replace(plan, filters=(">",), headers_only=True, times=False, subject_prefix="")
-        return Sentinel(Attachment.begin(settings, api, whole, guard.frontier + 1), plan, guard)
+        return Sentinel(Attachment.begin(settings, api, whole, guard.frontier + 1, hangup), plan, guard)
 
     def look(self, check_floor: Callable[[], None]) -> bool:
         """Take what has come, without waiting; return whether something had.

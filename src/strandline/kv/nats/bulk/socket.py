@@ -29,6 +29,7 @@ from strandline.kv.errors import (
 from strandline.kv.nats.bulk.deadlines import Deadline
 from strandline.kv.nats.bulk.greetings import LINE_BYTES_MAX, greeted, problem_of, tls_problem_of
 from strandline.kv.nats.bulk.handshake import ServerInfo, format_login, parse_info
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.inbound import Inbound
 from strandline.kv.nats.settings import NatsSettings
 from strandline.wire import (
@@ -77,8 +78,10 @@ class BulkSocket:
         self.info = ServerInfo()
 
     @staticmethod
-    def connect(settings: NatsSettings, *, timeout_s: float | None = None) -> "BulkSocket":
-        """Return a connection to the first server that takes us.
+    def connect(
+        settings: NatsSettings, *, timeout_s: float | None = None, hangup: Hangup | None = None
+    ) -> "BulkSocket":
+        """Return a connection to the first server that takes us; `hangup` ends it, and ends the wait for it.
 
         `LoginRefused` if a server does not take the credentials, `TlsRefused` if there is no trust, `Unreachable` if
         none answers in time.
@@ -89,7 +92,7 @@ class BulkSocket:
             # A server that says nothing leaves time for the others.
             share = Deadline(deadline.left_s() / left)
             try:
-                return _connected(url, settings, share)
+                return _connected(url, settings, share, hangup or Hangup())
             except ssl.SSLError as refused:
                 raise TlsRefused(settings.addresses, tls_problem_of(refused)) from None
             except (OSError, ConnectionDropped, NoAnswer, FormatError) as refused:
@@ -332,18 +335,20 @@ def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
     return Reply(told, payload)
 
 
-def _connected(url: str, settings: NatsSettings, deadline: Deadline) -> BulkSocket:
+def _connected(url: str, settings: NatsSettings, deadline: Deadline, hangup: Hangup) -> BulkSocket:
     parts = urlsplit(url)
     host = parts.hostname or ""
     raw = socket.create_connection((host, parts.port or 0), max(deadline.left_s(), 0.001))
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        raw, info = greeted(raw, settings, settings.tls_server_name or host, deadline)
-        login = format_login(info, settings.login(), name=settings.name, tls=isinstance(raw, ssl.SSLSocket))
-        raw.settimeout(0.0)
-        connection = BulkSocket(raw, settings)
-        connection.introduce(info, login, deadline)
+        with hangup.over(raw):
+            raw, info = greeted(raw, settings, settings.tls_server_name or host, deadline)
+            login = format_login(info, settings.login(), name=settings.name, tls=isinstance(raw, ssl.SSLSocket))
+            raw.settimeout(0.0)
+            connection = BulkSocket(raw, settings)
+            connection.introduce(info, login, deadline)
     except BaseException:
         raw.close()
         raise
+    hangup.add(connection)
     return connection
