@@ -32,19 +32,20 @@ SHORTFALLS = """
   on nearly as many pages of the index once it is large, and each page is written to the log whole: the plain INSERT
   grows more. On PostgreSQL the same shows in the look-up of the keys (13 to 35 ms for 10,000) and in the COPY itself.
   A log-structured table would be flat; a B-tree of random keys is not.
-- **The whole scan as fast as Kingfisher on two cores.** The engine alone is faster than Kingfisher on one core. In a
-  scan without Spark of 30,000 items of 200 bytes, each costs 78 µs of Python: 25 for looking at it, 14 for its commit,
-  and the rest for listing, planning, fetching, identities and settling, in a flat profile; Kingfisher keeps no ledger.
-  And 2.3 s go by in a scan of 1,000 such items on Spark, so that much is fixed; the profile of that part is missing.
-  One pass of the prefilter over many small files, as `scan_many` does for cells, is the next thing to try.
-- **A rescan 20 times faster** than the first scan was 15 times. What its 0.9 s for 104,000 files are made of was not
-  looked at; listing them is part of it.
-- **Commits below 15 % of a run.** Two workers share the one writer's lock of SQLite and wait for about four fsyncs a
-  page. With one worker, and files of 15 kB on average, the share was 6 to 14 %; PostgreSQL was not measured.
+- **The whole scan as fast as Kingfisher on two cores.** The engine alone is faster than Kingfisher on one core, and
+  one pass of the prefilter over many files leaves one in twenty to be scanned alone. Of the processor time of a scan
+  without Spark, about 45 % is the engine, a quarter reading, hashing and identities, a tenth commits and a tenth plan
+  and settle. On Spark, each worker imports for half a second, and about two seconds go by in any first job. Kingfisher
+  keeps no ledger.
+- **A rescan 20 times faster.** Most of its half second is the listing: `find` with the same stat data takes 0.39 s of
+  processor time for these 104,000 files, and the first scan became faster too. Listing in two processes would be next.
+- **Commits below 15 % of a run.** Looking became cheaper along with committing, so the share stayed. Two workers share
+  the one writer's lock of SQLite; a row costs about 10 µs, 4 of them SQLite's insert into two B-trees, and a page waits
+  for about three fsyncs. PostgreSQL was not measured.
 - **Journals of 128 B rows within 1.15 of Parquet.** Spark takes rows of a Python source one by one: in Java each value
   is copied four times, where one of Parquet is copied twice, and a counter is brought up to date every hundred rows,
-  which is a sixth of the time there. Python adds 0.37 s of processor time for four million rows: reading, checking
-  and sending 600 MB, and 8 ms for each query (55 ms before planners were spared their garbage collections). Other sizes
+  which is a sixth of the time there. Python adds 0.37 to 0.45 s of processor time for four million rows: reading,
+  checking and sending 600 MB, and 8 ms for each query (55 ms before planners were spared their garbage collections). Other sizes
   of batches and buffers, more partitions and NOT NULL make no difference, mapping the file next to none. At 1 KiB the
   journal is faster than Parquet.
 - **A micro-batch in 50 ms.** A batch is Java's work: 31 ms for the query in it (14 for one without any Python), 10 for
