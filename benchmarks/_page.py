@@ -45,9 +45,9 @@ SHORTFALLS = """
 - **Journals of 128 B rows within 1.15 of Parquet.** Spark takes rows of a Python source one by one: in Java each value
   is copied four times, where one of Parquet is copied twice, and a counter is brought up to date every hundred rows,
   which is a sixth of the time there. Python adds 0.37 to 0.45 s of processor time for four million rows: reading,
-  checking and sending 600 MB, and 8 ms for each query (55 ms before planners were spared their garbage collections). Other sizes
-  of batches and buffers, more partitions and NOT NULL make no difference, mapping the file next to none. At 1 KiB the
-  journal is faster than Parquet.
+  checking and sending 600 MB, and 8 ms for each query (55 ms before planners were spared their garbage collections).
+  Other sizes of batches and buffers, more partitions and NOT NULL make no difference, mapping the file next to none. At
+  1 KiB the journal is faster than Parquet.
 - **A micro-batch in 50 ms.** A batch is Java's work: 31 ms for the query in it (14 for one without any Python), 10 for
   making it, 10 for the two files of the checkpoint, each of which starts a process (`chmod`), and 5 for planning. The
   first stream of a session takes 69 ms; later ones took 39 to 58 on a machine that had other work too. From an
