@@ -21,7 +21,7 @@ import zstandard
 from strandline.journal import Journal
 from strandline.scan import expand, load_builtin
 
-MODULES = 6_000
+MODULES = 20_000
 ROWS = 4_000
 RECORDS = 4_000
 LAST_COMMIT = 12

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 REPORT = pa.schema([("worker", pa.int64()), ("totals", pa.binary()), ("error", pa.string())])
 _REPORT_SQL = "worker long, totals binary, error string"
-POLL_S = 0.5
+POLL_S = 0.2
 
 
 class Task:

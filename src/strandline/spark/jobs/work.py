@@ -33,7 +33,7 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
 
 def work(job: Job, prefer: int | None = None) -> Totals:
     """Work on a run until no shard of it is active; return what this worker did."""
-    with rare_collections(), job.request.open_stores() as stores:
+    with rare_collections(), retried(job.request.open_stores) as stores:
         return Worker(stores, job).run(prefer)
 
 
