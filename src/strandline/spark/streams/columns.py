@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.kv.nats.messages import KIND_OF_OPERATION, KIND_OF_REASON, MARKER_REASON, OPERATION
 from strandline.spark.journals.errors import refused
 from strandline.spark.streams.options import Kind
 from strandline.wire import FrameBatch, parse_headers
@@ -57,11 +58,10 @@ DDL = {
 KINDS = ("put", "delete", "purge")
 PUT, DELETE, PURGE = range(3)
 _KINDS = pa.array(KINDS)
-_MARKS = (
-    (b"\nNats-Marker-Reason:", PURGE),
-    (b"\nNats-Marker-Reason: Remove", DELETE),
-    (b"\nKV-Operation: DEL", DELETE),
-    (b"\nKV-Operation: PURGE", PURGE),
+_MARKS = tuple(
+    (f"\n{header}: {text}\r".encode(), int(kind))
+    for header, kinds in ((MARKER_REASON, KIND_OF_REASON), (OPERATION, KIND_OF_OPERATION))
+    for text, kind in kinds.items()
 )
 """Headers by which a message of a bucket takes its key away; the last that is there counts."""
 

@@ -17,7 +17,6 @@ from strandline.kv.nats.bulk import (
     read_keys,
     scan_bucket,
     stream_state,
-    to_retention,
 )
 from strandline.kv.nats.settings import NatsSettings
 from strandline.wire import format_headers
@@ -213,7 +212,7 @@ def test_a_bucket_that_is_not_there_and_a_plan_that_cannot_be(settings: NatsSett
 def test_retention_is_that_of_the_stream(settings: NatsSettings, nats_bucket: str) -> None:
     with filled_bucket(settings, nats_bucket, max_age=3_600_000_000_000) as bucket:
         bucket.put(["a", "b", "a"])
-        retention = to_retention(stream_state(settings, bucket.stream))
+        retention = stream_state(settings, bucket.stream).to_retention()
         assert (retention.first_revision, retention.last_revision) == (2, 3)
         assert retention.evicts_current_values
         assert retention.age_only
@@ -221,7 +220,7 @@ def test_retention_is_that_of_the_stream(settings: NatsSettings, nats_bucket: st
         assert len(retention.identity) == 8
         bucket.delete()
         bucket.create()
-        again = to_retention(stream_state(settings, bucket.stream))
+        again = stream_state(settings, bucket.stream).to_retention()
         assert again.identity != retention.identity
         assert not again.evicts_current_values
         assert (again.first_revision, again.last_revision) == (1, 0)

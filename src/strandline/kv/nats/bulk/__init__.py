@@ -36,7 +36,6 @@ from strandline.kv.nats.bulk.buckets import (
     kinds_of,
     read_keys,
     scan_bucket,
-    to_retention,
     update_batch,
 )
 from strandline.kv.nats.bulk.deliveries import Delivered
@@ -65,6 +64,5 @@ __all__ = [
     "scan_bucket",
     "stream_identity",
     "stream_state",
-    "to_retention",
     "update_batch",
 ]

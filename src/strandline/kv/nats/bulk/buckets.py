@@ -24,7 +24,7 @@ from strandline.kv.nats.bulk.ordered import OrderedReader
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
 from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import STREAM_PREFIX, StreamState
+from strandline.kv.nats.streams import STREAM_PREFIX
 from strandline.wire import binary_list, binary_spans, gather
 
 _NO_BYTES = "\r\nNats-Msg-Size: 0\r\n"
@@ -112,7 +112,7 @@ class BucketReader:
     @property
     def retention(self) -> Retention:
         """Return what the bucket had kept when the reader was opened."""
-        return to_retention(self.reader.state)
+        return self.reader.state.to_retention()
 
     def read(self, timeout_s: float) -> UpdateBatch | None:
         """Return updates as soon as there are any, None if none come within a time; errors of `OrderedReader.read`."""
@@ -140,11 +140,6 @@ def bucket_plan(
     stream = f"{STREAM_PREFIX}{bucket}"
     plan = plan or ReadPlan(stream=stream)
     return replace(plan, stream=stream, filters=filters, subject_prefix=subject_prefix)
-
-
-def to_retention(state: StreamState) -> Retention:
-    """Return what a stream tells of a bucket's retention."""
-    return state.to_retention()
 
 
 def scan_bucket(
