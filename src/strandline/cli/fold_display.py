@@ -4,15 +4,7 @@ Invariants: everything goes to standard error. A terminal gets one line that mov
 now and then, and at once for what somebody should know.
 """
 
-import sys
-import time
-from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
+from strandline.cli.status_line import StatusLine
 from strandline.events import Event
 from strandline.fold.events import (
     CaughtUp,
@@ -30,31 +22,13 @@ from strandline.fold.events import (
 )
 from strandline.fold.progress import FoldProgress, FoldStatus
 
-_REFRESH_PER_S = 5
-_PLAIN_EVERY_S = 10.0
 
-
-class FoldDisplay:
+class FoldDisplay(StatusLine):
     """Hears the events of a watched fold, and shows them; use it in a `with` statement."""
 
     def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
         self._progress = FoldProgress()
-        self._console = Console(stderr=True)
-        self._quiet = quiet
-        self._live = Live(console=self._console, refresh_per_second=_REFRESH_PER_S, transient=True)
-        self._is_live = self._console.is_terminal and not quiet
-        self._said_at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_live:
-            self._live.stop()
 
     def status(self) -> FoldStatus:
         """Return what was heard so far."""
@@ -65,20 +39,9 @@ class FoldDisplay:
         self._progress(event)
         line = _described(event)
         if line is not None:
-            self._say(line)
-        elif self._is_live:
-            self._live.update(Text(_line(self.status())))
-        elif not self._quiet and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
-            self._say(_line(self.status()))
-
-    def _say(self, line: str) -> None:
-        if self._quiet:
-            return
-        self._said_at = time.monotonic()
-        if self._is_live:
-            self._live.console.print(Text(line))
+            self.say(line)
         else:
-            print(line, file=sys.stderr)
+            self.show(_line(self.status()))
 
 
 def _line(status: FoldStatus) -> str:

@@ -4,42 +4,18 @@ Invariants: everything goes to standard error; figures are those of the coordina
 nothing is shown that would tell a path or a secret.
 """
 
-import sys
 import time
-from types import TracebackType
-from typing import Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
+from strandline.cli.status_line import StatusLine
 from strandline.spark.jobs import Event, Listed, Planned, Progress, Resumed, rates
 
-_REFRESH_PER_S = 5
-_PLAIN_EVERY_S = 10.0
 
-
-class ScanProgress:
+class ScanProgress(StatusLine):
     """Hears what a scan tells, and shows it; use it in a `with` statement."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True)
-        self._quiet = quiet
-        self._live = Live(console=self._console, refresh_per_second=_REFRESH_PER_S, transient=True)
-        self._is_live = self._console.is_terminal and not quiet
+        super().__init__(quiet=quiet)
         self._first: tuple[float, Progress] | None = None
-        self._said_at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_live:
-            self._live.stop()
 
     def tell(self, event: Event) -> None:
         """Show an event."""
@@ -47,7 +23,7 @@ class ScanProgress:
             case Listed(items):
                 self.show(f"listing: {items:,} items")
             case Resumed():
-                self._say("going on with a run that was begun before")
+                self.say("going on with a run that was begun before")
             case Planned(plan):
                 self.show(f"{plan.items:,} items listed, {len(plan.todo):,} to look at")
             case Progress():
@@ -71,22 +47,6 @@ class ScanProgress:
         if rate.left_s is not None:
             parts.append(f"{duration(rate.left_s)} left")
         return ", ".join(parts)
-
-    def show(self, line: str) -> None:
-        """Show a line in place of the last one; without a terminal, now and then."""
-        if self._is_live:
-            self._live.update(Text(line))
-        elif not self._quiet and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
-            self._say(line)
-
-    def _say(self, line: str) -> None:
-        if self._quiet:
-            return
-        self._said_at = time.monotonic()
-        if self._is_live:
-            self._live.console.print(Text(line))
-        else:
-            print(line, file=sys.stderr)
 
 
 def duration(seconds: float) -> str:
