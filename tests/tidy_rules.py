@@ -31,6 +31,10 @@ def prints(source: str) -> list[str]:
     return [f"line {c.lineno} prints" for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
 
 
+def _only_imports(lines: list[ast.stmt]) -> bool:
+    return all(isinstance(line, ast.ImportFrom) for line in lines)
+
+
 def init_problems(source: str) -> list[str]:
     """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`.
 
@@ -49,8 +53,8 @@ def init_problems(source: str) -> list[str]:
                 listed = set(ast.literal_eval(value))
             case ast.Assign(targets=[ast.Name(id="__version__")]) | ast.FunctionDef(name="__getattr__"):
                 pass
-            case ast.If(test=ast.Name(id="_TYPE_CHECKING"), body=[ast.ImportFrom(names=names)], orelse=[]):
-                imported |= {alias.name for alias in names}
+            case ast.If(test=ast.Name(id="_TYPE_CHECKING"), body=body, orelse=[]) if _only_imports(body):
+                imported |= {alias.name for line in body if isinstance(line, ast.ImportFrom) for alias in line.names}
             case _:
                 problems.append(f"line {node.lineno} is logic; an __init__.py only imports and lists")
     if listed is None:

@@ -33,8 +33,21 @@ the log through the code that made it (`docs/formats/broker-stream.md`).
 - `no_erase` makes no difference: deleted bytes stay in the journal until their segment goes.
 """
 
-from strandline.broker.api.codes import ApiError
-from strandline.broker.api.config import StreamConfig
-from strandline.broker.streams.stream import Stream
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.broker.api.codes import ApiError
+    from strandline.broker.api.config import StreamConfig
+    from strandline.broker.streams.stream import Stream
 
 __all__ = ["ApiError", "Stream", "StreamConfig"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is offered when it is first asked for: a command that only reads settings starts at once."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {"ApiError": "api.codes", "Stream": "streams.stream", "StreamConfig": "api.config"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)
