@@ -132,7 +132,7 @@ def kill_at_every(server: ForkServerContext, place: Path, call: str, step: int) 
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize(("call", "step"), [(call, {"pwritev2": 4, "fdatasync": 2}.get(call, 1)) for call in CALLS])
+@pytest.mark.parametrize(("call", "step"), [(call, {"pwritev2": 7, "fdatasync": 4}.get(call, 2)) for call in CALLS])
 def test_it_may_be_killed_at_any_call(
     server: ForkServerContext, tmp_path: Path, counts: Counter[str], call: str, step: int
 ) -> None:
@@ -142,9 +142,9 @@ def test_it_may_be_killed_at_any_call(
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("pwritev2", "EIO", 5),
-        ("pwritev2", "ENOSPC", 7),
-        ("fdatasync", "EIO", 2),
+        ("pwritev2", "EIO", 11),
+        ("pwritev2", "ENOSPC", 13),
+        ("fdatasync", "EIO", 4),
         ("fsync", "EIO", 3),
         ("rename", "EIO", 3),
         ("ftruncate", "EIO", 2),
