@@ -19,6 +19,8 @@ from strandline.groups.operations import (
     BadOperation,
     apply_operations,
     format_acked,
+    format_counters,
+    format_deliveries,
     format_entries,
     parse_operations,
     runs,
@@ -40,6 +42,20 @@ def test_acknowledged_runs_come_back(written: list[tuple[int, int]]) -> None:
 def test_deliveries_come_back(written: list[Entry], kind: int) -> None:
     expected = [(entry.offset, entry.time_ns, entry.deliveries, kind) for entry in written]
     assert parse_operations(format_entries(kind, written)) == expected
+
+
+@given(st.lists(offsets, min_size=1), st.integers(0, 2**63 - 2), st.integers(1, 2**32 - 1))
+def test_deliveries_together_come_back(together: list[int], time_ns: int, count: int) -> None:
+    data = format_deliveries(INFLIGHT, np.array(together, np.uint64), time_ns, count)
+    assert parse_operations(data) == [(offset, time_ns, count, INFLIGHT) for offset in together]
+
+
+@given(st.dictionaries(offsets, st.integers(0, 2**63 - 2)))
+def test_counters_come_back(counters: dict[int, int]) -> None:
+    state = GroupState()
+    apply_operations(state, parse_operations(format_counters(counters)))
+    assert state.counters == counters
+    assert GroupState(*state.capture()).counters == counters
 
 
 @pytest.mark.parametrize(

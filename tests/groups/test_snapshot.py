@@ -163,3 +163,20 @@ def test_ranges_that_touch_overlap_or_lead_nowhere_are_damage(rows: list[tuple[i
     data += b"".join(struct.pack("<QQ", *row) for row in rows)
     with pytest.raises(Damaged, match="range"):
         parse_snapshot(sealed(bytes(data)), "x")
+
+
+def test_counters_come_back_in_order() -> None:
+    counters = {7: 1, 2: 2**62, 0: 0}
+    data = format_snapshot(Snapshot("g", bytes(16), 5, 6, Captured(Acks(3), [], [], counters)))
+
+    assert parse_snapshot(data, "x").captured.counters == counters
+
+
+@pytest.mark.parametrize("rows", [[(3, 1), (3, 2)], [(3, 1), (2, 1)], [(2**63, 1)], [(1, 2**63)]])
+def test_counters_that_cannot_be_are_damage(rows: list[tuple[int, int]]) -> None:
+    numbers = dict.fromkeys(range(len(rows)), 1)
+    data = format_snapshot(Snapshot("g", bytes(16), 5, 6, Captured(Acks(3), [], [], numbers)))
+    tail = b"".join(struct.pack("<QQ", *row) for row in rows)
+
+    with pytest.raises(Damaged):
+        parse_snapshot(sealed(data[: -len(tail)] + tail), "x")

@@ -30,24 +30,38 @@ left alone; a bad frame at the end is a torn write, and nobody was told of it.
 - A delta is read as a whole and compaction keeps it about as small as the snapshot; so memory while opening is a
   small multiple of the state.
 - Whoever opens a group holds the lock of its folder; there is none here.
+
+**An owner with a state of his own** uses a `Recorder` instead of a `Group`: the same files, written with operations
+that he formats. What he knows beyond offsets he keeps as counters, numbers of his own that come back with the state.
 """
 
-from strandline.groups.acks import Acks
+from strandline.groups.acks import Acks, acks_but
 from strandline.groups.changes import Ack, AckBelow, Change, Extend, Mark, Nack, Result, Take
 from strandline.groups.config import GroupConfig
 from strandline.groups.events import GroupCompacted, GroupOpened, GroupPoisoned
 from strandline.groups.group import Group
 from strandline.groups.names import format_group_file, parse_group_file
+from strandline.groups.operations import (
+    INFLIGHT,
+    WAITING,
+    format_acked,
+    format_counters,
+    format_deliveries,
+    runs,
+)
+from strandline.groups.recorder import Recorder
 from strandline.groups.repair import GroupRepaired, repair_group
 from strandline.groups.report import GroupContent, GroupReport, inspect_group
-from strandline.groups.schedule import Entry
+from strandline.groups.schedule import Entry, format_entry
 from strandline.groups.state import OFFSET_LIMIT, Captured, Delivery, GroupState
 from strandline.groups.store import group_names, remove_group
 from strandline.journal.config import SYNCED, WRITTEN, Durability
 
 __all__ = [
+    "INFLIGHT",
     "OFFSET_LIMIT",
     "SYNCED",
+    "WAITING",
     "WRITTEN",
     "Ack",
     "AckBelow",
@@ -69,12 +83,19 @@ __all__ = [
     "GroupState",
     "Mark",
     "Nack",
+    "Recorder",
     "Result",
     "Take",
+    "acks_but",
+    "format_acked",
+    "format_counters",
+    "format_deliveries",
+    "format_entry",
     "format_group_file",
     "group_names",
     "inspect_group",
     "parse_group_file",
     "remove_group",
     "repair_group",
+    "runs",
 ]

@@ -180,6 +180,15 @@ def runs_of(offsets: npt.NDArray[np.int64]) -> Ranges:
     return np.stack((starts, ends), axis=1)
 
 
+def acks_but(offsets: npt.NDArray[np.int64], end: int) -> Acks:
+    """Return everything below `end` but some offsets, which ascend."""
+    missing = runs_of(offsets)
+    acks = Acks(int(missing[0, 0]) if len(missing) else end)
+    for start, stop in zip(missing[:, 1].tolist(), [*missing[1:, 0].tolist(), end], strict=False):
+        acks.add_range(start, stop)
+    return acks
+
+
 def _join_touching(ranges: Ranges) -> Ranges:
     apart = ranges[1:, 0] != ranges[:-1, 1]
     if apart.all():

@@ -12,13 +12,14 @@
     64  u64  number of offsets in flight
     72  u64  number of offsets waiting
     80  u32  bytes of the name
-    84  u32  zero
+    84  u32  number of counters
     88       name, UTF-8, zeros to a multiple of 8
              ranges: u64 start, u64 end (exclusive)
              in flight, then waiting: u32 deliveries, u64 offset, u64 deadline or time it is ready (ns), u32 zero
+             counters: u64 number, u64 value
 
 Invariants: ranges ascend and do not touch each other or the frontier; offsets ascend within each list; no offset is
-in two of them or acknowledged.
+in two of them or acknowledged; the numbers of counters ascend.
 """
 
 import struct
@@ -37,6 +38,7 @@ SNAPSHOT_MAGIC = b"STRANDLG"
 SNAPSHOT_VERSION = 1
 ENTRY_BYTES = 24
 RANGE_BYTES = 16
+COUNTER_BYTES = 16
 _REMOVED = 1
 _RANGE_MAX = 2**40
 _HEADER = struct.Struct("<8sHHI16sQqQQQQII")
@@ -82,13 +84,14 @@ def format_snapshot(snapshot: Snapshot) -> bytes:
         len(captured.inflight),
         len(captured.waiting),
         len(name),
-        0,
+        len(captured.counters),
     )
     body = [
         name + bytes(-len(name) % 8),
         ranges.astype("<u8").tobytes(),
         _format_entries(captured.inflight),
         _format_entries(captured.waiting),
+        np.array(sorted(captured.counters.items()), "<u8").tobytes(),
     ]
     rest = b"".join([head[_AFTER_CRC:], *body])
     return b"".join([head[:_CRC_AT], _CRC.pack(_checksum(head, rest)), rest])
@@ -128,11 +131,12 @@ def _format_entries(entries: list[int]) -> bytes:
 
 def _parse_body(data: bytes) -> Snapshot:
     fields = _HEADER.unpack_from(data)
-    _, _, flags, _, identity, sequence, created_ns, until, ranges, inflight, waiting, name_bytes, _ = fields
+    _, _, flags, _, identity, sequence, created_ns, until, ranges, inflight, waiting, name_bytes, counters = fields
     at_ranges = _HEADER.size + name_bytes + -name_bytes % 8
     at_inflight = at_ranges + ranges * RANGE_BYTES
     at_waiting = at_inflight + inflight * ENTRY_BYTES
-    if at_waiting + waiting * ENTRY_BYTES != len(data):
+    at_counters = at_waiting + waiting * ENTRY_BYTES
+    if at_counters + counters * COUNTER_BYTES != len(data):
         raise BadSnapshot("its parts do not fill the file")
     if until > OFFSET_LIMIT:
         raise BadSnapshot("the frontier is not an offset")
@@ -143,7 +147,8 @@ def _parse_body(data: bytes) -> Snapshot:
     acks = Acks(until)
     for start, end in bounds.tolist():
         acks.add_range(start, end)
-    captured = Captured(acks, _packed(inflight_entries), _packed(waiting_entries))
+    known = _parse_counters(data[at_counters:])
+    captured = Captured(acks, _packed(inflight_entries), _packed(waiting_entries), known)
     name = data[_HEADER.size : _HEADER.size + name_bytes].decode()
     return Snapshot(name, identity, sequence, created_ns, captured, flags == _REMOVED)
 
@@ -159,6 +164,15 @@ def _parse_ranges(data: bytes, until: int) -> Ranges:
     if bool((ranges[:, 1] - ranges[:, 0] > _RANGE_MAX).any()):
         raise BadSnapshot("a range is longer than any memory could have held")
     return ranges
+
+
+def _parse_counters(data: bytes) -> dict[int, int]:
+    pairs = np.frombuffer(data, "<u8").reshape(-1, 2)
+    if bool((pairs[:, 0] >= OFFSET_LIMIT).any() or (pairs[:, 1] >= TIME_LIMIT).any()):
+        raise BadSnapshot("a counter is out of bounds")
+    if bool((np.diff(pairs[:, 0].astype(np.int64)) <= 0).any()):
+        raise BadSnapshot("its counters do not ascend")
+    return dict(pairs.tolist())
 
 
 def _check_entries(inflight: Entries, waiting: Entries, until: int, ranges: Ranges) -> None:

@@ -15,7 +15,8 @@ No clock, no file and no lock: times are passed in, and whoever shares a state a
 """
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from strandline.errors import Conflict, InvalidInput, StaleDelivery
@@ -55,6 +56,7 @@ class Captured(NamedTuple):
     acks: Acks
     inflight: list[int]
     waiting: list[int]
+    counters: Mapping[int, int] = MappingProxyType({})
 
 
 def checked_offset(offset: int) -> int:
@@ -76,12 +78,20 @@ def checked_time(time_ns: int) -> int:
 class GroupState:
     """The state of one group, without I/O."""
 
-    __slots__ = ("_acks", "_fresh_from", "_inflight", "_waiting")
+    __slots__ = ("_acks", "_fresh_from", "_inflight", "_waiting", "counters")
 
-    def __init__(self, acks: Acks | None = None, inflight: Sequence[int] = (), waiting: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        acks: Acks | None = None,
+        inflight: Sequence[int] = (),
+        waiting: Sequence[int] = (),
+        counters: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         self._acks = Acks() if acks is None else acks
         self._inflight = Schedule(inflight)
         self._waiting = Schedule(waiting)
+        self.counters = dict(counters)
+        """Numbers that the owner keeps with the group, by their own number."""
         # Every offset below is acknowledged, in flight or waiting. Nothing becomes fresh again, so it only grows.
         self._fresh_from = 0
 
@@ -258,7 +268,7 @@ class GroupState:
 
     def capture(self) -> Captured:
         """Return what is known now; the state may go on changing."""
-        return Captured(self._acks.copy(), self._inflight.entries(), self._waiting.entries())
+        return Captured(self._acks.copy(), self._inflight.entries(), self._waiting.entries(), self.counters.copy())
 
     def inflight(self) -> list[Entry]:
         """Return what is in flight, by deadline."""

@@ -141,6 +141,12 @@ class Store:
             self._file.sync()
             self.synced_sequence = self.next_sequence
 
+    def sync_until(self, sequence: int) -> None:
+        """Return when every frame below a sequence is on stable storage; frames may be appended meanwhile."""
+        if self.synced_sequence < sequence:
+            self._file.sync()
+            self.synced_sequence = max(self.synced_sequence, sequence)
+
     def close(self, now_ns: int) -> None:
         """Make everything durable and leave a frame that proves it: later damage to the frames before is noticed."""
         try:

@@ -1,0 +1,253 @@
+"""The files of a group whose owner keeps the state himself, in whatever form is quick for him.
+
+The owner hands in operations and, now and then, everything he knows. He is never kept waiting: frames are written in
+his thread unless a compaction is just changing files, and then by that; syncing and compacting are for the executor.
+
+Invariants: frames have the operations in the order in which they came; whoever asks to be told of a sync is told after
+everything he recorded before is on stable storage; after a failed write or fsync nothing more is written and everybody
+is told so. One thread uses a recorder.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from strandline.clock import Clock
+from strandline.errors import Closed, CommitFailed, Poisoned
+from strandline.files import Disk, storage_errors, storage_hint
+from strandline.groups.config import GroupConfig
+from strandline.groups.snapshot import Snapshot
+from strandline.groups.state import Captured, GroupState
+from strandline.groups.store import Cut, Store, open_store
+
+SYNC_AFTER_NS = 1_000_000_000
+"""How long a frame may wait to be synced if nobody asks for it."""
+
+Told = Callable[[BaseException | None], None]
+
+
+class Recorder:
+    """The open files of one group. Made by `open`."""
+
+    def __init__(
+        self, store: Store, state: GroupState, clock: Clock, executor: Executor, config: GroupConfig | None = None
+    ) -> None:
+        self._store = store
+        self._found: GroupState | None = state
+        self._clock = clock
+        self._executor = executor
+        self._config = config or GroupConfig()
+        # Taken in this order: _files keeps syncs and compactions apart, _io guards the store, _queue what waits for it.
+        self._files = threading.Lock()
+        self._io = threading.Lock()
+        self._queue = threading.Lock()
+        self._waiting: list[bytes] = []
+        self._told: list[Told] = []
+        self._syncing = False
+        self._compacting = False
+        self._replaced = 0
+        """How often everything was replaced: a compaction of what was before comes too late."""
+        self._dirty_since_ns: int | None = None
+        self._failure: str | None = None
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: Path,
+        name: str,
+        *,
+        clock: Clock,
+        executor: Executor,
+        config: GroupConfig | None = None,
+    ) -> "Recorder":
+        """Open the files of a group, or create them."""
+        with storage_errors(folder):
+            store, state, _ = open_store(disk, folder, name, clock.now_ns())
+        return cls(store, state, clock, executor, config)
+
+    def take_state(self) -> GroupState:
+        """Return what the files held when they were opened; once."""
+        found, self._found = self._found, None
+        if found is None:
+            raise Closed("the state of a recorder")
+        return found
+
+    # Frames.
+
+    def record(self, operations: Iterable[bytes]) -> None:
+        """Write operations as one frame, now, or as soon as the files can be written to again."""
+        self._check()
+        if self._dirty_since_ns is None:
+            self._dirty_since_ns = self._clock.now_ns()
+        with self._queue:
+            self._waiting.extend(operations)
+        self._flush_if_free()
+
+    def _flush_if_free(self) -> None:
+        """Write what waits, unless files are just being exchanged: whoever does that looks here again afterwards."""
+        while self._waiting and self._io.acquire(blocking=False):
+            try:
+                self._flush()
+            finally:
+                self._io.release()
+
+    def _flush(self) -> None:
+        with self._queue:
+            operations, self._waiting = self._waiting, []
+        if not operations:
+            return
+        try:
+            self._store.append(operations, self._clock.now_ns(), sync=False)
+        except OSError as error:
+            raise self._poison(error) from error
+
+    # Syncing.
+
+    @property
+    def next_sync_ns(self) -> int | None:
+        """When `sync_if_due` has something to do, None if everything is synced or will be."""
+        if self._dirty_since_ns is None or self._syncing or self._failure is not None:
+            return None
+        return self._dirty_since_ns + SYNC_AFTER_NS
+
+    def sync_if_due(self, now_ns: int) -> None:
+        """Begin to sync what was recorded more than a second ago."""
+        due_ns = self.next_sync_ns
+        if due_ns is not None and due_ns <= now_ns:
+            self.sync_soon(_nobody)
+
+    def sync_soon(self, told: Told) -> None:
+        """Call somebody, from another thread, when everything recorded is on stable storage, or cannot be."""
+        self._check()
+        with self._queue:
+            self._told.append(told)
+            self._dirty_since_ns = None
+            if self._syncing:
+                return
+            self._syncing = True
+        self._executor.submit(self._sync)
+
+    def _sync(self) -> None:
+        while True:
+            with self._queue:
+                told, self._told = self._told, []
+                if not told:
+                    self._syncing = False
+                    return
+            failure = self._sync_once()
+            for tell in told:
+                tell(failure)
+
+    def _sync_once(self) -> BaseException | None:
+        with self._files:
+            try:
+                with self._io:
+                    if self._failure is not None:
+                        return Poisoned(self._store.path, self._failure)
+                    self._flush()
+                    sequence = self._store.next_sequence
+                self._store.sync_until(sequence)
+            except OSError as error:
+                return self._poison(error)
+            except CommitFailed as error:
+                return error
+        return None
+
+    def sync(self) -> None:
+        """Return when everything recorded is on stable storage."""
+        self._check()
+        failure = self._sync_once()
+        if failure is not None:
+            raise failure
+
+    # Compacting.
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is time to hand in everything that is known."""
+        store = self._store
+        large = max(self._config.compact_bytes_min, 2 * store.snapshot_bytes)
+        return store.delta_bytes >= large and not self._compacting and self._failure is None
+
+    def compact_soon(self, captured: Captured) -> None:
+        """Replace snapshot and delta, given everything that is known now; recording goes on meanwhile."""
+        self._check()
+        with self._io:
+            self._flush()
+            self._compacting = True
+            cut = self._store.cut()
+        self._executor.submit(self._compact, cut, captured, self._replaced)
+
+    def _compact(self, cut: Cut, captured: Captured, replaced: int) -> None:
+        store = self._store
+        try:
+            with self._files:
+                if self._failure is not None or self._closed or replaced != self._replaced:
+                    return
+                now_ns = self._clock.now_ns()
+                store.write_snapshot(Snapshot(store.name, store.identity, cut.sequence, now_ns, captured))
+                copy = store.copy_delta(cut, now_ns)
+                with self._io:
+                    store.switch_delta(copy)
+            self._flush_if_free()
+        except OSError as error:
+            self._poison(error)
+        except CommitFailed:
+            pass  # the next to record is told
+        finally:
+            self._compacting = False
+
+    def replace(self, captured: Captured) -> None:
+        """Forget everything for what is given now, durably, in this thread."""
+        self._check()
+        store = self._store
+        with self._files, self._io:
+            self._waiting.clear()
+            self._replaced += 1
+            try:
+                now_ns = self._clock.now_ns()
+                sequence = store.next_sequence
+                store.write_snapshot(Snapshot(store.name, store.identity, sequence, now_ns, captured))
+                store.abandon()
+                store.start_delta(sequence, now_ns)
+            except OSError as error:
+                raise self._poison(error) from error
+            self._dirty_since_ns = None
+
+    # Life.
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise Poisoned(self._store.path, self._failure)
+        if self._closed:
+            raise Closed(f"group {self._store.name!r}")
+
+    def _poison(self, error: OSError) -> CommitFailed:
+        if self._failure is None:
+            self._failure = f"{type(error).__name__}: {error}"
+        return CommitFailed(self._store.path, error.strerror or str(error), hint=storage_hint(error))
+
+    def close(self) -> None:
+        """Sync everything, and let go of the files; closing twice is harmless."""
+        if self._closed:
+            return
+        with self._files, self._io:
+            self._closed = True
+            if self._failure is not None:
+                self._store.abandon()
+                return
+            try:
+                self._flush()
+                self._store.close(self._clock.now_ns())
+            except CommitFailed:
+                self._store.abandon()
+                raise
+            except OSError as error:
+                raise self._poison(error) from error
+
+
+def _nobody(_failure: BaseException | None) -> None:
+    """Hear that something was synced, which nobody asked for."""
