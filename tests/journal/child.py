@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from multiprocessing.connection import Connection
+from typing import Any
 
 from strandline.errors import Closed, StrandlineError
 from strandline.gather import InlineExecutor
@@ -61,7 +62,7 @@ def hammer(journal: Journal, records: int, batch: int, size: int) -> Iterator[st
 class Writer:
     """Does as it is told."""
 
-    def __init__(self, folder: str, settings: dict[str, int], executor: Executor | None = None) -> None:
+    def __init__(self, folder: str, settings: dict[str, Any], executor: Executor | None = None) -> None:
         self._folder = folder
         self._config = JournalConfig(**settings)
         self._executor = executor

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -362,7 +363,7 @@ class TestRefused:
         ],
         ids=str,
     )
-    def test_a_configuration_that_cannot_work(self, settings: dict[str, int]) -> None:
+    def test_a_configuration_that_cannot_work(self, settings: dict[str, Any]) -> None:
         with pytest.raises(InvalidInput, match=next(iter(settings))):
             JournalConfig(**settings)
 

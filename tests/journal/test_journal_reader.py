@@ -21,9 +21,9 @@ from strandline.errors import (
     StrandlineError,
 )
 from strandline.files import OsDisk
-from strandline.journal import WRITTEN, Durability, Journal, JournalConfig, JournalReader
+from strandline.journal import WRITTEN, Durability, Journal, JournalConfig, JournalReader, announcing
 from strandline.journal.config import KiB
-from strandline.journal.frontier import Frontier, format_frontier, parse_frontier
+from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier, parse_frontier
 from strandline.journal.segment import format_segment_name
 from strandline.sim import SimDisk
 from tests.journal.child import value_of
@@ -569,3 +569,18 @@ class TestRefused:
                 values_of(JournalReader.open(FOLDER, disk=WatchedDisk(disk, watch)))
             broken = ""
             assert values_of(JournalReader.open(FOLDER, disk=WatchedDisk(disk, watch))) == [b"a"]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_writer_that_need_not_tell_readers_spares_a_lone_append_the_word(
+    monkeypatch: pytest.MonkeyPatch, *, tells: bool
+) -> None:
+    monkeypatch.setattr(announcing, "LATE_S", float("inf"))
+    disk = SimDisk()
+    with open_sim(disk, JournalConfig(tells_readers=tells)) as journal:
+        journal.append([b"one"])
+        before = content(FOLDER / FRONTIER_NAME, disk)
+        journal.append([b"two"])
+        assert (content(FOLDER / FRONTIER_NAME, disk) != before) is tells
+    with JournalReader.open(FOLDER, disk=disk) as reader:
+        assert values_of(reader) == [b"one", b"two"]

@@ -333,3 +333,13 @@ def test_a_journal_tells_how_many_bytes_it_takes() -> None:
         empty = journal.stored_bytes
         journal.append([b"v" * 100] * 3)
         assert empty + 300 < journal.stored_bytes < empty + 600
+
+
+def test_a_removed_segment_is_not_kept_open(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, SMALL, executor=InlineExecutor()) as journal:
+        for value in numbered(0, 40, 200):
+            journal.append([value])
+        assert len(values_of(journal)) == 40
+        assert journal.remove_below(journal.next_offset) > 1
+        there = [os.path.realpath(handle) for handle in Path("/proc/self/fd").iterdir()]
+        assert [name for name in there if name.startswith(str(tmp_path)) and name.endswith("(deleted)")] == []

@@ -59,6 +59,9 @@ def _offsets(lengths: list[int]) -> Offsets:
 
 
 def _column_of_list(name: str, values: Sequence[bytes], config: JournalConfig) -> Column:
+    if len(values) == 1 and type(values[0]) is bytes and len(values[0]) <= config.record_bytes_max:
+        size = len(values[0])
+        return Column(np.array((0, size), np.int32), [values[0]], size)
     try:
         data = b"".join(values)
         lengths = list(map(len, values))
@@ -120,7 +123,8 @@ def _timestamps(values: Timestamps, count: int) -> Times:
         raise InvalidInput(f"timestamps must be whole nanoseconds: {error}") from error
     if times.shape != (count,):
         raise InvalidInput(f"there are {count} values but timestamps of shape {times.shape}")
-    if count and (times.dtype.kind not in "iu" or int(times.max()) > _INT64_MAX):
+    kind = times.dtype.kind
+    if count and (kind not in "iu" or (kind == "u" and int(times.max()) > _INT64_MAX)):
         raise InvalidInput(f"timestamps must be whole nanoseconds that fit 64 bits, and are {times.dtype}")
     return np.array(times, dtype="<i8")  # a copy: the caller may go on using the array
 

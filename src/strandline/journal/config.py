@@ -46,6 +46,9 @@ class JournalConfig:
     """The largest single append; it is one atomic batch."""
     queue_bytes_max: int = 64 * MiB
     """How much may wait for the writer before callers block."""
+    tells_readers: bool = True
+    """Readers in other processes are told of every append as soon as no other waits; without it only now and then,
+    while appends keep coming, which spares a lone append a second write."""
     retain_bytes: int | None = None
     """Whole old segments are removed when the rest is at least this large."""
     retain_age_s: float | None = None

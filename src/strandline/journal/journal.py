@@ -286,13 +286,17 @@ class Journal:
         if offset < 0:
             raise InvalidInput(f"offsets begin at 0; {offset} is not one")
         with self._commit_errors():
-            return self._writer.remove_below(offset)
+            count = self._writer.remove_below(offset)
+        self._reader.forget_removed()
+        return count
 
     def remove_old(self) -> int:
         """Apply the configured retention by bytes and age now; it also runs whenever a segment is sealed."""
         self._refuse_if_unusable()
         with self._commit_errors():
-            return self._writer.remove_old()
+            count = self._writer.remove_old()
+        self._reader.forget_removed()
+        return count
 
     def close(self) -> None:
         """Finish what is queued, make it durable, and release the folder. Closing twice is harmless."""

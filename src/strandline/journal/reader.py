@@ -101,6 +101,13 @@ class Reader:
         with self._lock:
             self._files.clear()
 
+    def forget_removed(self) -> None:
+        """Let the handles of segments go that are no longer there, and with them their space on the disk."""
+        first = self._source.view().segments[0].base_offset
+        with self._lock:
+            for base in [base for base in self._files if base < first]:
+                del self._files[base]
+
     def _follow(self, offset: int, timeout_s: float | None, visibility: Durability) -> Iterator[Batch]:
         while self._source.wait(offset, visibility, timeout_s):
             for batch in self.scan(offset, visibility=visibility):
@@ -156,14 +163,19 @@ class Reader:
     def _walk_from_index(
         self, file: File, segment: Segment, start: int, stop: int, *, seek: bool
     ) -> Iterator[tuple[int, Batch]]:
-        base, position = self._index(file, segment).find(start)
-        batches = _walk(file, position, base, stop, seek=seek)
+        index = self._index(file, segment)
+        base, position = index.find(start)
+        wanted = READ_AHEAD_BYTES_MIN
+        if stop < segment.end_offset:
+            # An index knows places a stride apart, so this is about how much lies before the end.
+            wanted = max(0, index.find(stop)[1] - position) + _SEEK_READ_BYTES
+        batches = _walk(file, position, base, stop, seek=seek, wanted=wanted)
         if position != SEGMENT_HEADER_BYTES or base != segment.base_offset:
             first = _first(batches)
             if first is None:  # an index is only a hint, and this one may be wrong
                 segment.index = rebuild_index(file, segment)
                 base, position = segment.index.find(start)
-                batches = _walk(file, position, base, stop, seek=seek)
+                batches = _walk(file, position, base, stop, seek=seek, wanted=wanted)
             else:
                 yield first
         yield from batches
@@ -235,13 +247,17 @@ def rebuild_index(file: File, segment: Segment) -> Index:
     return index
 
 
-def _walk(file: File, position: int, base: int, stop: int, *, seek: bool) -> Iterator[tuple[int, Batch]]:
-    """Yield the batches from one on: unchecked and in small bites to find one of them, or ahead of the caller."""
+def _walk(file: File, position: int, base: int, stop: int, *, seek: bool, wanted: int) -> Iterator[tuple[int, Batch]]:
+    """Yield the batches from one on: unchecked and in small bites to find one of them, or ahead of the caller.
+
+    `wanted` is about how many bytes there are to read; it makes no difference but for how they are read.
+    """
     if seek:
         yield from walk(file, position, base, stop=stop, check=False, read_bytes=_SEEK_READ_BYTES)
         return
-    with _reading_ahead(file, position) as ahead:
-        yield from walk(file, position, base, stop=stop, read_bytes=SCAN_READ_BYTES, ahead=ahead)
+    read_bytes = min(SCAN_READ_BYTES, wanted)
+    with _reading_ahead(file, position, wanted) as ahead:
+        yield from walk(file, position, base, stop=stop, read_bytes=read_bytes, ahead=ahead)
 
 
 def _first(batches: Iterator[tuple[int, Batch]]) -> tuple[int, Batch] | None:
@@ -252,9 +268,9 @@ def _first(batches: Iterator[tuple[int, Batch]]) -> tuple[int, Batch] | None:
 
 
 @contextmanager
-def _reading_ahead(file: File, position: int) -> Iterator[Executor | None]:
+def _reading_ahead(file: File, position: int, wanted: int) -> Iterator[Executor | None]:
     """Lend a thread for reading ahead where there is enough to read that it pays."""
-    if file.size() - position < READ_AHEAD_BYTES_MIN:
+    if min(wanted, file.size() - position) < READ_AHEAD_BYTES_MIN:
         yield None
         return
     with ThreadPoolExecutor(1, "strandline-read") as ahead:

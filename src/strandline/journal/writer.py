@@ -349,6 +349,8 @@ class Writer:
 
     def publish_when_idle(self) -> None:
         """Tell readers in other processes; called when no append is waiting, so that nobody waits for it."""
+        if not self._config.tells_readers:
+            return
         if self.refusal() is not None or self._announcer.has_told(self._written, self._durable):
             return
         try:
