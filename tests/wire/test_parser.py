@@ -13,12 +13,14 @@ from strandline.wire import (
     ProtocolViolation,
     Side,
     WireLimits,
+    WrongArguments,
     batches,
     format_headers,
     format_msg,
     format_msgs,
     format_pub,
     parser,
+    uniform,
 )
 from tests.wire.streams import FRAMES_OF, LIMITS, cut, read, read_one_by_one
 
@@ -43,11 +45,21 @@ CLIENT_STREAM = (
 STREAMS = {Side.SERVER: SERVER_STREAM, Side.CLIENT: CLIENT_STREAM}
 
 
-@pytest.fixture(params=["frame by frame", "in columns"])
+WAYS = ["frame by frame", "in columns", "by shape"]
+
+
+@pytest.fixture(params=WAYS)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read small buffers by either way; how a stream is read must not show."""
-    monkeypatch.setattr(parser, "BATCH_BYTES_MIN", 4 if request.param == "in columns" else 1 << 40)
-    monkeypatch.setattr(batches, "ROWS_MIN", 1)
+    choose_way(monkeypatch, request.param)
+
+
+def choose_way(patch: pytest.MonkeyPatch, way: str) -> None:
+    """Read small buffers by any way; how a stream is read must not show."""
+    patch.setattr(parser, "BATCH_BYTES_MIN", 4 if way == "in columns" else 1 << 40)
+    patch.setattr(parser, "ROWS_MIN", dict.fromkeys(Side, 0))
+    patch.setattr(batches, "ROWS_MIN", 1)
+    patch.setattr(parser, "UNIFORM_BYTES_MIN", 1 if way == "by shape" else 1 << 40)
+    patch.setattr(uniform, "ROWS_MIN", 1)
 
 
 @pytest.mark.usefixtures("_way")
@@ -78,20 +90,19 @@ def test_frames_are_read_as_they_were_written(side: Side) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(Side), st.lists(st.integers(0, 10_000), max_size=6))
-def test_any_frames_split_anywhere_are_read_alike_both_ways(data: st.DataObject, side: Side, places: list[int]) -> None:
+def test_any_frames_split_anywhere_are_read_alike_every_way(data: st.DataObject, side: Side, places: list[int]) -> None:
     stream = b"".join(data.draw(st.lists(FRAMES_OF[side], max_size=12)))
     wanted = read_one_by_one(stream, side)
     assert not wanted[1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "ROWS_MIN", 1)
-        for least in (4, 1 << 40):
-            patch.setattr(parser, "BATCH_BYTES_MIN", least)
+        for way in WAYS:
+            choose_way(patch, way)
             assert read(cut(stream, places), side) == wanted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(Side), st.lists(st.integers(0, 10_000), max_size=4))
-def test_any_damage_is_told_alike_both_ways(data: st.DataObject, side: Side, places: list[int]) -> None:
+def test_any_damage_is_told_alike_every_way(data: st.DataObject, side: Side, places: list[int]) -> None:
     stream = bytearray(b"".join(data.draw(st.lists(FRAMES_OF[side], min_size=1, max_size=8))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(stream) - 1))
@@ -100,9 +111,8 @@ def test_any_damage_is_told_alike_both_ways(data: st.DataObject, side: Side, pla
         )
     wanted = read_one_by_one(bytes(stream), side)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "ROWS_MIN", 1)
-        for least in (4, 1 << 40):
-            patch.setattr(parser, "BATCH_BYTES_MIN", least)
+        for way in WAYS:
+            choose_way(patch, way)
             assert read(cut(bytes(stream), places), side) == wanted
 
 
@@ -128,6 +138,42 @@ def test_a_large_buffer_is_read_in_columns_and_by_frames_alike() -> None:
     assert [frame[5] for frame in frames if frame[0] != Op.PING] == payloads
 
 
+ODD_ROWS = [
+    b"PUB a 0 3\r\n123\r\n",  # a reply at the place of a token
+    b"PUB a.0 3\r\n1234\n",
+    b"PUB a.0 3\r\n12\r\n\r",
+    b"PUB a.0 2\r\n12\r\n\n",
+    b"PUB a\t0 3\r\n123\r\n",
+    b"PUB a\x010 3\r\n123\r\n",
+    b"pub a.0 3\r\n123\r\n",
+    b"PUB a.\xff 3\r\n123\r\n",
+]
+
+
+@pytest.mark.parametrize("odd", ODD_ROWS)
+@pytest.mark.parametrize("at", [0, 1, 100, 299])
+def test_a_frame_of_another_kind_among_many_of_one_shape_is_seen(odd: bytes, at: int) -> None:
+    frames = [b"PUB a.%d 3\r\n%03d\r\n" % (n % 10, n) for n in range(300)]
+    assert len(odd) == len(frames[0])
+    frames[at] = odd
+    data = b"".join(frames)
+    assert read([data], Side.CLIENT) == read_one_by_one(data, Side.CLIENT)
+
+
+def test_parts_of_a_batch_of_one_shape_are_those_frames() -> None:
+    frames = [b"PUB a.%03d r.%03d 3\r\n%03d\r\n" % (n, n, n) for n in range(300)] + [b"PUB b 0\r\n\r\n"]
+    batch = FrameParser(Side.CLIENT).feed(b"".join(frames))
+    subjects = [b"a.%03d" % n for n in range(300)] + [b"b"]
+    for first, end in ((0, 301), (0, 300), (0, 150), (100, 250), (299, 301), (300, 301), (5, 5)):
+        part = batch.part(first, end)
+        assert part.subject_list() == subjects[first:end]
+        assert part.replies() == [b"r" + subject[1:] if subject != b"b" else b"" for subject in subjects[first:end]]
+        assert part.payloads() == [subject[2:] for subject in subjects[first:end]]
+    assert batch.pick([3, 200, 300]).payloads() == [b"003", b"200", b""]
+    assert batch.pick(range(10, 20, 3)).subject_list() == subjects[10:20:3]
+    assert batch.part(50, 250).part(50, 100).subject_list() == subjects[100:150]
+
+
 def test_a_payload_in_many_buffers_is_joined_once() -> None:
     stream = format_msg(b"a", 1, b"p" * 90_000)
     frames = FrameParser(Side.SERVER, LIMITS)
@@ -144,26 +190,30 @@ HOSTILE: dict[str, tuple[Side, bytes, type[ProtocolViolation]]] = {
     "an endless line of blanks": (Side.CLIENT, b"PUB" + b" " * 5000, LineTooLong),
     "an endless INFO": (Side.SERVER, b"INFO " + b"{" * 300_000, LineTooLong),
     "a line over the limit": (Side.CLIENT, b"PUB " + b"a" * 4096 + b" 0\r\n\r\n", LineTooLong),
-    "a negative size": (Side.CLIENT, b"PUB a -1\r\n\r\n", MalformedFrame),
-    "a signed size": (Side.CLIENT, b"PUB a +1\r\nx\r\n", MalformedFrame),
-    "a size with a fraction": (Side.CLIENT, b"PUB a 1.0\r\nx\r\n", MalformedFrame),
-    "a size of other digits": (Side.CLIENT, b"PUB a \xd9\xa1\r\nx\r\n", MalformedFrame),
+    "a negative size": (Side.CLIENT, b"PUB a -1\r\n\r\n", WrongArguments),
+    "a signed size": (Side.CLIENT, b"PUB a +1\r\nx\r\n", WrongArguments),
+    "a size with a fraction": (Side.CLIENT, b"PUB a 1.0\r\nx\r\n", WrongArguments),
+    "a size of other digits": (Side.CLIENT, b"PUB a \xd9\xa1\r\nx\r\n", WrongArguments),
     "a huge size": (Side.CLIENT, b"PUB a 100001\r\n", PayloadTooLarge),
-    "a size beyond 64 bits": (Side.CLIENT, b"PUB a 18446744073709551617\r\n", PayloadTooLarge),
-    "a size of a thousand digits": (Side.CLIENT, b"PUB a " + b"9" * 1000 + b"\r\n", PayloadTooLarge),
-    "no size": (Side.CLIENT, b"PUB a\r\n", MalformedFrame),
-    "too many arguments": (Side.CLIENT, b"PUB a b c 1\r\nx\r\n", MalformedFrame),
+    "a small size of ten digits": (Side.CLIENT, b"PUB a 0000000001\r\nx\r\n", WrongArguments),
+    "a size of a server beyond 64 bits": (Side.SERVER, b"MSG a 1 18446744073709551617\r\n", PayloadTooLarge),
+    "a size beyond 64 bits": (Side.CLIENT, b"PUB a 18446744073709551617\r\n", WrongArguments),
+    "a size of a thousand digits": (Side.CLIENT, b"PUB a " + b"9" * 1000 + b"\r\n", WrongArguments),
+    "no size": (Side.CLIENT, b"PUB a\r\n", WrongArguments),
+    "too many arguments": (Side.CLIENT, b"PUB a b c 1\r\nx\r\n", WrongArguments),
     "a payload without its end": (Side.CLIENT, b"PUB a 1\r\nxPING\r\n", MalformedFrame),
     "a payload that ends with LF": (Side.CLIENT, b"PUB a 1\r\nx\n\nPING\r\n", MalformedFrame),
-    "headers longer than the frame": (Side.CLIENT, b"HPUB a 20 10\r\n0123456789\r\n", MalformedFrame),
-    "a line that ends with LF": (Side.CLIENT, b"PING\nPONG\r\n", MalformedFrame),
+    "headers longer than the frame": (Side.CLIENT, b"HPUB a 20 10\r\n0123456789\r\n", WrongArguments),
+    "a line that ends with LF": (Side.SERVER, b"PONG\nPONG\r\n", MalformedFrame),
+    "a return within a line": (Side.CLIENT, b"PUB a\r 1\r\nx\r\n", MalformedFrame),
     "an unknown operation": (Side.CLIENT, b"HELLO\r\n", MalformedFrame),
     "an unknown operation, unfinished": (Side.CLIENT, b"HELLO", MalformedFrame),
     "an operation of the other end": (Side.CLIENT, b"MSG a 1 0\r\n\r\n", MalformedFrame),
     "an empty line": (Side.SERVER, b"\r\n", MalformedFrame),
-    "a SUB without sid": (Side.CLIENT, b"SUB a\r\n", MalformedFrame),
-    "a CONNECT without options": (Side.CLIENT, b"CONNECT\r\n", MalformedFrame),
-    "PING with an argument": (Side.CLIENT, b"PING now\r\n", MalformedFrame),
+    "a SUB without sid": (Side.CLIENT, b"SUB a\r\n", WrongArguments),
+    "a CONNECT without options": (Side.CLIENT, b"CONNECT\r\n", WrongArguments),
+    "PING with an argument": (Side.SERVER, b"PING now\r\n", MalformedFrame),
+    "a PUB without arguments": (Side.CLIENT, b"PUB\r\n", MalformedFrame),
 }
 
 
@@ -176,6 +226,25 @@ def test_hostile_input_is_a_typed_error(name: str) -> None:
         frames, problem = read(pieces, side)
         assert problem == kind.__name__
         assert len(frames) in (0, 3)
+
+
+@pytest.mark.usefixtures("_way")
+def test_clients_may_end_a_line_with_lf_alone() -> None:
+    data = b"sub a 1\nPUB a 1\nx\r\nPING now\nPUB a b 1\r\ny\r\nHPUB a 12 13\nNATS/1.0\r\n\r\nz\r\n"
+    wanted = read([data.replace(b"1\n", b"1\r\n").replace(b"now\n", b"\r\n").replace(b"3\n", b"3\r\n")], Side.CLIENT)
+    for pieces in ([data], [bytes([byte]) for byte in data]):
+        assert read(pieces, Side.CLIENT) == wanted
+    assert len(wanted[0]) == 5
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize(
+    "odd", [b"PUB  a 1\r\nx\r\n", b"PUB a 1\nx\r\n", b"PUB a\t1\r\nx\r\n", b"PUB a 1 \r\nx\r\n", b"HPUB a 0 1\r\nx\r\n"]
+)
+def test_a_batch_tells_whether_its_lines_can_be_passed_on(odd: bytes) -> None:
+    plain = b"PUB a 1\r\nx\r\nHPUB a r 12 13\r\nNATS/1.0\r\n\r\nz\r\npub a 1\r\nx\r\n"
+    assert FrameParser(Side.CLIENT).feed(b"SUB  a   1\r\n" + plain).is_tidy
+    assert not FrameParser(Side.CLIENT).feed(plain + odd + plain).is_tidy
 
 
 def test_a_broken_stream_stays_broken() -> None:

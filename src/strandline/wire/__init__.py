@@ -4,14 +4,15 @@
 typed violation; it never waits for something that cannot come, and keeps no more than one partial frame. What
 `format_…` writes, the parser reads back.
 
-**How.** The messages of a buffer are found together: `batches` reads lines, sizes and spans as numpy columns, and
-`lines` decides about single frames, small buffers and everything unusual. A `FrameBatch` holds spans over the buffer;
-subjects, payloads, headers and ack subjects become values only when somebody asks, for all rows in one go. What one
-consumer of a stream delivers is alike enough to be read in a single pass, from bytes to columns: `find_deliveries`.
+**How.** The messages of a buffer are found together: `uniform` those of clients that all have one shape, `batches` any
+others, as numpy columns of lines, sizes and spans; `lines` decides about single frames, small buffers and everything
+unusual. A `FrameBatch` holds spans over the buffer; subjects, payloads, headers and ack subjects become values only
+when somebody asks, for all rows in one go. What one consumer of a stream delivers is alike enough to be read in a
+single pass, from bytes to columns: `find_deliveries`.
 
-**Trade-offs.** Columns cost about 0.2 ms to set up, so a buffer below 4 KiB or with fewer than 128 messages is read
-frame by frame, and so are frames of more than 4 KiB. A view of a payload holds its whole buffer. Lines end with CR LF;
-the bare LF that nats-server also takes from clients is refused here.
+**Trade-offs.** Columns cost about 0.2 ms to set up (20 µs for frames of one shape), so a buffer below 4 KiB or with
+fewer than 128 messages (384 of clients) is read frame by frame, and so are frames of more than 4 KiB. A view of a
+payload holds its whole buffer. A line of a client may end with LF alone, which is read frame by frame.
 """
 
 from strandline.wire.acks import Ack, AckColumns, format_ack, parse_ack, parse_acks
@@ -24,6 +25,7 @@ from strandline.wire.errors import (
     MalformedHeaders,
     PayloadTooLarge,
     ProtocolViolation,
+    WrongArguments,
 )
 from strandline.wire.frames import Frame, FrameBatch
 from strandline.wire.headers import NO_HEADERS, Headers, format_headers, parse_headers
@@ -73,6 +75,7 @@ __all__ = [
     "ProtocolViolation",
     "Side",
     "WireLimits",
+    "WrongArguments",
     "binary_list",
     "binary_spans",
     "find_deliveries",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strandline.wire.columns import Flags, Ints, decimals, gather, gathered_bytes, positions_of, words_at
-from strandline.wire.lines import Row
+from strandline.wire.columns import DIGITS_MAX, Flags, Ints, decimals, gather, gathered_bytes, positions_of, words_at
+from strandline.wire.lines import CLIENT_DIGITS_MAX, Row
 from strandline.wire.ops import Op, Side, WireLimits
 
 CR, LF, SPACE = 13, 10, 32
@@ -25,6 +25,7 @@ ROWS_MIN = 128
 BUFFER_BYTES_MAX = 1 << 31
 """Positions within a buffer are 32-bit numbers while its lines are gathered."""
 
+_DIGITS_MAX = {Side.CLIENT: CLIENT_DIGITS_MAX, Side.SERVER: DIGITS_MAX}
 _PLAIN = {Side.CLIENT: (Op.PUB, b"PUB "), Side.SERVER: (Op.MSG, b"MSG ")}
 _HEADERED = {Side.CLIENT: (Op.HPUB, b"HPUB"), Side.SERVER: (Op.HMSG, b"HMSG")}
 
@@ -98,7 +99,7 @@ def _rows_alike(
     if (headered != with_headers).any() or (table[:, 0] - begins != 3 + with_headers).any() or lengths.min() < 1:
         return None
     sizes, good = decimals(blob, table[:, -1], lengths[:, -1])
-    good &= sizes <= limits.payload_bytes_max
+    good &= (sizes <= limits.payload_bytes_max) & (lengths[:, -1] <= _DIGITS_MAX[side])
     good &= line_ends - starts <= limits.line_bytes_max
     sizes *= good
     places = (table + (starts - begins)[:, None]).T
@@ -114,7 +115,7 @@ def _rows_alike(
     rows[8] = rows[7]
     if with_headers:
         header_sizes, known = decimals(blob, table[:, -2], lengths[:, -2])
-        good &= known & (header_sizes <= sizes)
+        good &= known & (header_sizes <= sizes) & (header_sizes > 0) & (lengths[:, -2] <= _DIGITS_MAX[side])
         header_sizes *= good
         rows[8] += header_sizes.view(np.int64)
     rows[9] = rows[7] + sizes.view(np.int64)
@@ -144,12 +145,14 @@ def _rows(
     good &= line_ends - starts <= limits.line_bytes_max
     last = marks[returns - 1]
     sizes, known = decimals(blob, line_returns, line_returns - last - 1)
-    good &= known & (sizes <= limits.payload_bytes_max)
+    good &= known & (sizes <= limits.payload_bytes_max) & (line_returns - last - 1 <= _DIGITS_MAX[side])
     size = np.where(good, sizes, 0).astype(np.int64)
     header_size = np.zeros_like(size)
     if headered.any():
-        sizes, known = decimals(blob, last, last - marks[np.maximum(returns - 2, 0)] - 1)
-        good &= (known & (sizes <= size.astype(np.uint64))) | ~headered
+        digits = last - marks[np.maximum(returns - 2, 0)] - 1
+        sizes, known = decimals(blob, last, digits)
+        known &= digits <= _DIGITS_MAX[side]
+        good &= (known & (sizes <= size.astype(np.uint64)) & (sizes > 0)) | ~headered
         header_size = np.where(good & headered, sizes, 0).astype(np.int64)
     shift = starts - begins
     rows = np.empty((len(Row._fields), len(starts)), np.int64)

@@ -2,15 +2,16 @@
 
     FormatError
     └── ProtocolViolation        the peer does not speak the protocol; the connection is over
-        ├── MalformedFrame       an unknown operation, wrong arguments, or a wrong terminator
+        ├── MalformedFrame       an unknown operation, or a wrong terminator
+        │   └── WrongArguments   an operation with arguments that are not its own
         ├── LineTooLong          a control line beyond the limit, or one that never ends
         ├── PayloadTooLarge      a size beyond the limit
         └── MalformedHeaders     a header block that is not NATS/1.0
     InvalidInput
     └── InvalidSubject           a subject that no server takes
 
-Invariants: `server_text` is what nats-server answers to the same fault, for a broker's `-ERR`. No message holds more
-than the first bytes of what the peer sent.
+Invariants: `server_text` is what nats-server answers to the same fault, for a broker's `-ERR`; empty is nothing. No
+message holds more than the first bytes of what the peer sent.
 """
 
 from typing import ClassVar
@@ -35,7 +36,13 @@ class ProtocolViolation(FormatError):
 
 
 class MalformedFrame(ProtocolViolation):
-    """An unknown operation, wrong arguments, or a payload that does not end where its size says."""
+    """An unknown operation, or a payload that does not end where its size says."""
+
+
+class WrongArguments(MalformedFrame):
+    """Too few or too many arguments, or one that is not a size."""
+
+    server_text = ""
 
 
 class LineTooLong(ProtocolViolation):

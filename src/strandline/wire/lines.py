@@ -5,19 +5,27 @@ case, tabs and repeated spaces, control lines, small buffers.
 
 Invariants: a frame is returned whole, or `Incomplete` says how many bytes are needed at least, or it is a
 `ProtocolViolation`; the same bytes give the same answer however they were split. A line ends with CR LF and so does a
-payload. Sizes are decimal digits only.
+payload; from clients a line may also end with LF alone, as nats-server has it. Sizes are decimal digits only.
 """
 
+import re
 import sys
 from typing import NamedTuple
 
-from strandline.wire.errors import LineTooLong, MalformedFrame, PayloadTooLarge, shown
+from strandline.wire.errors import LineTooLong, MalformedFrame, PayloadTooLarge, WrongArguments, shown
 from strandline.wire.ops import OPS_OF, WORDS, Op, Side, WireLimits
 
 WORD_BYTES_MAX = 7
 SIZE_DIGITS_MAX = 18
 CRLF = b"\r\n"
-PLAIN_DIGITS_MAX = 9
+_CR = 13
+_PUB, _HPUB, _SUB = int(Op.PUB), int(Op.HPUB), int(Op.SUB)
+CLIENT_DIGITS_MAX = 9
+"""A client's size of more digits is none, as nats-server has it, whatever they are."""
+
+_PLAIN_PUB = re.compile(rb"PUB (\S+) (?:(\S+) )?(\d{1,9})\r\n")
+_PLAIN_HPUB = re.compile(rb"HPUB (\S+) (?:(\S+) )?(\d{1,9}) (\d{1,9})\r\n")
+_PLAIN_SUB = re.compile(rb"SUB (\S+) (?:(\S+) )?(\S+)\r\n")
 BLANKS = b" \t\r\n"
 """What may follow the word of an operation."""
 
@@ -62,55 +70,110 @@ def parse_frame(data: bytes, start: int, side: Side, limits: WireLimits) -> Row 
     word, word_end = _word(data, start)
     op = OPS_OF[side].get(word)
     limit = limits.info_bytes_max if op is Op.INFO else limits.line_bytes_max
-    line_end = data.find(CRLF, start, start + limit + len(CRLF))
-    if line_end < 0:
+    after = data.find(b"\n", start, start + limit + len(CRLF)) + 1
+    if not after:
         return _unfinished(data, start, side, limit)
+    line_end = after - 1 - (data[max(after - 2, start)] == _CR)
     if op is None:
         raise MalformedFrame(f"unknown operation {shown(data[start:line_end])}")
-    if data.find(b"\r", word_end, line_end) >= 0 or data.find(b"\n", word_end, line_end) >= 0:
+    if line_end - start > limit:
+        raise LineTooLong(limit)
+    if data.find(b"\r", word_end, line_end) >= 0 or (side is Side.SERVER and line_end == after - 1):
         raise MalformedFrame(f"a line break that is not CR LF in {shown(data[start:line_end])}")
     match op:
         case Op.MSG | Op.HMSG | Op.PUB | Op.HPUB:
-            found = _message(data, op, _tokens(data, word_end, line_end), line_end, limits)
+            tokens = _arguments(data, op, word_end, line_end)
+            found = _message(data, op, tokens, after, limits)
             return found if isinstance(found, Row) else Incomplete(found - start, in_line=False)
         case Op.SUB | Op.UNSUB:
-            return _subscription(op, _tokens(data, word_end, line_end), line_end)
+            return _subscription(op, _arguments(data, op, word_end, line_end), line_end, after)
         case Op.PING | Op.PONG | Op.OK:
-            if _tokens(data, word_end, line_end):
+            if side is Side.SERVER and _tokens(data, word_end, line_end):
                 raise MalformedFrame(f"{word.decode()} takes no argument")
-            return _control(op, line_end, line_end, line_end)
+            return _control(op, line_end, line_end, after)
         case Op.INFO | Op.CONNECT | Op.ERR:
-            return _argument(data, op, word_end, line_end)
+            return _argument(data, op, word_end, line_end, after)
 
 
 def parse_plain(
     data: bytes, start: int, side: Side, limits: WireLimits, rows_max: int = sys.maxsize
 ) -> list[tuple[int, ...]]:
-    """Return the message frames from a position on as long as they are plain: no headers, and single spaces.
+    """Return the frames from a position on as long as they are plain: messages or SUB, with single spaces and CR LF.
 
     Each is a tuple of the fields of `Row`. What stops it, the end of the buffer included, is for `parse_frame`.
     """
-    word, op = (b"MSG", int(Op.MSG)) if side is Side.SERVER else (b"PUB", int(Op.PUB))
-    with_sid = side is Side.SERVER
-    least = 3 + with_sid
+    return (_plain_msgs if side is Side.SERVER else _plain_pubs)(data, start, limits, rows_max)
+
+
+def is_plain(data: bytes, start: int, row: Row) -> bool:
+    """Tell whether the line of a message that begins at a position is one that `parse_plain` could have read."""
+    line = data[start : row.header_start]
+    single = b"  " not in line and b"\t" not in line and line.endswith(CRLF) and not line.endswith(b" \r\n")
+    return single and (row.op not in (Op.HPUB, Op.HMSG) or row.payload_start > row.header_start)
+
+
+def _plain_pubs(data: bytes, start: int, limits: WireLimits, rows_max: int) -> list[tuple[int, ...]]:
     line_max, size_max = limits.line_bytes_max + len(CRLF), limits.payload_bytes_max
-    find = data.find
+    pub, hpub, sub = _PLAIN_PUB.match, _PLAIN_HPUB.match, _PLAIN_SUB.match
+    rows: list[tuple[int, ...]] = []
+    while len(rows) < rows_max:
+        found = pub(data, start)
+        if found is not None:
+            op = _PUB
+            (_, body), (subject, subject_end), (reply, reply_end), (size, size_end) = found.regs
+            payload = body
+        else:
+            found = hpub(data, start)
+            if found is None:
+                found = sub(data, start)
+                if found is None or found.end() - start > line_max:
+                    return rows
+                (_, after), subject_span, (group, group_end), sid_span = found.regs
+                place = after - len(CRLF)
+                queue_span = (group, group_end) if group >= 0 else (0, 0)
+                rows.append((_SUB, *subject_span, *queue_span, *sid_span, place, place, place, after))
+                start = after
+                continue
+            op = _HPUB
+            (_, body), (subject, subject_end), (reply, reply_end), header, (size, size_end) = found.regs
+            payload = body + int(data[header[0] : header[1]])
+        payload_end = body + int(data[size:size_end])
+        end = payload_end + 2
+        if reply < 0:
+            reply = reply_end = 0
+        # A header block of no bytes is no header block: such a frame is not passed on as it is.
+        if (
+            payload_end - body > size_max
+            or body - start > line_max
+            or data[payload_end:end] != CRLF
+            or payload > payload_end
+            or (op == _HPUB and payload == body)
+        ):
+            return rows
+        rows.append((op, subject, subject_end, reply, reply_end, 0, 0, body, payload, payload_end, end))
+        start = end
+    return rows
+
+
+def _plain_msgs(data: bytes, start: int, limits: WireLimits, rows_max: int) -> list[tuple[int, ...]]:
+    line_max, size_max = limits.line_bytes_max + len(CRLF), limits.payload_bytes_max
+    find, op = data.find, int(Op.MSG)
     rows: list[tuple[int, ...]] = []
     while len(rows) < rows_max:
         line_end = find(CRLF, start, start + line_max)
         line = data[start:line_end]
         tokens = line.split()
         count = len(tokens)
-        if line_end < 0 or not least <= count <= least + 1 or tokens[0] != word or line.count(b" ") != count - 1:
+        if line_end < 0 or not 4 <= count <= 5 or tokens[0] != b"MSG" or line.count(b" ") != count - 1:  # noqa: PLR2004
             return rows
         size = tokens[-1]
-        if len(size) > PLAIN_DIGITS_MAX or not size.isdigit():
+        if len(size) > CLIENT_DIGITS_MAX or not size.isdigit():
             return rows
         body = line_end + 2
         payload_end = body + int(size)
         subject_end = start + 4 + len(tokens[1])
-        sid_end = subject_end + 1 + len(tokens[2]) if with_sid else subject_end
-        reply_end = sid_end + 1 + len(tokens[-2]) if count > least else sid_end
+        sid_end = subject_end + 1 + len(tokens[2])
+        reply_end = sid_end + 1 + len(tokens[-2]) if count > 4 else sid_end  # noqa: PLR2004 - with a reply
         # Other blanks than single spaces would put the size elsewhere.
         if (
             reply_end + 1 + len(size) != line_end
@@ -118,10 +181,10 @@ def parse_plain(
             or data[payload_end : payload_end + 2] != CRLF
         ):
             return rows
-        sid = (subject_end + 1, sid_end) if with_sid else (0, 0)
-        reply = (sid_end + 1, reply_end) if count > least else (0, 0)
-        rows.append((op, start + 4, subject_end, *reply, *sid, body, body, payload_end, payload_end + 2))
-        start = payload_end + 2
+        reply = (sid_end + 1, reply_end) if reply_end > sid_end else (0, 0)
+        end = payload_end + 2
+        rows.append((op, start + 4, subject_end, *reply, subject_end + 1, sid_end, body, body, payload_end, end))
+        start = end
     return rows
 
 
@@ -158,29 +221,34 @@ def _tokens(data: bytes, start: int, end: int) -> list[_Token]:
     return found
 
 
-def _size(data: bytes, token: _Token) -> int:
+def _arguments(data: bytes, op: Op, start: int, end: int) -> list[_Token]:
+    if start == end:
+        raise MalformedFrame(f"{op.name} without arguments")
+    return _tokens(data, start, end)
+
+
+def _size(data: bytes, op: Op, token: _Token) -> int:
     text = data[token.start : token.end]
-    if not text.isdigit():
-        raise MalformedFrame(f"{shown(text)} is not a size")
+    if not text.isdigit() or (op in (Op.PUB, Op.HPUB) and len(text) > CLIENT_DIGITS_MAX):
+        raise WrongArguments(f"{shown(text)} is not a size")
     # A number nobody can send needs no exact value, and a long one would take quadratic time to read.
     digits = text.lstrip(b"0")[: SIZE_DIGITS_MAX + 1]
     return int(digits or b"0")
 
 
-def _message(data: bytes, op: Op, tokens: list[_Token], line_end: int, limits: WireLimits) -> Row | int:
+def _message(data: bytes, op: Op, tokens: list[_Token], body: int, limits: WireLimits) -> Row | int:
     """Return the frame, or where it will end."""
     with_headers = op in (Op.HMSG, Op.HPUB)
     with_sid = op in (Op.MSG, Op.HMSG)
     least = 2 + with_headers + with_sid
     if len(tokens) not in (least, least + 1):
-        raise MalformedFrame(f"{op.name} takes {least} or {least + 1} arguments, not {len(tokens)}")
-    size = _size(data, tokens[-1])
-    header_size = _size(data, tokens[-2]) if with_headers else 0
+        raise WrongArguments(f"{op.name} takes {least} or {least + 1} arguments, not {len(tokens)}")
+    size = _size(data, op, tokens[-1])
+    header_size = _size(data, op, tokens[-2]) if with_headers else 0
     if size > limits.payload_bytes_max:
         raise PayloadTooLarge(size, limits.payload_bytes_max)
     if header_size > size:
-        raise MalformedFrame(f"headers of {header_size:,} bytes in a frame of {size:,}")
-    body = line_end + len(CRLF)
+        raise WrongArguments(f"headers of {header_size:,} bytes in a frame of {size:,}")
     end = body + size + len(CRLF)
     # A wrong terminator is told as soon as its bytes are there, and not before: splits must not change the answer.
     if len(data) < end:
@@ -192,24 +260,23 @@ def _message(data: bytes, op: Op, tokens: list[_Token], line_end: int, limits: W
     return Row(op, *tokens[0], *reply, *sid, body, body + header_size, end - 2, end)
 
 
-def _subscription(op: Op, tokens: list[_Token], line_end: int) -> Row:
-    after = line_end + len(CRLF)
+def _subscription(op: Op, tokens: list[_Token], line_end: int, after: int) -> Row:
     if op is Op.SUB and len(tokens) in (2, 3):
         group = tokens[1] if len(tokens) > 2 else _NONE  # noqa: PLR2004 - subject, group, sid
         return Row(op, *tokens[0], *group, *tokens[-1], line_end, line_end, line_end, after)
     if op is Op.UNSUB and len(tokens) in (1, 2):
         count = tokens[1] if len(tokens) > 1 else _Token(line_end, line_end)
         return Row(op, *_NONE, *_NONE, *tokens[0], count.start, *count, after)
-    raise MalformedFrame(f"{op.name} does not take {len(tokens)} arguments")
+    raise WrongArguments(f"{op.name} does not take {len(tokens)} arguments")
 
 
-def _argument(data: bytes, op: Op, start: int, line_end: int) -> Row:
+def _argument(data: bytes, op: Op, start: int, line_end: int, after: int) -> Row:
     text = data[start:line_end]
     start += len(text) - len(text.lstrip())
     if start >= line_end and op is not Op.ERR:
-        raise MalformedFrame(f"{op.name} without its argument")
-    return _control(op, start, start + len(text.strip()), line_end)
+        raise WrongArguments(f"{op.name} without its argument")
+    return _control(op, start, start + len(text.strip()), after)
 
 
-def _control(op: Op, start: int, end: int, line_end: int) -> Row:
-    return Row(op, 0, 0, 0, 0, 0, 0, start, start, end, line_end + len(CRLF))
+def _control(op: Op, start: int, end: int, after: int) -> Row:
+    return Row(op, 0, 0, 0, 0, 0, 0, start, start, end, after)

@@ -31,11 +31,11 @@ class Side(Enum):
 WORDS = {op.name.encode(): op for op in Op} | {b"+OK": Op.OK, b"-ERR": Op.ERR}
 del WORDS[b"OK"], WORDS[b"ERR"]
 
-OPS_OF = {
-    Side.CLIENT: {word: WORDS[word] for word in (b"CONNECT", b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG")},
+OPS_OF: dict[Side, dict[bytes, Op]] = {
+    Side.CLIENT: {word: op for word, op in WORDS.items() if op not in (Op.MSG, Op.HMSG)},
     Side.SERVER: {word: WORDS[word] for word in (b"INFO", b"MSG", b"HMSG", b"+OK", b"-ERR", b"PING", b"PONG")},
 }
-"""The operations that each end may send, by their word."""
+"""The operations that each end may send, by their word; clients also those that nats-server takes and does not heed."""
 
 
 @dataclass(frozen=True, slots=True)
