@@ -14,7 +14,7 @@ from strandline.clock import ManualClock
 from strandline.journal import WRITTEN
 from tests.broker.conversations import SERVER, Talk, expanded, read_fixture, shown
 
-UNSUPPORTED = ("allow_msg_schedules", "message schedules can not be disabled", "SNAPSHOT", "RESTORE")
+UNSUPPORTED = ("SNAPSHOT", "RESTORE")
 """What is refused on purpose, or answered elsewhere."""
 
 

@@ -64,7 +64,9 @@ class Kept:
 
 
 def _block(headers: dict[str, str]) -> bytes:
-    return ("NATS/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items()) + "\r\n").encode()
+    return ("NATS/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items()) + "\r\n").encode(
+        errors="surrogateescape"
+    )
 
 
 def words(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":

@@ -79,7 +79,7 @@ class Model:
         identifier = special.get(b"Nats-Msg-Id", b"")
         if identifier in self.known and self.now_ns - self.known[identifier][1] < self.config.duplicate_window:
             return f"duplicate {self.known[identifier][0]}"
-        if self._is_full(subject, len(headers) + len(payload)):
+        if self._is_full(subject, Kept(0, subject, headers, payload, 0).size):
             return "full"
         sequence = self._store(subject, headers, payload)
         if identifier:
@@ -96,8 +96,8 @@ class Model:
             return True
         if 0 < config.max_msgs <= len(self.messages) and not replaces:
             return True
-        if config.max_bytes > 0 and sum(kept.size for kept in self.messages) + size >= config.max_bytes:
-            return not replaces or own[0].size <= size
+        if 0 < config.max_bytes < sum(kept.size for kept in self.messages) + size:
+            return not replaces or own[0].size < size
         return False
 
     def _store(self, subject: bytes, headers: bytes, payload: bytes) -> int:

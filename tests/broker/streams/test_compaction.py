@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from strandline.broker.api.config import Storage
+from strandline.broker.streams.log import JournalLog
 from strandline.journal import WRITTEN
 from tests.broker.streams.helpers import FOLDER, Kept
 from tests.broker.streams.world import everything_small
@@ -106,3 +107,23 @@ def test_a_moved_message_that_is_overwritten_does_not_come_back() -> None:
     kept.reopen(proper=False)
     assert kept.held() == held
     assert all(payload != "first" for _, _, payload in held)
+
+
+def test_nothing_is_lost_by_a_step_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(max_msgs_per_subject=1)
+    kept.publish(*[(f"s.{number}", "never changes") for number in range(5)])
+    for _ in range(300):
+        kept.publish(("s.over", "x" * 100))
+    before = kept.held()
+    with monkeypatch.context() as patched:
+        patched.setattr(JournalLog, "read", _fail)
+        with pytest.raises(ZeroDivisionError):
+            _compact(kept)
+    _compact(kept)
+    assert kept.held() == before
+    kept.reopen(proper=False)
+    assert kept.held() == before
+
+
+def _fail(*_: object) -> None:
+    raise ZeroDivisionError

@@ -9,8 +9,9 @@ import pytest
 
 from strandline.broker.api.config import Discard, RePublish, Retention, Storage, SubjectTransform
 from strandline.broker.api.requests import PurgeRequest
-from strandline.broker.streams import Removed
-from strandline.broker.streams.log import Entry, JournalLog, Ticket
+from strandline.broker.streams import Removed, atomic
+from strandline.broker.streams.entries import Entry
+from strandline.broker.streams.log import JournalLog, Ticket
 from strandline.errors import Closed, InvalidInput, Poisoned, StrandlineError
 from strandline.journal import WRITTEN
 from strandline.sim import Fault
@@ -104,6 +105,22 @@ def test_there_are_not_more_than_fifty_batches_or_a_thousand_messages_in_one() -
         kept.publish(("s.a", "1", {"Nats-Batch-Id": "0", "Nats-Batch-Sequence": str(number)}))
     answer = kept.publish(("s.a", "1", {"Nats-Batch-Id": "0", "Nats-Batch-Sequence": "1001"})).answers[0]
     assert json.loads(answer)["error"]["err_code"] == 10199
+
+
+def test_batches_that_nobody_commits_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "BYTES_MAX", 10_000)
+    kept, dropped = Kept(allow_atomic=True), []
+    kept.stream.on_abandoned(lambda identifier, reason: dropped.append((identifier, reason)))
+    for batch, number in (("a", 1), ("b", 1), ("a", 2)):
+        answer = kept.publish(
+            ("s.a", "x" * 4_000, {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)})
+        ).answers[0]
+    assert json.loads(answer)["error"]["err_code"] == 10199
+    assert dropped == [(b"a", "large")]
+    last = kept.publish(
+        ("s.a", "x" * 4_000, {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "2", "Nats-Batch-Commit": "1"})
+    )
+    assert last.sequences.tolist() == [2]
 
 
 def test_a_counter_goes_on_after_a_restart() -> None:

@@ -32,6 +32,8 @@ def everything_small() -> Iterator[None]:
     patches = {
         "log.SEGMENT_BYTES": 1024,
         "log.TAIL_BYTES_MAX": 512,
+        "log.AHEAD_MIN": 2,
+        "log.AHEAD_MAX": 5,
         "log.GAP_MAX": 3,
         "compaction.STEP_MESSAGES": 3,
         "compaction.STORED_BYTES_MIN": 1500,

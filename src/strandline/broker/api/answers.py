@@ -5,7 +5,7 @@ it beside an error. `to_json` of an answer is what goes to the client.
 """
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from strandline.broker.api.codes import ApiError
@@ -161,6 +161,7 @@ class StreamList:
     offset: Annotated[int, INT, KEEP] = 0
     limit: Annotated[int, INT, KEEP] = 0
     streams: Annotated[tuple[StreamInfo, ...], structs_kind(StreamInfo), KEEP] = ()
+    offline: Annotated[dict[str, str] | None, VALUE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,15 @@ class MessageGot:
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_msg_get_response"
     error: Annotated[ApiError | None, ERROR] = None
     message: Annotated[StoredMessage | None, struct_kind(StoredMessage)] = None
+
+
+def format_got(message: StoredMessage) -> bytes:
+    """Return the answer to MSG.GET as JSON; the payload is put in apart, as nothing in base64 needs a second look."""
+    text = to_json(MessageGot(message=replace(message, data=b"")))
+    if not message.data:
+        return text
+    head, time, tail = text.rpartition(b',"time":')
+    return b"".join((head, b',"data":"', base64.b64encode(message.data), b'"', time, tail))
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ def check_stream(config: StreamConfig, neighbours: Neighbours, *, pedantic: bool
     _check_discard(config)
     config = _with_markers(config, pedantic=pedantic)
     _check_features(config)
+    config = _with_schedules(config)
     if config.mirror is not None:
         config = check_mirror(config, config.mirror, neighbours, pedantic=pedantic)
     elif config.mirror_direct:
@@ -212,9 +213,15 @@ def _with_markers(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
     return replace(config, allow_msg_ttl=True, allow_rollup_hdrs=True, deny_purge=False)
 
 
+def _with_schedules(config: StreamConfig) -> StreamConfig:
+    if not config.allow_msg_schedules or config.origins:
+        return config
+    if config.discard is Discard.NEW:
+        raise invalid_config("message scheduling cannot use discard new")
+    return replace(config, allow_rollup_hdrs=True, deny_purge=False)
+
+
 def _check_features(config: StreamConfig) -> None:
-    if config.allow_msg_schedules and not config.origins and not config.allow_msg_counter:
-        raise invalid_config("message schedules are not supported by this server")
     if config.allow_msg_counter:
         for wrong, problem in (
             (config.discard is Discard.NEW, "counter stream cannot use discard new"),

@@ -1,7 +1,8 @@
 """The error codes of the JetStream API: one table, from which every error answer is made.
 
 Invariants: a client branches on `err_code`, on the HTTP-like `code`, or on the text, so all three are nats-server's. A
-text with a part in braces needs exactly that part. Names are nats-server's constants without their prefix.
+text with a part in braces needs exactly that part. The table is complete, though not every row can happen here. Names
+are nats-server's constants without their prefix.
 """
 
 from dataclasses import dataclass

@@ -15,11 +15,11 @@ from strandline.broker.api.schema import (
     INT32,
     INT64,
     KEEP,
+    SEQUENCE,
     STRING,
     STRING_MAP,
     STRINGS,
     TIME,
-    UINT64,
     enum_kind,
     struct_kind,
     structs_kind,
@@ -118,7 +118,7 @@ class StreamSource:
     """Where a mirror or a source takes its messages from."""
 
     name: Annotated[str, STRING, KEEP] = ""
-    opt_start_seq: Annotated[int, UINT64] = 0
+    opt_start_seq: Annotated[int, SEQUENCE] = 0
     opt_start_time: Annotated[int | None, TIME] = None
     filter_subject: Annotated[str, STRING] = ""
     subject_transforms: Annotated[tuple[SubjectTransform, ...], structs_kind(SubjectTransform)] = ()
@@ -163,7 +163,7 @@ class StreamConfig:
     compression: Annotated[Compression, enum_kind(Compression, problem="unknown compression algorithm"), KEEP] = (
         Compression.NONE
     )
-    first_seq: Annotated[int, UINT64] = 0
+    first_seq: Annotated[int, SEQUENCE] = 0
     subject_transform: Annotated[SubjectTransform | None, struct_kind(SubjectTransform)] = None
     republish: Annotated[RePublish | None, struct_kind(RePublish)] = None
     allow_direct: Annotated[bool, BOOL, KEEP] = False

@@ -14,6 +14,7 @@ _HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\
 _HTML_SET = re.compile("[<>&\u2028\u2029]")
 _SPACE = " \t\r\n"
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -38,9 +39,21 @@ def read_json(data: bytes) -> Json:
     """Return the value of a JSON text; `ApiError` 10025, worded as Go words it, if it is none."""
     text = data.decode(errors="replace")
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+        return _whole(value) if _HALF.search(text) else value
     except (ValueError, RecursionError):
         raise invalid_json(_complaint(text)) from None
+
+
+def _whole(value: Json) -> Json:
+    """Return a value without halves of characters, each of which Go reads as U+FFFD."""
+    if isinstance(value, dict):
+        return {_whole(key): _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, str) and not isinstance(value, Decimal):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
 
 
 def invalid_json(problem: str) -> ApiError:

@@ -39,8 +39,13 @@ def invalid_config(problem: str) -> ApiError:
 
 
 def is_valid_name(name: str) -> bool:
-    """Tell whether a stream or consumer may be called so."""
-    return bool(name) and not any(char in ".*>\\/" or char.isspace() for char in name)
+    """Tell whether a stream or consumer may be called so: it is a word in subjects, and the name of a file."""
+    return bool(name) and not any(char in ".*>\\/\0" or char.isspace() or _is_half(char) for char in name)
+
+
+def _is_half(char: str) -> bool:
+    """Tell whether this stands for a byte, or for half of a character, that is no text."""
+    return "\ud800" <= char <= "\udfff"
 
 
 def is_subject(subject: str) -> bool:
@@ -111,6 +116,9 @@ def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:
             raise codes.SOURCE_INVALID_STREAM_NAME.error()
         if config.allow_msg_schedules:
             raise codes.SOURCE_WITH_MSG_SCHEDULES.error()
+        if source.filter_subject and not is_subject(source.filter_subject):
+            problem = f"subject filter '{source.filter_subject}' for the source: invalid subject"
+            raise codes.STREAM_CREATE.with_text(err=problem)
         identity = replace(source, opt_start_seq=0, opt_start_time=None)
         if identity in seen:
             raise codes.SOURCE_DUPLICATE_DETECTED.error()

@@ -13,6 +13,7 @@ from strandline.broker.api.json_text import read_json
 from strandline.broker.api.schema import (
     BOOL,
     INT,
+    SEQUENCE,
     STRING,
     STRINGS,
     TIME,
@@ -53,7 +54,7 @@ class PurgeRequest:
 
     GO_NAME = "JSApiStreamPurgeRequest"
 
-    seq: Annotated[int, UINT64] = 0
+    seq: Annotated[int, SEQUENCE] = 0
     filter: Annotated[str, STRING] = ""
     keep: Annotated[int, UINT64] = 0
 
@@ -109,9 +110,9 @@ class RestoreRequest:
     state: Annotated[object, VALUE] = None
 
 
-def parse_optional(cls: type[T], data: bytes) -> T:
-    """Return a request that may be empty."""
-    return from_json(cls, data) if data else cls()
+def parse_if_json(cls: type[T], data: bytes) -> T:
+    """Return a request that may be empty, and is as good as empty unless it begins as an object or a list does."""
+    return from_json(cls, data) if data.lstrip()[:1] in (b"{", b"[") else cls()
 
 
 def parse_required(cls: type[T], data: bytes) -> T:

@@ -15,6 +15,8 @@ from strandline.broker.api.json_text import Decimal, invalid_json, read_json, wr
 from strandline.broker.api.times import format_time, parse_time
 
 T = TypeVar("T")
+SEQUENCE_MAX = 1 << 62
+"""Higher than any stream comes, and low enough for what is kept as 63 bits to go on from there."""
 Json: TypeAlias = Any
 """A value of whatever kind its field has."""
 
@@ -92,6 +94,8 @@ INT = _integer("int")
 INT32 = _integer("int32")
 INT64 = _integer("int64")
 UINT64 = _integer("uint64")
+SEQUENCE = Kind(UINT64.go, lambda value, where, go: min(UINT64.read(value, where, go), SEQUENCE_MAX), _same)
+"""A place in a stream; beyond what is kept, the highest there is."""
 DURATION = _integer("time.Duration")
 TIME = Kind("time.Time", _read_time, format_time)
 VALUE = Kind("", lambda value, _where, _go: value, _same)
@@ -110,18 +114,28 @@ def _read_map(value: Json, where: str, go: str) -> dict[str, str]:
     return {key: STRING.read("" if item is None else item, f"{where}.{key}", "string") for key, item in value.items()}
 
 
+def _read_durations(value: Json, where: str, go: str) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise _mismatch(value, where, go)
+    return tuple(
+        DURATION.read(0 if item is None else item, f"{where}.{i}", DURATION.go) for i, item in enumerate(value)
+    )
+
+
 STRINGS = Kind("[]string", _read_strings, list)
+DURATIONS = Kind("[]time.Duration", _read_durations, list)
 STRING_MAP = Kind("map[string]string", _read_map, lambda value: dict(sorted(value.items())))
 
 
 def enum_kind(cls: type[StrEnum], *, problem: str | None = None) -> Kind:
-    """Return the kind of a field with a few possible words."""
+    """Return the kind of a field with a few possible words; a problem may name the `{value}`."""
 
     def read(value: Json, where: str, go: str) -> Json:
         del where, go
         if type(value) is str and value in cls._value2member_map_:
             return cls(value)
-        raise invalid_json(problem or f"can not unmarshal {_quoted(write_json(value).decode())}")
+        text = write_json(value).decode()
+        raise invalid_json(problem.format(value=text) if problem else f"can not unmarshal {_quoted(text)}")
 
     return Kind(cls.__name__, read, str)
 
@@ -219,6 +233,14 @@ def from_plain(cls: type[T], value: Json) -> T:
 def from_json(cls: type[T], data: bytes) -> T:
     """Return a type of the API from JSON text; `ApiError` 10025 if it does not fit."""
     return from_plain(cls, read_json(data))
+
+
+def from_plain_loosely(cls: type[T], value: Json) -> T:
+    """Return a type of the API from what JSON was read as, whatever else is in it."""
+    if not isinstance(value, dict):
+        return from_plain(cls, value)
+    known = {item.name for item in _layout(cls)}
+    return from_plain(cls, {name: part for name, part in value.items() if name.lower() in known})
 
 
 def _read_struct(cls: type[T], value: Json, where: str, go: str) -> T:

@@ -6,6 +6,7 @@ Invariants: a time is nanoseconds since 1970 in UTC; `ZERO_TIME_NS` stands for G
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 NANOS = 1_000_000_000
 ZERO_TIME_NS = -62_135_596_800 * NANOS
@@ -28,8 +29,12 @@ _INT64_MAX = 2**63 - 1
 def format_time(time_ns: int) -> str:
     """Return a time as Go's `RFC3339Nano` has it: UTC, without trailing zeros."""
     seconds, nanos = divmod(time_ns, NANOS)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").zfill(19)
-    return f"{text}{f'.{nanos:09d}'.rstrip('0') if nanos else ''}Z"
+    return f"{_format_seconds(seconds)}{f'.{nanos:09d}'.rstrip('0') if nanos else ''}Z"
+
+
+@lru_cache(1024)
+def _format_seconds(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").zfill(19)
 
 
 def parse_time(text: str) -> int:

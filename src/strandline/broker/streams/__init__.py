@@ -8,18 +8,24 @@ of rows and subjects, the duplicate window, times to live), and the `log` keeps 
 log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
 """
 
+from strandline.broker.streams.copying import Claim, Copied, OriginBatch, part_of
 from strandline.broker.streams.files import remove_stream, stream_exists
 from strandline.broker.streams.log import Ticket
 from strandline.broker.streams.reading import Message, Messages, Reply
+from strandline.broker.streams.records import Position
 from strandline.broker.streams.state import Removed
 from strandline.broker.streams.stream import Stream
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import PublishBatch, Published, Republish
 
 __all__ = [
+    "Claim",
+    "Copied",
     "Filter",
     "Message",
     "Messages",
+    "OriginBatch",
+    "Position",
     "PublishBatch",
     "Published",
     "Removed",
@@ -27,6 +33,7 @@ __all__ = [
     "Republish",
     "Stream",
     "Ticket",
+    "part_of",
     "remove_stream",
     "stream_exists",
 ]

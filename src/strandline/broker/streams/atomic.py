@@ -1,9 +1,11 @@
 """Atomic batches: messages put aside until the batch is committed, and then stored all or none.
 
 Invariants: a batch's messages are numbered from 1 without a gap; the first thing wrong drops the batch; one that
-nothing was added to for ten seconds is abandoned. Nothing of a batch is durable, or seen, before it is committed.
+nothing was added to for ten seconds is abandoned, and so is one for which there is no memory left. Nothing of a batch
+is durable, or seen, before it is committed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strandline.broker.api import codes
@@ -14,8 +16,16 @@ from strandline.broker.streams.publishing import Draft
 ID_MAX = 64
 MESSAGES_MAX = 1_000
 BATCHES_MAX = 50
+BYTES_MAX = 64 << 20
+"""How much memory the batches of one stream may take together."""
+DRAFT_OVERHEAD = 600
+"""About what a message takes beside its own bytes."""
 IDLE_NS = 10_000_000_000
 COMMIT, END = b"1", b"eob"
+
+
+def _ignore(identifier: bytes, reason: str) -> None:
+    del identifier, reason
 
 
 @dataclass(slots=True)
@@ -24,6 +34,7 @@ class Staged:
 
     drafts: list[Draft] = field(default_factory=list)
     touched_ns: int = 0
+    size: int = 0
 
 
 class AtomicBatches:
@@ -31,6 +42,8 @@ class AtomicBatches:
 
     def __init__(self) -> None:
         self._staged: dict[bytes, Staged] = {}
+        self.on_abandoned: Callable[[bytes, str], None] = _ignore
+        """Called with a batch that is given up, and why."""
 
     def __len__(self) -> int:
         return len(self._staged)
@@ -42,22 +55,27 @@ class AtomicBatches:
         identifier = draft.special[names.BATCH_ID]
         if len(identifier) > ID_MAX:
             raise codes.ATOMIC_PUBLISH_INVALID_BATCH_ID.error()
-        number = draft.special.get(names.BATCH_SEQUENCE, b"")
-        if not number.isdigit():
+        number = names.parse_number(draft.special.get(names.BATCH_SEQUENCE, b""))
+        if number is None:
             raise codes.ATOMIC_PUBLISH_MISSING_SEQ.error()
         commit = draft.special.get(names.BATCH_COMMIT)
         if commit not in (None, COMMIT, END):
             self._staged.pop(identifier, None)
             raise codes.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT.error()
-        staged = self._find(identifier, int(number), now_ns)
+        staged = self._find(identifier, number, now_ns)
         if commit == END:
             del self._staged[identifier]
             if not staged.drafts:
                 raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
+            last = staged.drafts[-1]
+            last.headers = names.with_headers(last.headers, [(names.BATCH_COMMIT, COMMIT)])
             return staged.drafts
-        if len(staged.drafts) >= MESSAGES_MAX:
-            del self._staged[identifier]
+        size = DRAFT_OVERHEAD + len(draft.subject) + len(draft.headers) + len(draft.payload)
+        full = sum(each.size for each in self._staged.values()) + size > BYTES_MAX
+        if full or len(staged.drafts) >= MESSAGES_MAX:
+            self._drop(identifier, "large")
             raise codes.ATOMIC_PUBLISH_TOO_LARGE_BATCH.with_text(size=MESSAGES_MAX)
+        staged.size += size
         staged.drafts.append(draft)
         staged.touched_ns = now_ns
         if commit is None:
@@ -72,15 +90,19 @@ class AtomicBatches:
                 raise codes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT.error()
             staged = self._staged[identifier] = Staged(touched_ns=now_ns)
         if staged is None or number != len(staged.drafts) + 1:
-            self._staged.pop(identifier, None)
+            self._drop(identifier, "incomplete")
             raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
         return staged
+
+    def _drop(self, identifier: bytes, reason: str) -> None:
+        if self._staged.pop(identifier, None) is not None:
+            self.on_abandoned(identifier, reason)
 
     def abandon(self, now_ns: int) -> list[bytes]:
         """Drop the batches that were left alone for too long, and return their identifiers."""
         late = [name for name, staged in self._staged.items() if now_ns - staged.touched_ns >= IDLE_NS]
         for name in late:
-            del self._staged[name]
+            self._drop(name, "timeout")
         return late
 
     def next_ns(self) -> int | None:

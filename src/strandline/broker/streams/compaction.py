@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from strandline.broker.streams.arrays import Places, Times, Words
-from strandline.broker.streams.log import RECORD_OVERHEAD, Entry, MessageLog, MiB, Ticket
-from strandline.broker.streams.records import Facts, Placed, format_control
+from strandline.broker.streams.entries import Entry
+from strandline.broker.streams.log import RECORD_OVERHEAD, MessageLog, MiB, Ticket
+from strandline.broker.streams.records import Facts, Origins, Placed, format_control
 from strandline.broker.streams.state import State
 
 STEP_MESSAGES = 2_048
@@ -103,16 +104,15 @@ class Compaction:
     def _move(self) -> None:
         """Append some live messages again."""
         index = self._state.index
-        chosen, self._left = self._left[:STEP_MESSAGES], self._left[STEP_MESSAGES:]
-        rows = index.rows_of(chosen)
+        rows = index.rows_of(self._left[:STEP_MESSAGES])
         rows = rows[rows >= 0]
         rows = rows[index.rows.place[rows] < self._end]
         sums = np.cumsum(index.rows.size[rows], dtype=np.int64)
         fit = max(1, int(np.searchsorted(sums, STEP_BYTES, side="right")))
-        if fit < len(rows):
-            self._left = np.concatenate([index.rows.sequence[rows[fit:]], self._left])
-            rows = rows[:fit]
+        left = np.concatenate([index.rows.sequence[rows[fit:]], self._left[STEP_MESSAGES:]])
+        rows = rows[:fit]
         if not len(rows):
+            self._left = left
             return
         order = np.argsort(index.rows.place[rows], kind="stable")
         rows = rows[order]
@@ -127,6 +127,7 @@ class Compaction:
         self._stream.append(Entry([b"", *found.keys], [control, *found.values], headers, times, size))
         index.rows.place[rows] = np.arange(base + 1, base + 1 + len(rows))
         index.rows.moved[rows] = True
+        self._left = left  # not before: what could not be read this time may be the next
 
     def _dues_of(self, sequences: Words) -> Times | None:
         """Return when messages go by themselves: it was settled when they came, by the configuration of then."""
@@ -149,8 +150,10 @@ class Compaction:
             live = state.is_live(np.array([entry.sequence for entry in known], np.uint64))
             known = [entry for entry, is_live in zip(known, live.tolist(), strict=True) if not is_live]
         facts = Facts(state.index.last_seq, state.index.last_time, state.last_id, tuple(known))
-        value = format_control(facts)
-        return Entry([b""], [value], None, [state.now_ns], len(value))
+        values = [format_control(facts)]
+        if state.origins:
+            values.append(format_control(Origins(state.origins)))
+        return Entry([b""] * len(values), values, None, [state.now_ns] * len(values), sum(map(len, values)))
 
     def _finish(self) -> bool:
         """Let the part go once all is durable, and see that it has gone."""

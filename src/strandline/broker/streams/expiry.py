@@ -14,6 +14,13 @@ from strandline.broker.streams.arrays import Places, Times, Words
 from strandline.broker.streams.headers import NEVER
 from strandline.broker.streams.index import Index
 
+_TIME_MAX_NS = 2**63 - 1
+
+
+def due_of(time_ns: int, ttl_s: int) -> int:
+    """Return when a message goes, or the last time that can be kept."""
+    return min(time_ns + ttl_s * NANOS, _TIME_MAX_NS)
+
 
 class Expiry:
     """Times to live by the second, and the messages that never go by age."""
@@ -28,7 +35,7 @@ class Expiry:
         if ttl_s == NEVER:
             self.never.add(sequence)
             return
-        self.add_at(sequence, time_ns + ttl_s * NANOS)
+        self.add_at(sequence, due_of(time_ns, ttl_s))
 
     def add_at(self, sequence: int, due_ns: int) -> None:
         """Note when a message goes."""
@@ -39,6 +46,14 @@ class Expiry:
             heapq.heappush(self._order, second)
         kept[0].append(sequence)
         kept[1].append(due_ns)
+
+    def add_dues(self, sequences: Words, dues: Times) -> None:
+        """Note when messages go: 0 where nothing says so, -1 for never."""
+        for sequence, due_ns in zip(sequences.tolist(), dues.tolist(), strict=True):
+            if due_ns > 0:
+                self.add_at(sequence, due_ns)
+            elif due_ns < 0:
+                self.never.add(sequence)
 
     @property
     def is_uniform(self) -> bool:

@@ -4,7 +4,8 @@
     <folder>/index      everything known at one place of the log; only a shortcut
     <folder>/journal/   the log
 
-Invariants: whatever is written here is replaced as a whole; an index that does not fit is as good as none.
+Invariants: whatever is written here is replaced as a whole; an index that does not fit is as good as none. What is in a
+folder without a front was made or removed by halves, is nobody's, and goes before anything else is made there.
 """
 
 import contextlib
@@ -13,9 +14,12 @@ from pathlib import Path
 from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
 from strandline.broker.streams.snapshot import INDEX_NAME, Captured, format_snapshot, parse_snapshot
 from strandline.broker.streams.state import State
-from strandline.files import Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
+from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
+from strandline.journal.recovery import LOCK_NAME
 
 JOURNAL_FOLDER = "journal"
+CONSUMERS_FOLDER = "consumers"
+"""Where consumers keep what they know."""
 
 
 class StreamFiles:
@@ -53,13 +57,15 @@ class StreamFiles:
         with storage_errors(self.folder):
             self._disk.sync_folder(self.folder)
 
-    def read_index(self, identity: bytes, first: int, stop: int) -> tuple[State, int] | None:
-        """Return a state and its place in [first, stop], None if there is none that fits."""
+    def read_index(self, front: Front, stop: int) -> tuple[State, int] | None:
+        """Return a state and its place from the front up to `stop`, None if there is none that fits."""
         path = self.folder / INDEX_NAME
         with storage_errors(path):
             data = read_file(self._disk, path)
-        found = None if data is None else parse_snapshot(data, identity)
-        return found if found is not None and first <= found[1] <= stop else None
+        found = None if data is None else parse_snapshot(data, front.identity)
+        if found is None or found[0].created_ns != front.created_ns:
+            return None
+        return found if front.place <= found[1] <= stop else None
 
     def write_index(self, captured: Captured, identity: bytes, place: int) -> int:
         """Write what is known; everything up to `place` must be on stable storage. Return the size."""
@@ -72,9 +78,7 @@ class StreamFiles:
 
 def stream_exists(disk: Disk, folder: Path) -> bool:
     """Tell whether there is a stream in a folder."""
-    with contextlib.suppress(FileNotFoundError):
-        return FRONT_NAME in disk.names(folder)
-    return False
+    return FRONT_NAME in _names(disk, folder)
 
 
 def remove_stream(disk: Disk, folder: Path) -> None:
@@ -83,11 +87,45 @@ def remove_stream(disk: Disk, folder: Path) -> None:
         remove_if_there(disk, folder / FRONT_NAME)
         with contextlib.suppress(FileNotFoundError):
             disk.sync_folder(folder)
-        for part in (folder / JOURNAL_FOLDER, folder):
-            with contextlib.suppress(FileNotFoundError):
-                for name in disk.names(part):
-                    if part != folder or name != JOURNAL_FOLDER:
-                        remove_if_there(disk, part / name)
-            if isinstance(disk, OsDisk):
-                with contextlib.suppress(OSError):
-                    part.rmdir()
+        _clear(disk, folder)
+
+
+def remove_leftovers(disk: Disk, folder: Path) -> None:
+    """Remove what is left of a stream that was made or removed by halves; `Locked` if somebody is making it now."""
+    with storage_errors(folder):
+        if stream_exists(disk, folder):
+            return
+        lock = disk.lock(folder / JOURNAL_FOLDER / LOCK_NAME) if _names(disk, folder / JOURNAL_FOLDER) else None
+        try:
+            _clear(disk, folder)
+        finally:
+            if lock is not None:
+                lock.release()
+
+
+def _clear(disk: Disk, folder: Path) -> None:
+    """Remove everything of a stream, and nothing else."""
+    for part in (JOURNAL_FOLDER, CONSUMERS_FOLDER):
+        _remove_folder(disk, folder / part)
+    for name in (INDEX_NAME, FRONT_NAME + TEMP_SUFFIX, INDEX_NAME + TEMP_SUFFIX):
+        remove_if_there(disk, folder / name)
+    if isinstance(disk, OsDisk):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _remove_folder(disk: Disk, folder: Path) -> None:
+    for name in _names(disk, folder):
+        try:
+            remove_if_there(disk, folder / name)
+        except IsADirectoryError:
+            _remove_folder(disk, folder / name)
+    if isinstance(disk, OsDisk):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _names(disk: Disk, folder: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return disk.names(folder)
+    return []

@@ -23,8 +23,17 @@ BATCH_ID = b"Nats-Batch-Id"
 BATCH_SEQUENCE = b"Nats-Batch-Sequence"
 BATCH_COMMIT = b"Nats-Batch-Commit"
 SCHEDULE = b"Nats-Schedule"
+SCHEDULE_TARGET = b"Nats-Schedule-Target"
+SCHEDULE_SOURCE = b"Nats-Schedule-Source"
+SCHEDULE_TTL = b"Nats-Schedule-TTL"
+SCHEDULE_ROLLUP = b"Nats-Schedule-Rollup"
+SCHEDULE_ZONE = b"Nats-Schedule-Time-Zone"
+SCHEDULE_NEXT = b"Nats-Schedule-Next"
+SCHEDULER = b"Nats-Scheduler"
 NEVER = -1
 TTL_SECONDS_MAX = 1 << 32
+DIGITS_MAX = 20
+"""No number of 64 bits has more."""
 VERSION_LINE = b"NATS/1.0\r\n"
 
 Special = dict[bytes, bytes]
@@ -49,21 +58,31 @@ def parse_ttl(text: bytes) -> int:
         return 0
     if text.lower() == b"never":
         return NEVER
-    if text.isdigit():
-        seconds = min(int(text), TTL_SECONDS_MAX)
-    else:
-        seconds = parse_duration(text.decode(errors="replace")) // NANOS
-    if seconds < 1:
+    seconds = parse_number(text) if text.isdigit() else parse_duration(text.decode(errors="replace")) // NANOS
+    if seconds is None or seconds < 1:
         raise ValueError(text)
-    return seconds
+    return min(seconds, TTL_SECONDS_MAX)
 
 
-def parse_sequence(text: bytes) -> int:
-    """Return an expected sequence; -1, which nothing has, if it is no number."""
-    return int(text) if text.isdigit() else -1
+def parse_number(text: bytes, digits_max: int = DIGITS_MAX) -> int | None:
+    """Return a number of digits alone, None if it is none, or longer than any that is meant."""
+    return int(text) if text.isdigit() and len(text) <= digits_max else None
 
 
 def with_headers(block: bytes, pairs: list[tuple[bytes, bytes]]) -> bytes:
     """Return a header block with more lines at its end; an empty block becomes one."""
     lines = b"".join(b"%s: %s\r\n" % pair for pair in pairs)
     return (block[:-2] if block else VERSION_LINE) + lines + b"\r\n"
+
+
+def without_header(block: bytes, name: bytes) -> bytes:
+    """Return a header block without the lines whose name begins so; nothing if none is left."""
+    if name not in block:
+        return block
+    lines = block.split(b"\r\n")
+    kept = [line for line in lines if not line.startswith(name)]
+    return b"\r\n".join(kept) if len(kept) > _EMPTY_LINES else b""
+
+
+_EMPTY_LINES = 3
+"""A block without headers is the version line and two ends of lines."""

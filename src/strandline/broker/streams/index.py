@@ -6,7 +6,7 @@ and every subject's count are exact at all times. Pure: knows nothing of bytes, 
 
 import numpy as np
 
-from strandline.broker.streams.arrays import Ids, Places, Times, Words
+from strandline.broker.streams.arrays import Ids, Places, Times, Words, distinct
 from strandline.broker.streams.rows import Rowed
 from strandline.broker.streams.subjects import Filter, Subjects
 
@@ -292,7 +292,7 @@ class Index(Rowed):
         rows, subjects = self.rows, self.subjects
         rows.live[found] = False
         numbers, sequences = rows.subject[found], rows.sequence[found]
-        touched = np.unique(numbers)
+        touched = distinct(numbers)
         if len(touched) == len(numbers):
             subjects.count[numbers] -= np.uint32(1)
         else:

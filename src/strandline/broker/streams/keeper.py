@@ -1,22 +1,26 @@
 """What a stream does beside its messages' business: appending, compacting, writing its index, and opening.
 
-Invariants: after a failed append nothing more is accepted; the index is written when everything it knows is on stable
-storage; what waits for the disk without anybody waiting for it runs on the executor, if there is one.
+Invariants: after a change that failed, on its way to the log or there, nothing more is accepted; the index is written
+when everything it knows is on stable storage; what waits for the disk without anybody waiting for it runs on the
+executor, if there is one.
 """
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from types import TracebackType
 
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json
 from strandline.broker.streams.compaction import Compaction
+from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.files import StreamFiles
 from strandline.broker.streams.front import Front
-from strandline.broker.streams.log import DONE, Entry, JournalLog, MessageLog, Ticket
+from strandline.broker.streams.log import DONE, JournalLog, MessageLog, Ticket
 from strandline.broker.streams.replay import Replay, sequence_at
 from strandline.broker.streams.snapshot import capture
 from strandline.broker.streams.state import State
-from strandline.errors import Damaged, Poisoned
+from strandline.errors import Closed, Damaged, Poisoned, StrandlineError
 
 SNAPSHOT_BYTES_MIN = 64 << 20
 
@@ -34,7 +38,22 @@ class Keeper:
         self._broken: BaseException | None = None
         self._index_due = SNAPSHOT_BYTES_MIN
         self._since_index = 0
+        self._durable_seq = state.index.last_seq
+        self._on_the_way: deque[tuple[Ticket, int]] = deque()
         self.last_ticket: Ticket = DONE
+
+    def __enter__(self) -> None:
+        """Begin a change of the state that ends with an append."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End a change; whatever went wrong, the state may be ahead of the log, and nothing more is accepted."""
+        if error is None or isinstance(error, Closed):
+            return
+        self._broken = self._broken or error
+        if isinstance(error, Exception) and not isinstance(error, StrandlineError):
+            raise Poisoned(f"stream {self._state.config.name}", f"{type(error).__name__}: {error}") from error
 
     def append(self, entry: Entry) -> Ticket:
         """Append records; if that fails, the state is ahead of the log, and nothing more is accepted."""
@@ -44,13 +63,49 @@ class Keeper:
             self._broken = error
             raise
         self._since_index += entry.size
+        if ticket is DONE and not self._on_the_way:
+            self._durable_seq = self._state.index.last_seq
+        else:
+            self._on_the_way.append((ticket, self._state.index.last_seq))
+            self._arrived()
         self.last_ticket = ticket
         return ticket
 
+    @property
+    def durable_seq(self) -> int:
+        """The last sequence whose append is as durable as asked; nothing after a failed one counts."""
+        self._arrived()
+        return self._durable_seq
+
+    def _arrived(self) -> None:
+        appends = self._on_the_way
+        while appends and appends[0][0].done():
+            error = appends[0][0].exception()
+            if error is not None:  # the others wait for it in vain
+                self._broken = self._broken or error
+                return
+            self._durable_seq = appends.popleft()[1]
+
+    @property
+    def failure(self) -> Poisoned | None:
+        """Why nothing is accepted any more, None if all is well; the state may tell what was never stored."""
+        self._arrived()
+        return None if self._broken is None else Poisoned(f"stream {self._state.config.name}", str(self._broken))
+
     def refuse_if_broken(self) -> None:
         """Raise `Poisoned` if an append has failed."""
-        if self._broken is not None:
-            raise Poisoned(f"stream {self._state.config.name}", str(self._broken)) from self._broken
+        failure = self.failure
+        if failure is not None:
+            raise failure from self._broken
+
+    def barrier(self) -> Ticket:
+        """Return a ticket that is done when everything accepted so far is durable, and fails if something is not."""
+        failure = self.failure
+        if failure is None:
+            return self.last_ticket
+        ticket = Ticket()
+        ticket.set_exception(failure)
+        return ticket
 
     def step(self) -> bool:
         """Do a little against dead records, or write the index; return whether there is more to do at once."""
@@ -123,7 +178,7 @@ def recover(files: StreamFiles, front: Front, log: JournalLog) -> State:
     """Return the state that a stream's files and log say it has."""
     if front.identity != log.identity:
         raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
-    found = files.read_index(log.identity, front.place, log.next_place)
+    found = files.read_index(front, log.next_place)
     if found is None:
         state, place = State(from_json(StreamConfig, front.config), front.created_ns), front.place
         state.index.last_seq, state.index.last_time = front.last_seq, front.last_time

@@ -9,8 +9,10 @@ import numpy as np
 from strandline.broker.api.config import Discard, StreamConfig
 from strandline.broker.streams.arrays import Ids, Places
 from strandline.broker.streams.index import Index
+from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
 
 WALK_MAX = 64
+_OVERHEAD_MAX = FILE_OVERHEAD + HEADER_OVERHEAD
 _NO_PLACES: Places = np.zeros(0, np.int64)
 
 
@@ -101,7 +103,7 @@ def _oldest_bytes(index: Index, after: Places, excess: int) -> Places:
 
 
 def refusal(index: Index, config: StreamConfig, number: int, size: int) -> str | None:
-    """Return why a full stream refuses a message of `size` bytes of headers and payload, or None if it takes it."""
+    """Return why a full stream refuses a message that counts for `size` bytes, or None if it takes it."""
     if config.discard is not Discard.NEW:
         return None
     replaces = False
@@ -112,21 +114,18 @@ def refusal(index: Index, config: StreamConfig, number: int, size: int) -> str |
         replaces = True
     if 0 < config.max_msgs <= index.messages and not replaces:
         return "maximum messages exceeded"
-    if config.max_bytes > 0 and index.bytes + size >= config.max_bytes:
-        if replaces:
-            row = index.row_of(index.first_of(number))
-            if index.rows.size_at[row] > size:
-                return None
-        return "maximum bytes exceeded"
+    if 0 < config.max_bytes < index.bytes + size:
+        smaller = replaces and index.rows.size_at[index.row_of(index.first_of(number))] >= size
+        return None if smaller else "maximum bytes exceeded"
     return None
 
 
 def never_refuses(index: Index, config: StreamConfig, count: int, size: int) -> bool:
-    """Tell whether a stream surely takes `count` more messages with `size` bytes of headers and payloads together."""
+    """Tell whether a stream surely takes `count` more messages with `size` bytes of subject, headers and payload."""
     if config.discard is not Discard.NEW:
         return True
     return (
         not config.discard_new_per_subject
         and (config.max_msgs <= 0 or index.messages + count <= config.max_msgs)
-        and (config.max_bytes <= 0 or index.bytes + size + 64 * count < config.max_bytes)
+        and (config.max_bytes <= 0 or index.bytes + size + _OVERHEAD_MAX * count <= config.max_bytes)
     )

@@ -5,17 +5,15 @@ returns, whether or not it is on disk yet; the ticket of an append is done when 
 fails if they may not be. Tickets are done in the order of the appends.
 """
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from strandline.broker.streams.arrays import Places, Times
+from strandline.broker.streams.arrays import Places
+from strandline.broker.streams.entries import RECORD_COST, Entries, Entry, Found
 from strandline.clock import Clock
 from strandline.errors import Closed
 from strandline.files import Disk
@@ -23,11 +21,16 @@ from strandline.journal import SYNCED, WRITTEN, Appended, Batch, Durability, Jou
 
 MiB = 1 << 20
 SEGMENT_BYTES = 32 * MiB
-TAIL_BYTES_MAX = 16 * MiB
+TAIL_BYTES_MAX = 4 * MiB
+"""How much of the newest is kept in memory, for those who read as it comes."""
 RECORD_OVERHEAD = 24
 """What a record takes beside its bytes: three offsets and a time."""
 GAP_MAX = 2_048
 """Records not asked for that are read along rather than looked for anew."""
+AHEAD_MIN, AHEAD_DENSITY = 16, 2
+"""From so many records on, at least one in so many of them asked for, somebody is thought to read on."""
+AHEAD_MAX, AHEAD_BYTES_MAX, AHEAD_READERS = 8_192, MiB, 4
+"""How many records and bytes are read ahead at most, and for how many readers."""
 
 
 class Ticket(Future[None]):
@@ -44,26 +47,9 @@ def done_ticket() -> Ticket:
 DONE = done_ticket()
 
 
-@dataclass(slots=True)
-class Entry:
-    """The records of one append, in columns; `headers` is None where no record has any."""
-
-    keys: list[bytes]
-    values: list[bytes]
-    headers: list[bytes] | None
-    times: list[int] | Times
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-
-class Found(NamedTuple):
-    """Records that were read, in columns."""
-
-    keys: list[bytes]
-    values: list[bytes]
-    headers: list[bytes]
+def is_passed(ticket: Ticket) -> bool:
+    """Tell whether what a ticket is for is durable: it is done, and not failed."""
+    return ticket.done() and ticket.exception() is None
 
 
 class MessageLog(Protocol):
@@ -105,42 +91,29 @@ class MessageLog(Protocol):
         ...
 
 
-class _Tail:
-    """The newest entries, kept for reading: those not written yet, and as many others as fit."""
+class _Ahead:
+    """What was read of the journal for somebody who reads on and on, and a little more."""
 
-    def __init__(self, first: int) -> None:
-        self._bases: deque[int] = deque()
-        self._entries: deque[Entry] = deque()
-        self._bytes = 0
-        self.first = first
+    def __init__(self, start: int) -> None:
+        self.entries = Entries(start)
+        self.records = 0
+        """How many records were read beyond what was asked for."""
 
-    def add(self, base: int, entry: Entry) -> None:
-        self._bases.append(base)
-        self._entries.append(entry)
-        self._bytes += entry.size
+    def covers(self, place: int) -> bool:
+        """Tell whether a place is here, or is the next one."""
+        return self.entries.first <= place <= self.entries.end
 
-    def trim(self, bytes_max: int, written: int) -> None:
-        while self._entries and self._bytes > bytes_max and self._bases[0] + len(self._entries[0]) <= written:
-            self._bytes -= self._entries.popleft().size
-            self._bases.popleft()
-        self.first = self._bases[0] if self._bases else written
+    def forget_below(self, place: int) -> None:
+        """Let go of what was read already."""
+        entries = self.entries
+        while len(entries) and entries.first + len(entries.oldest()) <= place:
+            entries.drop_oldest()
 
-    def read(self, places: list[int]) -> Found:
-        bases, entries = list(self._bases), self._entries
-        keys, values, headers = [], [], []
-        number = -1
-        begin = end = 0
-        entry: Entry | None = None
-        for place in places:
-            if not begin <= place < end or entry is None:
-                number = bisect_right(bases, place) - 1
-                entry, begin = entries[number], bases[number]
-                end = begin + len(entry)
-            at = place - begin
-            keys.append(entry.keys[at])
-            values.append(bytes(entry.values[at]))
-            headers.append(bytes(entry.headers[at]) if entry.headers is not None else b"")
-        return Found(keys, values, headers)
+    def add(self, batch: Batch) -> None:
+        """Take in the next batch."""
+        values, headers = batch.values(), batch.headers()
+        keys = batch.keys() or [b""] * len(values)
+        self.entries.add(Entry(keys, values, headers, [], 0))
 
 
 class JournalLog:
@@ -150,15 +123,16 @@ class JournalLog:
         self._journal = journal
         self._durability = durability
         self._next = journal.next_offset
-        self._tail = _Tail(self._next)
+        self._tail = Entries(self._next)
         self._written = self._next
+        self._ahead: list[_Ahead] = []
 
     @classmethod
     def open(
         cls, folder: Path, disk: Disk, clock: Clock, durability: Durability, executor: Executor | None = None
     ) -> "JournalLog":
         """Open the journal in a folder, making it where there is none."""
-        config = JournalConfig(segment_bytes_max=SEGMENT_BYTES)
+        config = JournalConfig(segment_bytes_max=SEGMENT_BYTES, tells_readers=False)
         return cls(Journal.open(folder, config, disk=disk, clock=clock, executor=executor), durability)
 
     @property
@@ -197,8 +171,10 @@ class JournalLog:
             )
             soon.add_done_callback(self._settler(ticket, base + len(entry)))
         self._next = base + len(entry)
-        self._tail.add(base, entry)
-        self._tail.trim(TAIL_BYTES_MAX, self._written)
+        tail = self._tail
+        tail.add(entry)
+        while tail.cost > TAIL_BYTES_MAX and tail.first + len(tail.oldest()) <= self._written:
+            tail.drop_oldest()
         return ticket
 
     def _settler(self, ticket: Ticket, end: int) -> Callable[[Future[Appended]], None]:
@@ -215,27 +191,55 @@ class JournalLog:
     def read(self, places: Places) -> Found:
         """Return the records at some places, which rise."""
         split = int(np.searchsorted(places, self._tail.first))
-        recent = self._tail.read(places[split:].tolist())
+        recent = self._tail.read(places[split:])
         if not split:
             return recent
         old = self._read_journal(places[:split])
+        if split == len(places):
+            return old
         return Found(old.keys + recent.keys, old.values + recent.values, old.headers + recent.headers)
 
     def _read_journal(self, places: Places) -> Found:
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        headers: list[bytes] = []
+        count = len(places)
+        if count >= AHEAD_MIN and int(places[-1]) - int(places[0]) < AHEAD_DENSITY * count:
+            return self._read_along(places)
+        found = Found([], [], [])
         at = 0
-        while at < len(places):
-            if at + 1 == len(places) or int(places[at + 1]) - int(places[at]) > GAP_MAX:
+        while at < count:
+            if at + 1 == count or int(places[at + 1]) - int(places[at]) > GAP_MAX:
                 record = self._journal.fetch(int(places[at]), visibility=WRITTEN)
-                keys.append(record.key or b"")
-                values.append(record.value)
-                headers.append(record.headers or b"")
+                found.keys.append(record.key or b"")
+                found.values.append(record.value)
+                found.headers.append(record.headers or b"")
                 at += 1
                 continue
-            at = self._scan(places, at, keys, values, headers)
-        return Found(keys, values, headers)
+            at = self._scan(places, at, *found)
+        return found
+
+    def _read_along(self, places: Places) -> Found:
+        """Read many places that lie close together, and ahead of somebody who has done so before."""
+        start, stop = int(places[0]), int(places[-1]) + 1
+        ahead = next((one for one in self._ahead if one.covers(start)), None)
+        if ahead is None:
+            ahead = _Ahead(start)
+            del self._ahead[: -AHEAD_READERS + 1]
+        else:
+            self._ahead.remove(ahead)
+            ahead.forget_below(start)
+            if stop > ahead.entries.end:
+                ahead.records = min(self._ahead_max(), max(stop - start, 2 * ahead.records))
+        end = ahead.entries.end
+        if stop > end:
+            for batch in self._journal.scan(end, stop=min(stop + ahead.records, self._tail.first), visibility=WRITTEN):
+                ahead.add(batch)
+        if stop < self._tail.first:  # what follows is in memory anyway
+            self._ahead.append(ahead)
+        return ahead.entries.read(places)
+
+    def _ahead_max(self) -> int:
+        """Return how many records may be read ahead."""
+        mean = self.stored_bytes // max(1, self._next - self.first_place)
+        return min(AHEAD_MAX, AHEAD_BYTES_MAX // (mean + RECORD_COST))
 
     def _scan(self, places: Places, at: int, keys: list[bytes], values: list[bytes], headers: list[bytes]) -> int:
         """Read on from one place until the next is far off; return how many places were read in all."""
@@ -258,6 +262,7 @@ class JournalLog:
 
     def remove_below(self, place: int) -> None:
         """Let go of whole parts whose records are all below a place."""
+        self._ahead.clear()
         self._journal.remove_below(place)
 
     def sync(self) -> None:
@@ -293,68 +298,47 @@ class MemoryLog:
     """Records in memory, for streams with memory storage; gone with the process."""
 
     def __init__(self) -> None:
-        self._bases: list[int] = []
-        self._entries: list[Entry] = []
-        self._next = 0
+        self._entries = Entries(0)
         self._closed = False
         self.stored_bytes = 0
 
     @property
     def first_place(self) -> int:
         """The lowest place that can be read."""
-        return self._bases[0] if self._bases else self._next
+        return self._entries.first
 
     @property
     def next_place(self) -> int:
         """The place that the next record will have."""
-        return self._next
+        return self._entries.end
 
     def append(self, entry: Entry) -> Ticket:
         """Add records at `next_place`; raises and adds nothing where that is not possible."""
         if self._closed:
             raise Closed("stream")
-        self._bases.append(self._next)
         # Payloads may be views that hold a whole read buffer, so they are copied.
         kept = Entry(entry.keys, [bytes(value) for value in entry.values], entry.headers, [], entry.size)
-        self._entries.append(kept)
-        self._next += len(entry)
+        self._entries.add(kept)
         self.stored_bytes += entry.size + RECORD_OVERHEAD * len(entry)
         return DONE
 
     def read(self, places: Places) -> Found:
         """Return the records at some places, which rise."""
-        keys, values, headers = [], [], []
-        end = begin = 0
-        entry = None
-        for place in places.tolist():
-            if entry is None or not begin <= place < end:
-                number = bisect_right(self._bases, place) - 1
-                entry, begin = self._entries[number], self._bases[number]
-                end = begin + len(entry)
-            keys.append(entry.keys[place - begin])
-            values.append(entry.values[place - begin])
-            headers.append(entry.headers[place - begin] if entry.headers is not None else b"")
-        return Found(keys, values, headers)
+        return self._entries.read(places)
 
     def oldest_end(self) -> int | None:
         """Return the place up to which `remove_below` could remove the oldest part, None if it is the only one."""
-        if len(self._bases) < 2:  # noqa: PLR2004 - the newest entry stays
+        if len(self._entries) < 2:  # noqa: PLR2004 - the newest entry stays
             return None
-        reached = 0
-        for base, entry in zip(self._bases[:-1], self._entries, strict=False):
-            reached += entry.size
-            if reached >= MiB:
-                return base + len(entry)
-        return self._bases[-1]
+        return self._entries.end_of(MiB)
 
     def remove_below(self, place: int) -> None:
         """Let go of whole parts whose records are all below a place."""
-        gone = 0
-        while gone < len(self._bases) and self._bases[gone] + len(self._entries[gone]) <= place:
-            entry = self._entries[gone]
+        entries = self._entries
+        while len(entries) and entries.first + len(entries.oldest()) <= place:
+            entry = entries.oldest()
             self.stored_bytes -= entry.size + RECORD_OVERHEAD * len(entry)
-            gone += 1
-        del self._bases[:gone], self._entries[:gone]
+            entries.drop_oldest()
 
     def close(self) -> None:
         """Let go of everything."""

@@ -3,11 +3,16 @@
 Invariants: a marker is a message like any other, with a time to live of its own; when it goes, no marker follows it.
 """
 
+import numpy as np
+
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.times import NANOS, format_duration
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.arrays import Places
 from strandline.broker.streams.headers import special_headers, with_headers
+from strandline.broker.streams.log import MessageLog
 from strandline.broker.streams.publishing import ROLLUP_SUBJECT, Draft, lifted_ttl
+from strandline.broker.streams.writing import Writing
 
 MAX_AGE = b"MaxAge"
 
@@ -30,3 +35,20 @@ def make_marker(subject: bytes, config: StreamConfig) -> Draft:
     )
     ttl_s = lifted_ttl(config, ttl // NANOS)
     return Draft(subject, headers, b"", {}, rollup=ROLLUP_SUBJECT, ttl_s=ttl_s)
+
+
+def mark_gone(writing: Writing, rows: Places, log: MessageLog) -> None:
+    """Add a marker for each subject whose last message is among the rows that went with time."""
+    index, config = writing.state.index, writing.state.config
+    numbers = index.rows.subject[rows]
+    gone = rows[index.subjects.count[numbers] == 0]
+    last = {int(index.rows.subject_at[row]): row for row in gone.tolist()}
+    if not last:
+        return
+    chosen = np.array(sorted(last.values()), np.int64)
+    chosen = chosen[np.argsort(index.rows.place[chosen], kind="stable")]
+    found = log.read(index.rows.place[chosen])
+    # By subject: when several go at once, their order must not depend on how long the stream was closed before.
+    for subject, headers in sorted(zip(found.keys, found.headers, strict=True)):
+        if not is_marker(headers):
+            writing.add_draft(make_marker(subject, config))

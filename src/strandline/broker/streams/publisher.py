@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from strandline.broker.api.answers import PubAck, format_duplicate
-from strandline.broker.api.codes import ApiError
+from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.mapping import SubjectMapping
 from strandline.broker.api.schema import to_json
@@ -20,10 +20,13 @@ from strandline.broker.streams.atomic import AtomicBatches
 from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses
 from strandline.broker.streams.publishing import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
+from strandline.broker.streams.scheduling import Scheduling
 from strandline.broker.streams.state import State
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import PublishBatch, Republish, Writing
 
+OVERHEAD, OVERHEAD_MAX = 16, 512
+"""What a message takes beside its subject, headers and payload: at least, and with the longest usual subject."""
 ReadPlace = Callable[[int], tuple[bytes, bytes]]
 
 
@@ -34,7 +37,9 @@ class Publisher:
         self._state = state
         self._read_place = read_place
         self._atomic = AtomicBatches()
+        self.scheduling = Scheduling()
         self._interest: tuple[Filter, ...] | None = None
+        self._room: Callable[[], int] | None = None
         self._mapping: SubjectMapping | None = None
         self._republish: SubjectMapping | None = None
         self._own_row = False
@@ -54,6 +59,10 @@ class Publisher:
         self._interest = filters
         self._settle()
 
+    def set_room(self, room: Callable[[], int]) -> None:
+        """Take nothing beyond what there is room for."""
+        self._room = room
+
     def _settle(self) -> None:
         config = self._state.config
         self._own_row = (
@@ -71,7 +80,7 @@ class Publisher:
     def publish(self, writing: Writing, batch: PublishBatch) -> tuple[Words, dict[int, bytes]]:
         """Take messages in; return each row's sequence, 0 where it has none, and the answers that are not plain."""
         if self._mapping is not None:
-            batch = PublishBatch([self._mapped(subject) for subject in batch.subjects], batch.payloads, batch.headers)
+            batch = PublishBatch([self.mapped(subject) for subject in batch.subjects], batch.payloads, batch.headers)
         own = self._rows_of_their_own(batch)
         if not own:
             first = writing.add_plain(batch.subjects, batch.payloads, batch.headers)
@@ -89,7 +98,13 @@ class Publisher:
         run.end(len(batch))
         return run.sequences, run.answers
 
-    def _mapped(self, subject: bytes) -> bytes:
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages without headers of ours can be taken many at a time."""
+        return self._mapping is None and not self._own_row
+
+    def mapped(self, subject: bytes) -> bytes:
+        """Return what the stream's own transform makes of a subject."""
         mapping = self._mapping
         found = mapping.apply(subject.decode(errors="surrogateescape")) if mapping is not None else None
         return subject if found is None else found.encode(errors="surrogateescape")
@@ -100,11 +115,13 @@ class Publisher:
         if self._own_row:
             return range(count)
         limit = config.max_msg_size
-        if config.discard.value == "new" or limit > 0:
+        if config.discard.value == "new" or limit > 0 or self._room is not None:
             sizes = list(map(len, batch.payloads))
             if batch.headers is not None:
                 sizes = [size + len(block) for size, block in zip(sizes, batch.headers, strict=True)]
-            if not never_refuses(self._state.index, config, count, sum(sizes)):
+            if not never_refuses(self._state.index, config, count, sum(sizes) + sum(map(len, batch.subjects))):
+                return range(count)
+            if self._room is not None and sum(sizes) + OVERHEAD_MAX * count > self._room():
                 return range(count)
             if 0 < limit < max(sizes, default=0):
                 return range(count)
@@ -120,13 +137,15 @@ class Publisher:
         )
         checker = self._checker(writing)
         checker.check_size(draft)
+        if self._room is not None and len(draft.subject) + len(block) + len(draft.payload) + OVERHEAD > self._room():
+            raise ACCOUNT_RESOURCES_EXCEEDED.error()
         if draft.special.get(names.BATCH_ID):
             return self._staged(writing, draft, at, answers)
         found = checker.check(draft, writing.time_ns)
         if isinstance(found, Duplicate):
             answers[at] = format_duplicate(self._state.config.name, found.sequence)
             return 0
-        sequence = self._store(writing, draft)
+        sequence = self.store(writing, draft)
         if draft.counter:
             answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, val=draft.counter))
         return sequence
@@ -140,14 +159,31 @@ class Publisher:
 
         return Checker(state.config, state.index, state.dedupe, read_last, state.last_id)
 
-    def _store(self, writing: Writing, draft: Draft) -> int:
+    def store(self, writing: Writing, draft: Draft) -> int:
+        """Store a message that was checked, if anybody wants it; return its sequence."""
         if not self._is_wanted(draft.subject):
             return writing.skip(draft)
         before = self._last_before(draft)
         sequence = writing.add_draft(draft)
+        if draft.special and self._state.config.allow_msg_schedules:
+            self.scheduling.note(draft.subject, sequence, draft.special, writing.time_ns)
         if self._republish is not None:
             self._publish_again(writing, draft, sequence, before)
         return sequence
+
+    def fire(self, writing: Writing) -> None:
+        """Publish what schedules say is due."""
+        index = self._state.index
+
+        def read(sequence: int) -> tuple[bytes, bytes]:
+            place = index.rows.place_at[index.row_of(sequence)]
+            return writing.read_back(place) or self._read_place(place)
+
+        def publish(draft: Draft) -> None:
+            self._checker(writing).check(draft, writing.time_ns)
+            self.store(writing, draft)
+
+        self.scheduling.fire(writing, read, publish)
 
     def _is_wanted(self, subject: bytes) -> bool:
         if self._interest is None or self._state.config.retention is not Retention.INTEREST:
@@ -189,7 +225,7 @@ class Publisher:
             so_far.add(part)
         sequence = 0
         for part in drafts:
-            sequence = self._store(writing, part)
+            sequence = self.store(writing, part)
         identifier = draft.special[names.BATCH_ID].decode(errors="replace")
         answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, batch=identifier, count=len(drafts)))
         return sequence

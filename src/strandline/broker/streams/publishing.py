@@ -8,7 +8,6 @@ Invariants: pure but for reading the last message of a counter; nothing is chang
 the publisher hears of.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,11 +16,14 @@ from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.times import NANOS
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.counters import DIGITS_MAX as COUNTER_DIGITS_MAX
+from strandline.broker.streams.counters import parse_counter, parse_sources
 from strandline.broker.streams.dedupe import Dedupe
 from strandline.broker.streams.headers import Special
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import refusal
-from strandline.broker.streams.subjects import Filter
+from strandline.broker.streams.schedule_checks import check_schedule
+from strandline.broker.streams.sizes import stored_size
 from strandline.wire import has_wildcard
 
 HEADERS_MAX = 65_535
@@ -115,10 +117,13 @@ class Checker:
         expected = special.get(names.EXPECTED_LAST_SEQ)
         if expected:
             last = self.index.last_seq + (batch.count if batch is not None else 0)
-            if names.parse_sequence(expected) != last:
+            if names.parse_number(expected) != last:
                 raise codes.STREAM_WRONG_LAST_SEQUENCE.with_text(seq=last)
-        if special.get(names.SCHEDULE):
-            raise codes.MESSAGE_SCHEDULES_DISABLED.error()
+        if special.get(names.SCHEDULE) or special.get(names.SCHEDULER):
+            check_schedule(draft.subject, special, self.config)
+        if special.get(names.SCHEDULE) and not special.get(names.ROLLUP):
+            special[names.ROLLUP] = ROLLUP_SUBJECT
+            draft.headers = names.with_headers(draft.headers, [(names.ROLLUP, ROLLUP_SUBJECT)])
         if special.get(names.STREAM_SOURCE):
             raise codes.MESSAGE_SOURCE_HDR_NOT_ALLOWED.error()
         found = self._check_identifiers(draft, special, now_ns, batch)
@@ -150,15 +155,15 @@ class Checker:
         if batch is not None and asked in batch.subjects:
             raise codes.STREAM_WRONG_LAST_SEQUENCE_CONSTANT.error()
         last = self._last_of(asked)
-        if names.parse_sequence(expected) != last:
+        if names.parse_number(expected) != last:
             raise codes.STREAM_WRONG_LAST_SEQUENCE.with_text(seq=last)
 
     def _last_of(self, subject: bytes) -> int:
         text = subject.decode(errors="surrogateescape")
         subjects = self.index.subjects
         if has_wildcard(text):
-            found = self.index.lasts(Filter(subjects, (text,)))
-            return int(found[-1]) if len(found) else 0
+            found = subjects.last[subjects.filter((text,)).numbers()]
+            return int(found.max(initial=0))
         number = subjects.find(subject)
         return 0 if number is None else int(subjects.last_at[number])
 
@@ -213,11 +218,12 @@ class Checker:
             raise codes.MESSAGE_INCR_MISSING.error()
         if draft.payload:
             raise codes.MESSAGE_INCR_PAYLOAD.error()
-        if not increment.removeprefix(b"+").removeprefix(b"-").isdigit() or increment.startswith(b"+-"):
+        value = names.parse_number(increment[increment[:1] in (b"+", b"-") :], COUNTER_DIGITS_MAX)
+        if value is None:
             raise codes.MESSAGE_INCR_INVALID.error()
-        value = self._counter_before(draft, batch) + int(increment)
+        value = self._counter_before(draft, batch) + (-value if increment.startswith(b"-") else value)
         draft.counter = str(value)
-        draft.payload = b'{"val":"%d"}' % value
+        draft.payload = b'{"val":"%s"}' % draft.counter.encode()
 
     def _counter_before(self, draft: Draft, batch: BatchSoFar | None) -> int:
         if batch is not None and draft.subject in batch.counters:
@@ -229,15 +235,16 @@ class Checker:
         try:
             sources = names.special_headers(headers).get(names.COUNTER_SOURCES)
             if sources:
-                json.loads(sources)
+                parse_sources(sources)
                 draft.headers = names.with_headers(draft.headers, [(names.COUNTER_SOURCES, sources)])
-            return int(json.loads(payload)["val"])
-        except (ValueError, KeyError, TypeError):
+            return parse_counter(payload)
+        except ValueError:
             raise codes.MESSAGE_COUNTER_BROKEN.error() from None
 
     def _check_limits(self, draft: Draft) -> None:
         number = self.index.subjects.number(draft.subject)
-        full = refusal(self.index, self.config, number, len(draft.headers) + len(draft.payload))
+        size = stored_size(self.config.storage, draft.subject, draft.headers, draft.payload)
+        full = refusal(self.index, self.config, number, size)
         if full is not None:
             raise codes.STREAM_STORE_FAILED.with_text(err=full)
 

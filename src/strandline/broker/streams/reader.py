@@ -4,9 +4,11 @@ Invariants: only live messages are handed out; counts are exact; looking a seque
 the stream.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from strandline.broker.api.requests import GetRequest
+from strandline.broker.api.requests import GetRequest, PurgeRequest
 from strandline.broker.streams.arrays import Places, Words
 from strandline.broker.streams.log import MessageLog
 from strandline.broker.streams.reading import (
@@ -33,19 +35,15 @@ CHUNK_MESSAGES = 256
 class Reader:
     """Reads a stream's messages by way of its state."""
 
-    def __init__(self, state: State, log: MessageLog) -> None:
+    def __init__(self, state: State, log: MessageLog, refuse: Callable[[], None]) -> None:
         self._state = state
         self._log = log
-        self._filters: dict[tuple[str, ...], Filter] = {}
+        self._refuse = refuse
+        """Raises where the state may know messages that the log does not have."""
 
     def filter(self, patterns: tuple[str, ...]) -> Filter:
         """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
-        found = self._filters.get(patterns)
-        if found is None:
-            if len(self._filters) >= 1024:  # noqa: PLR2004 - those in use are held by their users
-                self._filters.clear()
-            found = self._filters[patterns] = Filter(self._state.index.subjects, patterns)
-        return found
+        return self._state.index.subjects.filter(patterns)
 
     def read(self, sequences: Words) -> Messages:
         """Return the messages of some sequences, which rise; those that are not there are left out."""
@@ -54,6 +52,7 @@ class Reader:
 
     def read_rows(self, rows: Places) -> Messages:
         """Return the messages of some rows, which rise."""
+        self._refuse()
         columns = self._state.index.rows
         places = columns.place[rows]
         if len(places) > 1 and (places[1:] < places[:-1]).any():  # some were moved by compaction
@@ -100,6 +99,25 @@ class Reader:
         found: Words = index.rows.sequence[rows]
         return found
 
+    def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
+        """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
+        subjects = self._state.index.subjects
+        names, count_at = subjects.names, subjects.count_at
+        numbers = sorted(self.filter((pattern,)).numbers().tolist(), key=names.__getitem__)
+        shown = numbers[offset : offset + limit]
+        return len(numbers), {names[number].decode(errors="replace"): count_at[number] for number in shown}
+
+    def purged_by(self, request: PurgeRequest) -> Words:
+        """Return the sequences that a purge lets go."""
+        index = self._state.index
+        matching = self.filter((request.filter,) if request.filter else ())
+        stop = index.row_from(request.seq) if request.seq else index.used
+        rows = index.live_rows(index.first_row, stop, matching)
+        if request.keep:
+            rows = rows[: max(0, len(rows) - request.keep)]
+        found: Words = index.rows.sequence[rows]
+        return found
+
     def next(self, pattern: str, from_seq: int) -> Message | None:
         """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
         found = self.next_sequences(self.filter((pattern,)), from_seq, 1)
@@ -124,7 +142,23 @@ class Reader:
         if request.batch > 0:
             return self._batch(request)
         message = self._single(request)
-        return [MESSAGE_NOT_FOUND if message is None else format_direct(self._name, message)]
+        if message is None:
+            return [MESSAGE_NOT_FOUND]
+        if request.no_hdr:
+            return [Reply(b"", message.payload)]
+        return [format_direct(self._name, message)]
+
+    def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
+        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
+        known = self._state.index.subjects
+        numbers = list(map(known.find, subjects))
+        sequences = [0 if number is None else int(known.last_at[number]) for number in numbers]
+        found = self.read(np.array(sorted(set(sequences) - {0}), np.uint64))
+        name = self._name
+        replies = {
+            message.sequence: format_direct(name, message) for message in map(found.__getitem__, range(len(found)))
+        }
+        return [replies.get(sequence, MESSAGE_NOT_FOUND) for sequence in sequences]
 
     @property
     def _name(self) -> bytes:

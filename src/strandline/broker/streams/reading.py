@@ -59,12 +59,14 @@ def status_reply(code: int, text: str) -> Reply:
     return Reply(b"NATS/1.0 %d %s\r\n\r\n" % (code, text.encode()), b"")
 
 
+STORAGE_FAILED = status_reply(503, "Storage Failed")
 EMPTY_REQUEST = status_reply(408, "Empty Request")
 BAD_REQUEST = status_reply(408, "Bad Request")
 MALFORMED_REQUEST = status_reply(408, "Malformed Request")
 MESSAGE_NOT_FOUND = status_reply(404, "Message Not Found")
 NO_RESULTS = status_reply(404, "No Results")
 TOO_MANY_RESULTS = status_reply(413, "Too Many Results")
+REQUIRED_API_LEVEL = status_reply(412, "Required Api Level")
 
 
 def check_direct(request: GetRequest) -> Reply | None:

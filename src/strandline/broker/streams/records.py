@@ -1,6 +1,6 @@
 """The records of a stream's log: a message has its subject as key; a control record has no key and says what it is.
 
-    0   u8   kind: 1 sequence, 2 placed, 3 gone, 4 config, 5 facts
+    0   u8   kind: 1 sequence, 2 placed, 3 gone, 4 config, 5 facts, 6 origins
     1   u8   version, 1
     2   u16  flags
     4   u32  count
@@ -19,7 +19,7 @@ from strandline.broker.streams.arrays import Times, Words
 from strandline.errors import FormatError
 
 VERSION = 1
-SEQUENCE, PLACED, GONE, CONFIG, FACTS = 1, 2, 3, 4, 5
+SEQUENCE, PLACED, GONE, CONFIG, FACTS, ORIGINS = 1, 2, 3, 4, 5, 6
 MOVED_FLAG = BY_LIMITS_FLAG = 1
 DUES_FLAG = 2
 _HEAD = struct.Struct("<BBHI")
@@ -28,6 +28,7 @@ _GONE = struct.Struct("<qQ")
 _TIME = struct.Struct("<q")
 _FACTS = struct.Struct("<QqI")
 _ID = struct.Struct("<QqI")
+_ORIGIN = struct.Struct("<QHH")
 _WORD = np.dtype("<u8")
 
 
@@ -81,7 +82,20 @@ class Facts(NamedTuple):
     known: tuple[KnownId, ...]
 
 
-Control = Sequence | Placed | Gone | Config | Facts
+class Position(NamedTuple):
+    """How far a source has come: the last sequence of its origin that was dealt with, and which origin that was."""
+
+    sequence: int
+    identity: bytes = b""
+
+
+class Origins(NamedTuple):
+    """How far some sources have come, by name; written with the messages that it is about."""
+
+    positions: dict[bytes, Position]
+
+
+Control = Sequence | Placed | Gone | Config | Facts | Origins
 
 
 def format_control(control: Control) -> bytes:
@@ -103,6 +117,11 @@ def format_control(control: Control) -> bytes:
             parts = [_HEAD.pack(FACTS, VERSION, 0, len(known)), _FACTS.pack(last_seq, last_time, len(last_id)), last_id]
             for entry in known:
                 parts += [_ID.pack(entry.sequence, entry.time_ns, len(entry.identifier)), entry.identifier]
+            return b"".join(parts)
+        case Origins(positions):
+            parts = [_HEAD.pack(ORIGINS, VERSION, 0, len(positions))]
+            for name, (sequence, identity) in positions.items():
+                parts += [_ORIGIN.pack(sequence, len(name), len(identity)), name, identity]
             return b"".join(parts)
 
 
@@ -133,8 +152,8 @@ def _parse(kind: int, flags: int, count: int, body: bytes) -> Control | None:
             return Gone(time_ns, last_seq, from_ranges(ranges), bool(flags & BY_LIMITS_FLAG))
         case 4:
             return Config(_TIME.unpack_from(body)[0], body[_TIME.size : _TIME.size + count])
-        case 5:
-            return _parse_facts(body, count)
+        case 5 | 6:
+            return _parse_facts(body, count) if kind == FACTS else _parse_origins(body, count)
         case _:
             return None
 
@@ -151,6 +170,17 @@ def _parse_facts(body: bytes, count: int) -> Facts:
     if at != len(body):
         raise ValueError("facts do not fill their record")
     return Facts(last_seq, last_time, body[_FACTS.size : _FACTS.size + size], tuple(known))
+
+
+def _parse_origins(body: bytes, count: int) -> Origins:
+    at, positions = 0, {}
+    for _ in range(count):
+        sequence, length, extra = _ORIGIN.unpack_from(body, at)
+        begin, middle, at = at + _ORIGIN.size, at + _ORIGIN.size + length, at + _ORIGIN.size + length + extra
+        positions[body[begin:middle]] = Position(sequence, body[middle:at])
+    if at != len(body):
+        raise ValueError("positions do not fill their record")
+    return Origins(positions)
 
 
 def _words(body: bytes, count: int) -> Words:

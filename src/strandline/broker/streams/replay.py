@@ -17,9 +17,9 @@ from strandline.broker.streams import headers as names
 from strandline.broker.streams.arrays import Ids, Places, Times, Words
 from strandline.broker.streams.headers import special_headers
 from strandline.broker.streams.publishing import lifted_ttl
-from strandline.broker.streams.records import Config, Facts, Gone, Placed, Sequence, parse_control
+from strandline.broker.streams.records import Config, Facts, Gone, Origins, Placed, Sequence, parse_control
+from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
 from strandline.broker.streams.state import Going, State
-from strandline.broker.streams.writing import FILE_OVERHEAD, HEADER_OVERHEAD
 from strandline.errors import Damaged
 from strandline.journal import Batch
 
@@ -94,7 +94,7 @@ class Replay:
             at = 0
             for control in columns.controls:
                 self._rows(columns, at, control)
-                self._control(columns.control(control), columns.base + control)
+                self._control(columns.control(control), columns.base + control, int(columns.times[control]))
                 at = control + 1
             self._rows(columns, at, len(columns.keys))
             if self._new.count + self._moved.count > STRETCH_MAX:
@@ -241,7 +241,7 @@ class Replay:
 
     # Control records.
 
-    def _control(self, data: bytes, place: int) -> None:
+    def _control(self, data: bytes, place: int, written_ns: int) -> None:
         state = self._state
         if len(self._placed):
             raise self._damaged("a control record stands where a message belongs")
@@ -250,8 +250,8 @@ class Replay:
                 if next_seq <= self._last_seq:
                     raise self._damaged(f"sequence {next_seq} stands after {self._last_seq}")
                 self._last_seq = next_seq - 1
-            case Placed(sequences, moved, dues):
-                self._placed, self._placed_moved, self._placed_dues = sequences, moved, dues
+            case Placed() as placed:
+                self._expect(placed, written_ns)
             case Gone(_, _, sequences, True):
                 self._dropped.append(sequences)
                 self._flush_if_needed()
@@ -271,6 +271,13 @@ class Replay:
                 state.tick(last_time)
                 state.last_id = last_id
                 state.dedupe.load(known)
+            case Origins(positions):
+                state.origins.update(positions)
+
+    def _expect(self, placed: Placed, written_ns: int) -> None:
+        if not placed.moved and not self._state.expiry.is_uniform:
+            self._advance(written_ns)
+        self._placed, self._placed_moved, self._placed_dues = placed
 
     def _reach(self, last_seq: int) -> None:
         self._last_seq = max(self._last_seq, last_seq)

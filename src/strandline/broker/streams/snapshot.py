@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json, to_json
-from strandline.broker.streams.records import KnownId
+from strandline.broker.streams.records import KnownId, Position
 from strandline.broker.streams.state import State
 
 INDEX_NAME = "index"
@@ -63,6 +63,7 @@ def capture(state: State) -> Captured:
         "last_seq": index.last_seq,
         "last_time": index.last_time,
         "last_id": state.last_id.hex(),
+        "origins": [[name.hex(), at.sequence, at.identity.hex()] for name, at in state.origins.items()],
         "rows": len(live),
         "subjects": len(index.subjects),
         "ttl": len(ttl_sequences),
@@ -156,5 +157,7 @@ def _load(facts: dict[str, Any], reader: _Reader) -> State:
     index.restore(count)
     index.last_seq, index.last_time = facts["last_seq"], facts["last_time"]
     state.last_id = bytes.fromhex(facts["last_id"])
+    for name, sequence, identity in facts.get("origins", ()):
+        state.origins[bytes.fromhex(name)] = Position(sequence, bytes.fromhex(identity))
     state.now_ns = facts["now"]
     return state

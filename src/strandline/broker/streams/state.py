@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strandline.broker.api.config import StreamConfig
-from strandline.broker.streams.arrays import Flags, Ids, Places, Times, Words
+from strandline.broker.streams.arrays import Flags, Ids, Places, Times, Words, distinct
 from strandline.broker.streams.dedupe import Dedupe
 from strandline.broker.streams.expiry import Expiry
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import has_limits, needs_rows, over_subject, over_total
 from strandline.broker.streams.publishing import ROLLUP_ALL, ROLLUP_SUBJECT
+from strandline.broker.streams.records import Position
 
 FEW = 24
 """Up to so many rows a plain loop is quicker than arrays."""
@@ -30,6 +31,7 @@ class Removed:
 
     sequences: Words = field(default_factory=lambda: _NO_WORDS)
     subjects: Ids = field(default_factory=lambda: _NO_IDS)
+    by_purge: bool = False
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -43,6 +45,7 @@ class Going:
         self._subjects: list[Ids] = []
         self._moved: list[Words] = []
         self.count = 0
+        self.by_purge = False
 
     def take(self, index: Index, rows: Places) -> None:
         """Take rows out of the index."""
@@ -57,15 +60,19 @@ class Going:
         index.remove(rows)
         self.count += len(rows)
 
+    def last(self) -> Words:
+        """Return what was taken last, by sequence."""
+        return self._sequences[-1] if self._sequences else _NO_WORDS
+
     def removed(self) -> Removed:
         """Return everything that went, in the order of sequences."""
         if not self._sequences:
             return Removed()
         if len(self._sequences) == 1:
-            return Removed(self._sequences[0], self._subjects[0])
+            return Removed(self._sequences[0], self._subjects[0], self.by_purge)
         sequences, subjects = np.concatenate(self._sequences), np.concatenate(self._subjects)
         order = np.argsort(sequences, kind="stable")
-        return Removed(sequences[order], subjects[order])
+        return Removed(sequences[order], subjects[order], self.by_purge)
 
     def moved(self) -> Words:
         """Return those of them that the log must be told of, in order."""
@@ -81,6 +88,8 @@ class State:
         self.dedupe = Dedupe()
         self.expiry = Expiry()
         self.last_id = b""
+        self.origins: dict[bytes, Position] = {}
+        """How far each source has come."""
         self.now_ns = created_ns
         self.config = config
         self._has_limits = has_limits(config)
@@ -211,7 +220,7 @@ class State:
     def remove(self, sequences: Words, going: Going) -> None:
         """Let go of some messages; those that are not there are left out."""
         rows = self.index.rows_of(sequences)
-        going.take(self.index, np.unique(rows[rows >= 0]))
+        going.take(self.index, distinct(rows[rows >= 0]))
 
     def is_live(self, sequences: Words) -> Flags:
         """Tell which sequences have a message."""

@@ -1,8 +1,8 @@
 """A stream: what its state says, its log keeps. The only part of the package that does I/O.
 
 Invariants: what `publish` accepted is in the log before its ticket is done; the state may be ahead of the disk, never
-beside the log; after a failed append nothing more is accepted until the stream is opened anew. One thread at a time
-uses a stream; tickets are done in another.
+beside the log; after anything but a refusal went wrong amid a change nothing more is accepted until the stream is
+opened anew. One thread at a time uses a stream; tickets are done in another.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,24 @@ from strandline.broker.api.answers import StreamState
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.requests import GetRequest, PurgeRequest
 from strandline.broker.api.schema import to_json
-from strandline.broker.streams.arrays import Flags, Places, Times, Words
-from strandline.broker.streams.files import StreamFiles
+from strandline.broker.streams.arrays import Flags, Times, Words
+from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
+from strandline.broker.streams.files import StreamFiles, remove_leftovers
 from strandline.broker.streams.front import Front
 from strandline.broker.streams.keeper import Keeper, recover
+from strandline.broker.streams.listening import Listeners
 from strandline.broker.streams.log import JournalLog, MemoryLog, MessageLog, Ticket
-from strandline.broker.streams.markers import is_marker, make_marker
+from strandline.broker.streams.markers import mark_gone
 from strandline.broker.streams.publisher import Publisher
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.reading import Message, Messages, Reply
-from strandline.broker.streams.records import Config, Gone
+from strandline.broker.streams.records import Config, Gone, Position
 from strandline.broker.streams.state import Removed, State
 from strandline.broker.streams.status import stream_state
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import Anchor, PublishBatch, Published, Writing
 from strandline.clock import Clock, SystemClock
-from strandline.errors import Closed, FormatError
+from strandline.errors import Closed, FormatError, StrandlineError
 from strandline.files import Disk, OsDisk
 from strandline.journal import SYNCED, Durability
 
@@ -46,11 +48,15 @@ class Stream:
         self._state = state
         self._log = log
         self._keeper = Keeper(state, log, files, executor)
-        self._reader = Reader(state, log)
+        self._reader = Reader(state, log, self._refuse_if_unusable)
         self._publisher = Publisher(state, self._read_place)
+        self._copier = Copier(state, self._publisher, self._read_last)
         self._anchor = Anchor()
-        self._listeners: list[Callable[[Removed], None]] = []
+        self._listeners = Listeners()
+        self.claims: list[Claim] = []
         self._closed = False
+        if state.config.allow_msg_schedules:
+            self._publisher.scheduling.recover(self._reader)
 
     @classmethod
     def create(
@@ -70,10 +76,11 @@ class Stream:
             return cls(state, MemoryLog(), None)
         disk = disk or OsDisk()
         files = StreamFiles(disk, folder)
+        remove_leftovers(disk, folder)
         files.make_folder()
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
-            place, json = log.next_place, to_json(config)  # not 0 where a stream of that folder was removed by halves
+            place, json = log.next_place, to_json(config)
             files.write_front(Front(log.identity, place, state.index.last_seq, 0, state.created_ns, json))
             state.configs = [(place, json)]
         except BaseException:
@@ -114,30 +121,53 @@ class Stream:
 
     def publish(self, batch: PublishBatch, now_ns: int) -> Published:
         """Take messages in. Their answers may be sent once the ticket is done."""
-        writing = self._begin(now_ns)
-        sequences, answers = self._publisher.publish(writing, batch)
-        return self._commit(writing, sequences, answers)
+        with self._keeper:
+            writing = self._begin(now_ns)
+            sequences, answers = self._publisher.publish(writing, batch)
+            return self._commit(writing, sequences, answers)
 
     def store(
         self, sequences: Words, times: Times, subjects: list[bytes], headers: list[bytes], payloads: list[bytes]
     ) -> Published:
         """Take messages in under sequences and times of their own, which rise, as a mirror does."""
-        writing = self._begin(self._state.now_ns)
-        writing.add_placed(sequences, times, PublishBatch(subjects, payloads, headers))
-        return self._commit(writing, sequences, {})
+        with self._keeper:
+            writing = self._begin(self._state.now_ns)
+            writing.add_placed(sequences, times, PublishBatch(subjects, payloads, headers))
+            self._copier.note(writing, headers)
+            return self._commit(writing, sequences, {})
+
+    def copy(self, batch: OriginBatch, now_ns: int) -> Copied:
+        """Take messages of an origin in, in order, up to the first for which there is no room."""
+        with self._keeper:
+            writing = self._begin(now_ns)
+            count, refusal = self._copier.take(writing, batch)
+            return Copied(self._commit(writing, _NO_ROWS, {}), count, refusal)
+
+    def position(self, name: bytes) -> Position | None:
+        """Return how far a source has come, None if nothing of it was ever stored."""
+        return self._state.origins.get(name)
 
     def skip(self, last_seq: int) -> Ticket:
         """Use up the sequences up to one, as a mirror does whose origin has no messages there."""
-        writing = self._begin(self._state.now_ns)
-        if last_seq > self._state.index.last_seq:
-            writing.anchor()
-            writing.control(Gone(writing.time_ns, last_seq, _NO_ROWS))
-            self._state.index.last_seq = last_seq
-        return self._commit(writing, _NO_ROWS, {}).ticket
+        with self._keeper:
+            writing = self._begin(self._state.now_ns)
+            if last_seq > self._state.index.last_seq:
+                writing.anchor()
+                writing.control(Gone(writing.time_ns, last_seq, _NO_ROWS))
+                self._state.index.last_seq = last_seq
+            return self._commit(writing, _NO_ROWS, {}).ticket
 
     def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
         """Tell what consumers want; a stream with interest retention then takes nothing else. None: everything."""
         self._publisher.set_interest(filters)
+
+    def set_room(self, room: Callable[[], int]) -> None:
+        """Take nothing beyond what there is room for, in bytes as `state` counts them."""
+        self._publisher.set_room(room)
+
+    def on_abandoned(self, told: Callable[[bytes, str], None]) -> None:
+        """Call somebody with every atomic batch that is given up, and why."""
+        self._publisher.atomic.on_abandoned = told
 
     # What goes.
 
@@ -151,20 +181,16 @@ class Stream:
 
     def purge(self, request: PurgeRequest) -> int:
         """Let go of many messages; return how many."""
-        index = self._state.index
-        matching = self.filter((request.filter,) if request.filter else ())
-        stop = index.row_from(request.seq) if request.seq else index.used
-        rows = index.live_rows(index.first_row, stop, matching)
-        if request.keep:
-            rows = rows[: max(0, len(rows) - request.keep)]
         last_seq = request.seq - 1 if request.seq and not request.filter else 0
-        return len(self._remove(index.rows.sequence[rows], self._state.now_ns, last_seq))
+        return len(self._remove(self._reader.purged_by(request), self._state.now_ns, last_seq, by_purge=True))
 
     def expire(self, now_ns: int) -> Published:
         """Let go of what is past its time, and of batches nobody went on with; what it stored are delete markers."""
-        writing = self._begin(now_ns)
-        self._publisher.atomic.abandon(writing.time_ns)
-        return self._commit(writing, _NO_ROWS, {})
+        with self._keeper:
+            writing = self._begin(now_ns)
+            self._publisher.atomic.abandon(writing.time_ns)
+            self._publisher.fire(writing)
+            return self._commit(writing, _NO_ROWS, {})
 
     @property
     def next_expiry_ns(self) -> int | None:
@@ -172,30 +198,34 @@ class Stream:
         due = (
             self._state.expiry.next_ns(self._state.index, self._state.config.max_age),
             self._publisher.atomic.next_ns(),
+            self._publisher.scheduling.next_ns(),
         )
         return min((time_ns for time_ns in due if time_ns is not None), default=None)
 
     def update(self, config: StreamConfig, now_ns: int) -> Removed:
         """Take a checked configuration over."""
-        writing = self._begin(now_ns)
         json = to_json(config)
-        self._state.configs.append((writing.place, json))
-        writing.control(Config(writing.time_ns, json))
-        self._state.set_config(config, writing.going)
-        self._publisher.configure(config)
-        return self._commit(writing, _NO_ROWS, {}).removed
+        with self._keeper:
+            writing = self._begin(now_ns)
+            self._state.configs.append((writing.place, json))
+            writing.control(Config(writing.time_ns, json))
+            self._state.set_config(config, writing.going)
+            self._publisher.configure(config)
+            return self._commit(writing, _NO_ROWS, {}).removed
 
-    def _remove(self, sequences: Words, now_ns: int, last_seq: int = 0) -> Removed:
-        writing = self._begin(now_ns)
+    def _remove(self, sequences: Words, now_ns: int, last_seq: int = 0, *, by_purge: bool = False) -> Removed:
         state = self._state
-        live = sequences[state.is_live(sequences)]
-        if len(live) or last_seq > state.index.last_seq:
-            if last_seq > state.index.last_seq:
-                writing.anchor()
-            state.remove(live, writing.going)
-            state.index.last_seq = max(state.index.last_seq, last_seq)
-            writing.control(Gone(writing.time_ns, state.index.last_seq, np.sort(live)))
-        return self._commit(writing, _NO_ROWS, {}, told=True).removed
+        with self._keeper:
+            writing = self._begin(now_ns)
+            writing.going.by_purge = by_purge
+            live = sequences[state.is_live(sequences)]
+            if len(live) or last_seq > state.index.last_seq:
+                if last_seq > state.index.last_seq:
+                    writing.anchor()
+                state.remove(live, writing.going)
+                state.index.last_seq = max(state.index.last_seq, last_seq)
+                writing.control(Gone(writing.time_ns, state.index.last_seq, np.sort(live)))
+            return self._commit(writing, _NO_ROWS, {}, told=True).removed
 
     # One change.
 
@@ -208,23 +238,8 @@ class Stream:
         writing = Writing(state, self._log.next_place, self._anchor)
         rows = state.expire(writing.going)
         if len(rows) and state.config.subject_delete_marker_ttl:
-            self._mark(writing, rows)
+            mark_gone(writing, rows, self._log)
         return writing
-
-    def _mark(self, writing: Writing, rows: Places) -> None:
-        index, config = self._state.index, self._state.config
-        numbers = index.rows.subject[rows]
-        gone = rows[index.subjects.count[numbers] == 0]
-        last = {int(index.rows.subject_at[row]): row for row in gone.tolist()}
-        if not last:
-            return
-        chosen = np.array(sorted(last.values()), np.int64)
-        chosen = chosen[np.argsort(index.rows.place[chosen], kind="stable")]
-        found = self._log.read(index.rows.place[chosen])
-        # By subject: when several go at once, their order must not depend on how long the stream was closed before.
-        for subject, headers in sorted(zip(found.keys, found.headers, strict=True)):
-            if not is_marker(headers):
-                writing.add_draft(make_marker(subject, config))
 
     def _commit(
         self, writing: Writing, sequences: Words, answers: dict[int, bytes], *, told: bool = False
@@ -237,8 +252,7 @@ class Stream:
         if not writing.is_empty:
             published.ticket = self._keeper.append(writing.entry())
         if len(published.removed):
-            for listener in self._listeners:
-                listener(published.removed)
+            self._listeners.tell(published.removed)
         return published
 
     def _refuse_if_unusable(self) -> None:
@@ -247,12 +261,17 @@ class Stream:
         self._keeper.refuse_if_broken()
 
     def barrier(self) -> Ticket:
-        """Return a ticket that is done when everything accepted so far is as durable as asked."""
-        return self._keeper.last_ticket
+        """Return a ticket that is done when everything accepted so far is as durable as asked, failed if it is not."""
+        return self._keeper.barrier()
 
-    def add_listener(self, listener: Callable[[Removed], None]) -> None:
-        """Call somebody with every message that goes, at once and in order."""
-        self._listeners.append(listener)
+    @property
+    def failure(self) -> StrandlineError | None:
+        """Why the stream accepts nothing more and shows nothing, until it is opened anew; None if all is well."""
+        return self._keeper.failure
+
+    def add_listener(self, listener: Callable[[Removed], None]) -> Callable[[], None]:
+        """Call somebody with every message that goes, at once and in order; return what ends that."""
+        return self._listeners.add(listener)
 
     # Reading.
 
@@ -278,7 +297,6 @@ class Stream:
 
     def read(self, sequences: Words) -> Messages:
         """Return the messages of some sequences, which rise; those that are not there are left out."""
-        self._refuse_if_unusable()
         return self._reader.read(sequences)
 
     def get(self, sequence: int) -> Message | None:
@@ -300,6 +318,15 @@ class Stream:
     def direct(self, request: GetRequest) -> list[Reply]:
         """Return what answers a direct get."""
         return self._reader.direct(request)
+
+    def _read_last(self, number: int, writing: Writing) -> tuple[bytes, bytes]:
+        index = self._state.index
+        place = index.rows.place_at[index.row_of(index.subjects.last_at[number])]
+        return writing.read_back(place) or self._read_place(place)
+
+    def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
+        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
+        return self._reader.direct_lasts(subjects)
 
     def _read_place(self, place: int) -> tuple[bytes, bytes]:
         found = self._log.read(np.array([place], np.int64))
@@ -323,6 +350,16 @@ class Stream:
         return self._state.index.last_seq
 
     @property
+    def durable_seq(self) -> int:
+        """The last sequence that is as durable as asked: what nobody may be told of yet comes after it."""
+        return self._keeper.durable_seq
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes the messages have, as `state` counts them."""
+        return self._state.index.bytes
+
+    @property
     def first_seq(self) -> int:
         """The first sequence with a message; without messages, the one that comes next."""
         return self._state.index.first_seq
@@ -333,12 +370,9 @@ class Stream:
         """Return what is in the stream, as it is shown."""
         return stream_state(self._state.index, consumers=consumers, subjects=subjects, deleted=deleted)
 
-    def subject_counts(self, pattern: str) -> list[tuple[str, int]]:
-        """Return how many messages each subject of a pattern has, by name."""
-        subjects = self._state.index.subjects
-        numbers = self.filter((pattern,)).numbers().tolist()
-        counts = ((subjects.names[number].decode(errors="replace"), subjects.count_at[number]) for number in numbers)
-        return sorted(counts)
+    def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
+        """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
+        return self._reader.subject_counts(pattern, offset, limit)
 
     # Housekeeping.
 

@@ -1,7 +1,8 @@
 """The subjects of a stream: each has a small number, and its count, first and last sequence in columns.
 
 Invariants: a number stands for the same subject until `renumber`, which bumps `generation`. `last` is exact, and 0
-without messages. `first` is a lower bound, exact after `Index.first_of`. `count` is exact.
+without messages. `first` is a lower bound, exact after `Index.first_of`. `count` is exact. What is remembered to find
+those of a pattern fast is bounded.
 """
 
 from typing import ClassVar
@@ -9,9 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from strandline.broker.streams.arrays import Columns, Flags, Ids, Words
+from strandline.broker.streams.patterns import BLOCK_NAMES, Block, Pattern
 from strandline.wire import has_wildcard, matcher
 
 RENUMBER_MIN = 16_384
+FILTERS_MAX, FILTERS_BYTES_MAX = 1024, 16 << 20
+"""How many filters are remembered, and how much that may take; those in use are held by their users."""
+FEW = 64
+"""So few subjects are tested one by one."""
 
 
 class Subjects(Columns):
@@ -38,6 +44,8 @@ class Subjects(Columns):
         self.used = 0
         """How many subjects have messages."""
         self.generation = 0
+        self._filters: dict[tuple[str, ...], Filter] = {}
+        self._texts: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,6 +94,7 @@ class Subjects(Columns):
             column[len(kept) : size] = 0
         self.shrink(len(kept))
         self.generation += 1
+        self._texts.clear()
         return new
 
     def load(self, names: list[bytes]) -> None:
@@ -93,6 +102,30 @@ class Subjects(Columns):
         self.reserve(len(names))
         self.names = names
         self.numbers = dict(zip(names, range(len(names)), strict=True))
+
+    # Patterns.
+
+    def filter(self, patterns: tuple[str, ...]) -> "Filter":
+        """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
+        found = self._filters.pop(patterns, None) or Filter(self, patterns)
+        self._filters[patterns] = found  # the last one now: the first ones are forgotten first
+        most = min(FILTERS_MAX, max(1, FILTERS_BYTES_MAX // (2 * len(self.names) + 1)))
+        while len(self._filters) > most:
+            del self._filters[next(iter(self._filters))]
+        return found
+
+    @property
+    def filter_bytes(self) -> int:
+        """How much the filters that are remembered take."""
+        return sum(each.byte_count for each in self._filters.values())
+
+    def block(self, start: int) -> Block:
+        """Return the subjects from a multiple of `BLOCK_NAMES` on; the text of those that are full is remembered."""
+        stop, at = min(start + BLOCK_NAMES, len(self.names)), start // BLOCK_NAMES
+        text = self._texts[at] if at < len(self._texts) else Block.text(self.names[start:stop])
+        if at == len(self._texts) and stop - start == BLOCK_NAMES:
+            self._texts.append(text)
+        return Block(text, self.length[start:stop])
 
 
 class Filter:
@@ -102,6 +135,10 @@ class Filter:
         self.patterns = patterns
         self.is_everything = not patterns or ">" in patterns
         self._subjects = subjects
+        self._literals = [_encode(each) for each in patterns if not has_wildcard(each)]
+        self._wild = (
+            [] if self.is_everything else [Pattern.of(_encode(each)) for each in patterns if has_wildcard(each)]
+        )
         self._mask: Flags = np.zeros(0, np.bool_)
         self._known = 0
         self._generation = subjects.generation
@@ -115,9 +152,31 @@ class Filter:
         if self._known < size:
             if len(self._mask) < size:
                 self._mask = np.resize(self._mask, size + size // 4 + 64)
-            self._mask[self._known : size] = self._test(subjects.names[self._known :])
+            if self.is_everything:
+                self._mask[self._known : size] = True
+            elif size - self._known < FEW:
+                self._mask[self._known : size] = self._test(subjects.names[self._known :])
+            else:
+                self._learn(size)
             self._known = size
         return self._mask[:size]
+
+    @property
+    def byte_count(self) -> int:
+        """How much is remembered."""
+        return len(self._mask)
+
+    def _learn(self, size: int) -> None:
+        """Test the subjects that are not known yet."""
+        known, mask, subjects = self._known, self._mask, self._subjects
+        mask[known:size] = False
+        for number in map(subjects.find, self._literals):
+            if number is not None and number >= known:
+                mask[number] = True
+        for start in range(known - known % BLOCK_NAMES, size, BLOCK_NAMES) if self._wild else ():
+            block = subjects.block(start)
+            for pattern in self._wild:
+                mask[start + block.match(pattern)] = True
 
     def matches(self, numbers: Ids) -> Flags:
         """Return which of some subjects, given by number, match."""
@@ -127,7 +186,7 @@ class Filter:
 
     def matches_subject(self, subject: bytes) -> bool:
         """Tell whether a subject matches, known or not."""
-        return self.is_everything or bool(self._test([subject])[0])
+        return self.is_everything or self._test([subject])[0]
 
     def numbers(self) -> Ids:
         """Return the numbers of the subjects that match and have messages."""
@@ -135,28 +194,14 @@ class Filter:
         counts = subjects.count[: len(subjects)]
         if self.is_everything:
             return np.flatnonzero(counts).astype(np.uint32)
-        if len(self.patterns) == 1 and not has_wildcard(self.patterns[0]):
-            found = subjects.find(_encode(self.patterns[0]))
-            return np.array([] if found is None or not counts[found] else [found], np.uint32)
+        if not self._wild:
+            found = {number for number in map(subjects.find, self._literals) if number is not None and counts[number]}
+            return np.array(sorted(found), np.uint32)
         return np.flatnonzero(self.mask() & (counts > 0)).astype(np.uint32)
 
-    def _test(self, names: list[bytes]) -> Flags:
-        if self.is_everything:
-            return np.ones(len(names), np.bool_)
-        if len(self.patterns) == 1:
-            pattern = self.patterns[0]
-            head = pattern[:-1]
-            if pattern.endswith(".>") and not has_wildcard(head[:-1]):
-                start = _encode(head)
-                shortest = len(start)
-                return np.fromiter(
-                    [name.startswith(start) and len(name) > shortest for name in names], np.bool_, len(names)
-                )
-            if not has_wildcard(pattern):
-                literal = _encode(pattern)
-                return np.fromiter([name == literal for name in names], np.bool_, len(names))
+    def _test(self, names: list[bytes]) -> list[bool]:
         test = matcher(self.patterns)
-        return np.fromiter([test(name.decode(errors="surrogateescape")) for name in names], np.bool_, len(names))
+        return [test(name.decode(errors="surrogateescape")) for name in names]
 
 
 def _encode(pattern: str) -> bytes:

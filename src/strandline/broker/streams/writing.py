@@ -10,12 +10,13 @@ import numpy as np
 
 from strandline.broker.api.config import Storage
 from strandline.broker.streams.arrays import Ids, Times, Words
-from strandline.broker.streams.log import DONE, Entry, Ticket
+from strandline.broker.streams.entries import Entry
+from strandline.broker.streams.log import DONE, Ticket
 from strandline.broker.streams.publishing import Draft
 from strandline.broker.streams.records import Control, Facts, Gone, KnownId, Placed, Sequence, format_control
+from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD, MEMORY_OVERHEAD
 from strandline.broker.streams.state import FEW, Going, Removed, State
 
-FILE_OVERHEAD, MEMORY_OVERHEAD, HEADER_OVERHEAD = 30, 16, 4
 ANCHOR_MESSAGES, ANCHOR_BYTES = 4_096, 1 << 20
 """How often the log says which sequence comes next, so that it can be read from its middle."""
 
@@ -201,12 +202,12 @@ class Writing:
         self._subjects.append(np.array([number], np.uint32))
         return sequence
 
-    def add_placed(self, sequences: Words, times: Times, batch: PublishBatch) -> None:
-        """Store messages under sequences and times of their own, which rise."""
+    def add_placed(self, sequences: Words, times: Times, batch: PublishBatch, dues: Times | None = None) -> None:
+        """Store messages under sequences and times of their own, which rise; `dues` is when they go by themselves."""
         if not len(sequences):
             return
         self.anchor()
-        self.control(Placed(sequences, moved=False))
+        self.control(Placed(sequences, moved=False, dues=dues))
         state, count = self.state, len(batch)
         self._times[len(self._keys)] = times
         numbers = np.array(state.index.subjects.all_numbers(batch.subjects), np.uint32)
@@ -218,6 +219,8 @@ class Writing:
         places = np.arange(self.place, self.place + count, dtype=np.int64)
         state.place(sequences, places, numbers, sizes, times, self.going)
         self._extend(batch.subjects, batch.payloads, batch.headers, int(sizes.sum(dtype=np.int64)))
+        if dues is not None:
+            state.expiry.add_dues(sequences, dues)
         self._stored.append(sequences)
         self._subjects.append(numbers)
 
@@ -253,7 +256,10 @@ class Writing:
 
     def entry(self) -> Entry:
         """Return the records to be appended."""
-        times = np.full(len(self._keys), self.time_ns, np.int64)
+        count = len(self._keys)
+        if count <= FEW and not self._times:
+            return Entry(self._keys, self._values, self._headers, [self.time_ns] * count, self._size)
+        times = np.full(count, self.time_ns, np.int64)
         for at, own in self._times.items():
             times[at : at + len(own)] = own
         return Entry(self._keys, self._values, self._headers, times, self._size)

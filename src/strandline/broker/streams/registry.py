@@ -1,0 +1,257 @@
+"""The streams of one account: made, changed, found and forgotten, within what the account may use.
+
+Invariants: a stream that was made is there after a crash; those who read it are told before it changes or goes, and
+may refuse a change. What cannot be opened is named and left alone.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from strandline.broker.api import codes
+from strandline.broker.api.account import Used, check_account
+from strandline.broker.api.answers import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
+from strandline.broker.api.checks import check_create
+from strandline.broker.api.config import Storage, StreamConfig, StreamSource
+from strandline.broker.api.origins import Neighbours
+from strandline.broker.api.reasons import for_clients, for_log
+from strandline.broker.api.requests import InfoRequest
+from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
+from strandline.broker.streams.log import Ticket, is_passed
+from strandline.broker.streams.stream import Stream
+from strandline.clock import Clock, SystemClock
+from strandline.errors import StrandlineError
+from strandline.files import Disk, OsDisk
+from strandline.journal import SYNCED, Durability
+
+logger = logging.getLogger("strandline.broker")
+
+
+def _no_consumers(name: str) -> int:
+    del name
+    return 0
+
+
+def source_info(source: StreamSource) -> SourceInfo:
+    """Return what is shown of an origin that was not heard of yet."""
+    return SourceInfo(
+        name=source.name,
+        external=source.external,
+        filter_subject=source.filter_subject,
+        subject_transforms=source.subject_transforms,
+    )
+
+
+def _origins(config: StreamConfig) -> tuple[SourceInfo | None, tuple[SourceInfo, ...]]:
+    mirror = None if config.mirror is None else source_info(config.mirror)
+    return mirror, tuple(map(source_info, config.sources))
+
+
+class Followers(Protocol):
+    """Those who read streams, and are told what becomes of them."""
+
+    def creating(self, name: str) -> None:
+        """Make sure that nothing is left of what was kept with another stream of that name."""
+
+    def created(self, stream: Stream) -> None:
+        """Learn of a new stream."""
+
+    def check_update(self, stream: Stream, config: StreamConfig) -> None:
+        """Refuse, by `ApiError`, a configuration that those who read the stream cannot live with."""
+
+    def updated(self, stream: Stream, old: StreamConfig) -> None:
+        """Learn of a changed configuration."""
+
+    def purged(self, name: str) -> None:
+        """Learn that messages were let go by hand."""
+
+    def deleting(self, name: str) -> None:
+        """Let go of a stream, before it goes."""
+
+    def deleted(self, name: str) -> None:
+        """Learn that a stream is gone, and remove what was kept with it."""
+
+
+@dataclass
+class Streams:
+    """The streams of one account, by name, and who else knows something about them."""
+
+    folder: Path | None = None
+    disk: Disk = field(default_factory=OsDisk)
+    clock: Clock = field(default_factory=SystemClock)
+    durability: Durability = SYNCED
+    executor: Executor | None = None
+    server_name: str = ""
+    domain: str = ""
+    consumer_count: Callable[[str], int] = _no_consumers
+    origins: Callable[[StreamConfig], tuple[SourceInfo | None, tuple[SourceInfo, ...]]] = _origins
+    consumers: "Followers | None" = None
+    on_delete: Callable[[str], None] = lambda _name: None
+    streams: dict[str, Stream] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Streams of the folder that could not be opened, and why; they are left alone."""
+    limits: AccountLimits = field(default_factory=AccountLimits)
+
+    def open_all(self) -> None:
+        """Open every stream of the folder; one that cannot be is noted, and does not keep the others from it."""
+        if self.folder is None:
+            return
+        self.disk.make_folder(self.folder)
+        for name in self.disk.names(self.folder):
+            if not stream_exists(self.disk, self.folder / name):
+                with suppress(StrandlineError):  # whoever makes a stream of that name hears of it
+                    remove_leftovers(self.disk, self.folder / name)
+            else:
+                try:
+                    self.streams[name] = Stream.open(
+                        self.folder / name,
+                        disk=self.disk,
+                        clock=self.clock,
+                        durability=self.durability,
+                        executor=self.executor,
+                    )
+                    self._bound(self.streams[name])
+                except StrandlineError as error:
+                    self._lose(self.folder / name, error)
+
+    def _lose(self, folder: Path, error: StrandlineError) -> None:
+        self.unreadable[folder.name] = str(error)
+        advice = (
+            "restore its folder from a backup, or move it away to begin anew, and restart the server; "
+            f"`strandline journal verify {folder / 'journal'}` tells what is left"
+        )
+        logger.error("stream %s cannot be opened: %s", folder.name, for_log(error, advice))
+
+    def close(self) -> None:
+        """Close every stream."""
+        for name, stream in self.streams.items():
+            try:
+                stream.close()
+            except StrandlineError:  # it was told to who asked; the rest has to be closed too
+                continue
+            except Exception:
+                logger.exception("stream %s could not be closed", name)
+
+    def barrier(self) -> list[Ticket]:
+        """Return the tickets that are not done yet; when they are, everything answered so far is durable.
+
+        Streams that have failed are left out, as whatever tells of many streams leaves them out.
+        """
+        return [
+            ticket
+            for stream in self.streams.values()
+            if stream.failure is None and not is_passed(ticket := stream.barrier())
+        ]
+
+    def find(self, name: str) -> Stream:
+        """Return a stream; `ApiError` if there is none of that name."""
+        try:
+            return self.streams[name]
+        except KeyError:
+            raise codes.STREAM_NOT_FOUND.error() from None
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The configurations of all streams."""
+        return Neighbours({name: stream.config for name, stream in self.streams.items()})
+
+    # Streams.
+
+    def create(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
+        """Make a stream, or return the one that is there with the same configuration."""
+        config = check_create(config, self.neighbours, pedantic=pedantic)
+        if config.name in self.unreadable:
+            raise codes.STREAM_OFFLINE_REASON.with_text(err=for_clients(self.unreadable[config.name]))
+        if config.name not in self.streams:
+            check_account(config, self.limits, self.used())
+            folder = self.folder / config.name if self.folder is not None else None
+            if self.consumers is not None:
+                self.consumers.creating(config.name)
+            self.streams[config.name] = Stream.create(
+                folder,
+                config,
+                disk=self.disk,
+                clock=self.clock,
+                durability=self.durability,
+                executor=self.executor,
+            )
+            self._bound(self.streams[config.name])
+            if self.consumers is not None:
+                self.consumers.created(self.streams[config.name])
+        return self.streams[config.name]
+
+    def attach(self, stream: Stream) -> None:
+        """Take a stream in that somebody else has made."""
+        self.streams[stream.config.name] = stream
+        self._bound(stream)
+        if self.consumers is not None:
+            self.consumers.created(stream)
+
+    def _bound(self, stream: Stream) -> None:
+        """Let a stream know how much room its account has left, where that is bounded."""
+        storage = stream.config.storage
+        limit = self.limits.max_memory if storage is Storage.MEMORY else self.limits.max_storage
+        if limit >= 0:
+            stream.set_room(lambda: limit - self.used().bytes[storage])
+
+    def used(self) -> Used:
+        """Return what the streams use, and what they have reserved."""
+        bytes_used, reserved = {Storage.FILE: 0, Storage.MEMORY: 0}, {Storage.FILE: 0, Storage.MEMORY: 0}
+        for stream in self.streams.values():
+            bytes_used[stream.config.storage] += stream.byte_count
+            reserved[stream.config.storage] += max(0, stream.config.max_bytes)
+        return Used(len(self.streams), bytes_used, reserved)
+
+    def delete(self, name: str) -> None:
+        """Remove a stream with everything in it."""
+        stream = self.find(name)
+        if self.consumers is not None:
+            self.consumers.deleting(name)
+        del self.streams[name]
+        self.on_delete(name)
+        stream.close(keep_index=False)
+        if self.folder is not None and stream.config.storage is Storage.FILE:
+            remove_stream(self.disk, self.folder / name)
+        if self.consumers is not None:
+            self.consumers.deleted(name)
+
+    def update(self, stream: Stream, config: StreamConfig, now_ns: int) -> None:
+        """Give a stream a configuration that was checked."""
+        check_account(config, self.limits, self.used(), stream.config)
+        if self.consumers is None:
+            stream.update(config, now_ns)
+            return
+        self.consumers.check_update(stream, config)
+        old = stream.config
+        stream.update(config, now_ns)
+        self.consumers.updated(stream, old)
+
+    def info(
+        self,
+        stream: Stream,
+        now_ns: int,
+        *,
+        request: InfoRequest | None = None,
+        leader: bool = False,
+        subjects: dict[str, int] | None = None,
+    ) -> StreamInfo:
+        """Return a stream as it is shown; without a request, as in a list."""
+        mirror, sources = self.origins(stream.config)
+        return StreamInfo(
+            config=stream.config.with_server() if request is not None else stream.config,
+            created=stream.created_ns,
+            state=stream.state(
+                consumers=self.consumer_count(stream.config.name),
+                subjects=subjects,
+                deleted=request is not None and request.deleted_details,
+            ),
+            domain=self.domain,
+            cluster=ClusterInfo(leader=self.server_name) if leader and self.server_name else None,
+            mirror=mirror,
+            sources=sources,
+            ts=now_ns,
+        )

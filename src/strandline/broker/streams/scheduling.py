@@ -1,0 +1,145 @@
+"""The schedules of a stream: messages that publish others when their time comes.
+
+A message with `Nats-Schedule` is a schedule, named by its subject. What it publishes carries `Nats-Scheduler`, whose it
+is, and `Nats-Schedule-Next`: when the next one comes, or `purge` if that was the last and the schedule goes.
+
+Invariants: which schedules there are, and when they are due, follows from the messages of the stream; a message and
+what follows from it for its schedule are one change, so a crash neither repeats nor loses it. However many
+times passed while the stream was closed, one message makes them good.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.schedules import PURGE, Once, Schedule, parse_schedule
+from strandline.broker.api.times import format_time, parse_time
+from strandline.broker.streams import headers as names
+from strandline.broker.streams.headers import Special, special_headers, with_headers, without_header
+from strandline.broker.streams.publishing import Draft
+from strandline.broker.streams.reader import Reader
+from strandline.broker.streams.records import Gone
+from strandline.broker.streams.writing import Writing
+
+READ_COUNT = 4096
+Read = Callable[[int], tuple[bytes, bytes]]
+"""Headers and payload of a message, by its sequence."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """A schedule, where it is stored, and when it is due."""
+
+    sequence: int
+    schedule: Schedule
+    due_ns: int
+
+
+class Scheduling:
+    """The schedules of one stream, by subject."""
+
+    def __init__(self) -> None:
+        self._planned: dict[bytes, Planned] = {}
+        self._done: list[int] = []
+        """Schedules that have had their day and are still there."""
+
+    def recover(self, reader: Reader) -> None:
+        """Learn what there is from the messages of a stream that was opened."""
+        sequences = reader.next_sequences(reader.filter(()), 0, 2**62)
+        for at in range(0, len(sequences), READ_COUNT):
+            found = reader.read(sequences[at : at + READ_COUNT])
+            rows = zip(found.sequences.tolist(), found.times.tolist(), found.subjects, found.headers, strict=True)
+            for sequence, time_ns, subject, block in rows:
+                if names.SCHEDULE in block:
+                    self.note(subject, sequence, special_headers(block), time_ns)
+
+    def note(self, subject: bytes, sequence: int, special: Special, time_ns: int) -> None:
+        """Note a message that was stored, if it is a schedule or one of a schedule's that makes sense."""
+        with contextlib.suppress(ValueError):  # what comes from another stream is kept whatever it says
+            self._note(subject, sequence, special, time_ns)
+
+    def _note(self, subject: bytes, sequence: int, special: Special, time_ns: int) -> None:
+        pattern, owner = special.get(names.SCHEDULE), special.get(names.SCHEDULER)
+        if pattern and special.get(names.SCHEDULE_TARGET):
+            schedule = parse_schedule(pattern.decode(), special.get(names.SCHEDULE_ZONE, b"").decode())
+            due_ns = schedule.next_ns(time_ns)
+            if due_ns is not None:
+                self._planned[subject] = Planned(sequence, schedule, due_ns)
+        elif owner in self._planned:
+            following = special.get(names.SCHEDULE_NEXT, b"").decode(errors="replace")
+            if following == PURGE:
+                self._done.append(self._planned.pop(owner).sequence)
+            else:
+                self._planned[owner].due_ns = parse_time(following)
+
+    def next_ns(self) -> int | None:
+        """Return when `fire` has something to do."""
+        if self._done:
+            return 0
+        return min((planned.due_ns for planned in self._planned.values()), default=None)
+
+    def fire(self, writing: Writing, read: Read, publish: Callable[[Draft], object]) -> None:
+        """Publish what is due, and let go of schedules that are done; `read` returns a message by its sequence."""
+        due = [subject for subject, planned in self._planned.items() if planned.due_ns <= writing.time_ns]
+        for subject in sorted(due, key=lambda subject: self._planned[subject].due_ns):
+            planned = self._planned[subject]
+            if not self._is_there(writing, planned.sequence):
+                del self._planned[subject]
+                continue
+            draft = self._draft(writing, subject, planned, read)
+            if draft is not None:
+                with contextlib.suppress(ApiError):  # a full stream, for one
+                    publish(draft)
+            if self._planned.get(subject) is planned and planned.due_ns <= writing.time_ns:
+                self._go_on(subject, planned, writing.time_ns)
+        self._remove_done(writing)
+
+    def _go_on(self, subject: bytes, planned: Planned, now_ns: int) -> None:
+        """Go on although nothing could be published."""
+        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(now_ns)
+        if following is None:
+            self._done.append(self._planned.pop(subject).sequence)
+        else:
+            planned.due_ns = following
+
+    def _draft(self, writing: Writing, subject: bytes, planned: Planned, read: Read) -> Draft | None:
+        """Return what a schedule publishes, None if it is to copy a message that is not there."""
+        headers, payload = read(planned.sequence)
+        special = special_headers(headers)
+        source = special.get(names.SCHEDULE_SOURCE)
+        if source:
+            last = _last_of(writing, source)
+            if not last:
+                return None
+            headers, payload = read(last)
+        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(writing.time_ns)
+        pairs = [
+            (names.SCHEDULER, subject),
+            (names.SCHEDULE_NEXT, (PURGE if following is None else format_time(following)).encode()),
+        ]
+        for asked, name in ((names.SCHEDULE_TTL, names.TTL), (names.SCHEDULE_ROLLUP, names.ROLLUP)):
+            if special.get(asked):
+                pairs.append((name, special[asked]))
+        block = with_headers(without_header(headers, names.MARK), pairs)
+        return Draft(special[names.SCHEDULE_TARGET], block, payload, special_headers(block))
+
+    def _is_there(self, writing: Writing, sequence: int) -> bool:
+        return bool(writing.state.is_live(np.array([sequence], np.uint64))[0])
+
+    def _remove_done(self, writing: Writing) -> None:
+        if not self._done:
+            return
+        done, self._done = np.array(sorted(self._done), np.uint64), []
+        live = done[writing.state.is_live(done)]
+        if len(live):
+            writing.state.remove(live, writing.going)
+            writing.control(Gone(writing.time_ns, writing.state.index.last_seq, live))
+
+
+def _last_of(writing: Writing, subject: bytes) -> int:
+    subjects = writing.state.index.subjects
+    number = subjects.find(subject)
+    return 0 if number is None else int(subjects.last_at[number])
