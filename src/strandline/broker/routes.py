@@ -89,8 +89,8 @@ class Routes(Protocol):
     def deliver(self, to: bytes, messages: Deliveries, queue: bytes = b"") -> int:
         """Send messages, whatever their subjects, to whoever listens on one subject, as a consumer does.
 
-        With a queue only to that queue group. Return how many were taken: the rest found nobody, as a subscription
-        that had asked for so many messages has ended.
+        With a queue only while somebody listens in that queue group. Return how many were taken: the rest found
+        nobody, as a subscription that had asked for so many messages has ended.
         """
 
     def no_responders(self, messages: Inbound, rows: list[int]) -> None:

@@ -1,0 +1,73 @@
+"""What a client publishes, before it goes its way: whether it may, and what a client that wants to hear is told.
+
+Invariants: what is refused goes nowhere, and what came before it in the same run goes as if it had come alone. A run is
+looked at as a whole unless somebody wants to hear of each message.
+"""
+
+from typing import TYPE_CHECKING
+
+from strandline.broker.core.domains import without_domain
+from strandline.broker.core.gate import as_text
+from strandline.broker.core.reasons import PAYLOAD_EXCEEDED, PROTOCOL_VIOLATION
+from strandline.errors import InvalidInput
+from strandline.wire import FrameBatch, validate_subject
+
+if TYPE_CHECKING:
+    from strandline.broker.core.router import Router
+    from strandline.broker.core.session import Session
+
+
+def publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
+    """Send a run of messages where they go, as far as the client may."""
+    if not session.headers and frames.has_headers():
+        session.close(PROTOCOL_VIOLATION)
+        return
+    fitting = len(frames) if session.payload_max is None else _fitting(frames, session.payload_max)
+    if fitting < len(frames):
+        if fitting:
+            publish(frames.part(0, fitting), session, router)
+        session.fail("Maximum Payload Violation", PAYLOAD_EXCEEDED)
+        return
+    if session.facts.domain:
+        frames = without_domain(frames, session.facts.domain)
+    if session.options.verbose or session.options.pedantic:
+        _publish_singly(frames, session, router)
+        return
+    if not session.gate.is_open(frames):
+        allowed = _allowed(frames, session)
+        if not allowed:
+            return
+        frames = frames if len(allowed) == len(frames) else frames.pick(allowed)
+    router.publish(frames, session)
+
+
+def _publish_singly(frames: FrameBatch, session: "Session", router: "Router") -> None:
+    for number in range(len(frames)):
+        frame = frames.part(number, number + 1)
+        if session.options.pedantic and not _is_subject(frame[0].subject):
+            session.complain("Invalid Publish Subject")
+        if _allowed(frame, session):
+            session.confirm()
+            router.publish(frame, session)
+
+
+def _fitting(frames: FrameBatch, payload_max: int) -> int:
+    """Return how many messages come before the first that is too large."""
+    sizes = [end - start for start, end in frames.spans("header_start", "payload_end")]
+    return next((number for number, size in enumerate(sizes) if size > payload_max), len(sizes))
+
+
+def _allowed(frames: FrameBatch, session: "Session") -> list[int]:
+    """Return the numbers of the messages that may be published, and complain about the others."""
+    allowed, complaints = session.gate.allowed(frames, session.active_ns)
+    for complaint in complaints:
+        session.complain(complaint)
+    return allowed
+
+
+def _is_subject(subject: bytes) -> bool:
+    try:
+        validate_subject(as_text(subject))
+    except InvalidInput:
+        return False
+    return True

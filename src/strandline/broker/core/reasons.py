@@ -1,0 +1,12 @@
+"""Why a connection was closed, in the words of nats-server's `/connz`."""
+
+CLIENT_CLOSED = "Client Closed"
+SLOW_CONSUMER = "Slow Consumer (Pending Bytes)"
+SLOW_WRITE = "Slow Consumer (Write Deadline)"
+STALE = "Stale Connection"
+PROTOCOL_VIOLATION = "Protocol Violation"
+AUTH_TIMEOUT = "Authentication Timeout"
+AUTH_VIOLATION = "Authentication Failure"
+ACCOUNT_CONNECTIONS = "Maximum Account Connections Exceeded"
+PAYLOAD_EXCEEDED = "Maximum Message Payload Exceeded"
+LINE_EXCEEDED = "Maximum Control Line Exceeded"

@@ -1,0 +1,378 @@
+"""One client's connection as a machine of states: bytes in, bytes out, and no socket.
+
+Invariants: frames take effect in their order, runs of messages together. Once `closing` says why, nothing that comes in
+is looked at any more, nothing but what is in `out` goes out, and every subscription has ended. While a slow password is
+looked at elsewhere, what comes in is held, and not much of it.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from strandline.broker.core.auth import CheckLater, Waiter
+from strandline.broker.core.connect import ConnectOptions, parse_connect
+from strandline.broker.core.facts import ServerFacts, new_nonce
+from strandline.broker.core.gate import Gate, shown
+from strandline.broker.core.outbox import Outbox
+from strandline.broker.core.publishing import publish
+from strandline.broker.core.reasons import (
+    ACCOUNT_CONNECTIONS,
+    AUTH_TIMEOUT,
+    AUTH_VIOLATION,
+    CLIENT_CLOSED,
+    LINE_EXCEEDED,
+    PAYLOAD_EXCEEDED,
+    PROTOCOL_VIOLATION,
+    STALE,
+)
+from strandline.broker.core.subscriptions import Subscription
+from strandline.broker.core.tellings import tell_complaint, tell_failure
+from strandline.broker.routes import Origin
+from strandline.clock import Clock
+from strandline.wire import (
+    OK,
+    PING,
+    PONG,
+    Frame,
+    FrameBatch,
+    FrameParser,
+    LineTooLong,
+    Op,
+    PayloadTooLarge,
+    ProtocolViolation,
+    Side,
+    format_err,
+)
+
+if TYPE_CHECKING:
+    from strandline.broker.core.accounts import Accounts, Login
+    from strandline.broker.core.router import Router
+
+FIRST_PING_NS = 2_000_000_000
+PROTOCOL_MAX = 1
+HELD_BYTES_MAX = 1 << 20
+REASONS: dict[type, str] = {PayloadTooLarge: PAYLOAD_EXCEEDED, LineTooLong: LINE_EXCEEDED}
+
+
+class Session(Outbox):
+    """A client that is connected; `host` and `port` are its own, `kind` is STANDARD or WEBSOCKET."""
+
+    def __init__(
+        self,
+        client_id: int,
+        facts: ServerFacts,
+        accounts: "Accounts",
+        clock: Clock,
+        on_output: Callable[[], None],
+        *,
+        host: str = "",
+        port: int = 0,
+        kind: str = "STANDARD",
+    ) -> None:
+        super().__init__(on_output, facts.max_pending)
+        self.client_id = client_id
+        self.facts = facts
+        self.accounts = accounts
+        self.clock = clock
+        self.host, self.port, self.kind = host, port, kind
+        self.options = ConnectOptions()
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.started_ns = self.active_ns = clock.now_ns()
+        self.in_msgs = self.in_bytes = self.complaints = 0
+        self.rtt_ns = 0
+        self.tls: tuple[str, str, str] | None = None
+        """Subject of the client's certificate, version and cipher, if it came by TLS."""
+        self.nonce = new_nonce() if accounts.needs_nonce else ""
+        self.router: Router | None = None
+        self.gate = Gate()
+        self.origin = Origin(client_id, "", host=host, start_ns=self.started_ns)
+        self.echo, self.headers, self.no_responders = True, False, False
+        self._parser = FrameParser(Side.CLIENT, facts.wire_limits)
+        self._pings_out = 0
+        self._pinged_ns = 0
+        self._greets_again = False
+        self._connected = False
+        self.payload_max: int | None = None
+        self._subscriptions_max = sys.maxsize
+        self._held: list[bytes] | None = None
+        self._rest = FrameBatch.empty()
+        self.next_due_ns = self.started_ns + facts.auth_timeout_ns
+        login = accounts.before_connect(kind)
+        if login is not None:
+            self._enter(login)
+
+    # What the server's edge calls
+
+    def greeting(self) -> bytes:
+        """Return the INFO that a client is greeted with."""
+        return self.facts.info(self.client_id, self.host, nonce=self.nonce, auth_required=self.router is None)
+
+    def feed(self, data: bytes) -> None:
+        """Take what the client has sent."""
+        if self.closing is not None:
+            return
+        self.active_ns = self.clock.now_ns()
+        if self._held is not None:
+            self._hold(data)
+            return
+        try:
+            frames = self._parser.feed(data)
+        except ProtocolViolation as problem:
+            self._break_off(problem)
+            return
+        self._take(frames)
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due: end a client that does not say who it is, or does not answer; see `next_due_ns`."""
+        if self.closing is not None or now_ns < self.next_due_ns:
+            return
+        if self.router is None:
+            self.fail("Authentication Timeout", AUTH_TIMEOUT)
+            return
+        interval = self.facts.ping_interval_ns
+        self.next_due_ns = now_ns + interval
+        if now_ns - self.active_ns < interval and self._pinged_ns:
+            return
+        if self._pings_out + 1 > self.facts.ping_max:
+            self.fail("Stale Connection", STALE)
+            return
+        self._pings_out += 1
+        self._pinged_ns = now_ns
+        self.write(PING)
+
+    def lame_duck(self) -> None:
+        """Tell the client that the server will go away, so that it connects elsewhere."""
+        if self._connected and self.options.protocol >= 1:
+            self.write(self.facts.info(self.client_id, self.host, ldm=True))
+
+    def log_in_again(self) -> None:
+        """Look at the client's credentials and subscriptions anew, after the settings have changed."""
+        if self.closing is not None:
+            return
+        login = self.accounts.login(self.options, self.nonce, self.kind)
+        if isinstance(login, CheckLater):
+            login.start(Waiter(self.log_in_again, self._is_there))
+            return
+        if login is None:
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+            return
+        self._enter(login)
+        for each in list(self.subscriptions.values()):
+            refusal = self.gate.refusal(each.pattern, each.queue)
+            if refusal:
+                login.account.router.unsubscribe_client(each)
+                self.complain(refusal)
+
+    def fail(self, text: str, reason: str) -> None:
+        """Tell the client what is wrong, and end the connection."""
+        tell_failure(self, text, reason)
+        self.write(format_err(text))
+        self.close(reason)
+
+    def close(self, reason: str = CLIENT_CLOSED) -> None:
+        """End every subscription; what is in `out` may still be written. Harmless if it was done before."""
+        super().close(reason)
+        if self.router is not None:
+            self.router.leave(self)
+
+    # What the router calls
+
+    @property
+    def takes_everything(self) -> bool:
+        """Tell whether messages need no look before they are put into `out`."""
+        return self.echo and self.headers and self.gate.denied is None and self.gate.responses is None
+
+    # What the client says
+
+    def _take(self, frames: FrameBatch) -> None:
+        start = 0
+        for number in frames.control_numbers():
+            if number > start:
+                self._publish(frames.part(start, number))
+            if self.closing is None:
+                self._control(frames[number])
+            if self.closing is not None:
+                return
+            start = number + 1
+            if self._held is not None:
+                self._rest = frames.part(start, len(frames))
+                return
+        if start < len(frames):
+            self._publish(frames.part(start, len(frames)) if start else frames)
+        if frames.problem is not None and self.closing is None:
+            self._break_off(frames.problem)
+
+    def _control(self, frame: Frame) -> None:
+        router = self.router
+        if frame.op is Op.CONNECT:
+            self._connect(bytes(frame.payload))
+            return
+        if router is None:
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+            return
+        match frame.op:
+            case Op.PING:
+                self._ping()
+            case Op.PONG:
+                self._pings_out = 0
+                self.rtt_ns = self.active_ns - self._pinged_ns
+            case Op.SUB:
+                self._subscribe(frame, router)
+            case Op.UNSUB:
+                self._unsubscribe(frame, router)
+            case Op.ERR:
+                self.close(PROTOCOL_VIOLATION)
+            case _:
+                pass  # INFO and +OK tell a server nothing
+
+    def _connect(self, text: bytes) -> None:
+        options = parse_connect(text, self.options)
+        if options is None:
+            self.close(PROTOCOL_VIOLATION)
+            return
+        self.options = options
+        self._log_in()
+
+    def _log_in(self) -> bool:
+        """Let the client in, or end the connection; return False if the answer has to be waited for."""
+        options = self.options
+        login = self.accounts.login(options, self.nonce, self.kind)
+        if isinstance(login, CheckLater):
+            self._held = []
+            login.start(Waiter(self._go_on, self._is_there))
+            return False
+        if login is None:
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+        elif login.account.is_full_for(self):
+            self.fail("maximum account active connections exceeded", ACCOUNT_CONNECTIONS)
+        elif not 0 <= options.protocol <= PROTOCOL_MAX:
+            self.fail("invalid client protocol", PROTOCOL_VIOLATION)
+        elif options.no_responders and not options.headers:
+            self.fail("no responders requires headers support", PROTOCOL_VIOLATION)
+        else:
+            self._enter(login)
+            self._connected = True
+            self._greets_again = options.protocol >= 1
+            self.confirm()
+        return True
+
+    def _hold(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held.append(data)
+            if sum(map(len, self._held)) > HELD_BYTES_MAX:
+                self.close(PROTOCOL_VIOLATION)
+
+    def _go_on(self) -> None:
+        """Go on where the client said who it is: the password is known now."""
+        held, self._held = self._held, None
+        rest, self._rest = self._rest, FrameBatch.empty()
+        if self.closing is None and not self._log_in():  # it was not looked at after all
+            self._held, self._rest = held, rest
+            return
+        if self.closing is None:
+            self._take(rest)
+        for data in held or ():
+            self.feed(data)
+
+    def _is_there(self) -> bool:
+        return self.closing is None
+
+    def _enter(self, login: "Login") -> None:
+        options, router = self.options, login.account.router
+        if self.router is None:
+            self.next_due_ns = self.clock.now_ns() + min(FIRST_PING_NS, self.facts.ping_interval_ns)
+        if self.router is not None and self.router is not router:
+            self.router.leave(self)
+        self.router = router
+        router.join(self)
+        self.gate = Gate(login.permissions)
+        limits = login.account.settings
+        self.payload_max = limits.max_payload
+        self._subscriptions_max = min(
+            each or sys.maxsize for each in (self.facts.max_subscriptions, limits.max_subscriptions)
+        )
+        self.echo, self.headers, self.no_responders = options.echo, options.headers, options.no_responders
+        if self.subscriptions:
+            self.gate.hears((each.pattern, each.queue) for each in self.subscriptions.values())
+            router.renew()
+        self.origin = Origin(
+            self.client_id,
+            login.account.name,
+            user=login.user,
+            name=options.name,
+            host=self.host,
+            language=options.lang,
+            version=options.version,
+            start_ns=self.started_ns,
+        )
+
+    def _ping(self) -> None:
+        self.write(PONG)
+        if self._greets_again:
+            self._greets_again = False
+            more = {"connect_info": True, "remote_account": self.origin.account}
+            self.write(
+                self.facts.info(self.client_id, self.host, auth_required=self.accounts.needs_credentials, **more)
+            )
+
+    def _subscribe(self, frame: Frame, router: "Router") -> None:
+        subject, queue = frame.subject, frame.reply
+        refusal = self.gate.refusal(subject, queue)
+        tokens_most = self.facts.max_subscription_tokens
+        if refusal:
+            self.complain(refusal)
+        elif tokens_most is not None and subject.count(b".") >= tokens_most:
+            self.complain(f'Permissions Violation for Subscription to "{shown(subject)}", too many tokens')
+        elif len(self.subscriptions) >= self._subscriptions_max:
+            self.complain("maximum subscriptions exceeded")
+        elif not _is_pattern(subject):
+            self.complain("Invalid Subject")
+        else:
+            if frame.sid not in self.subscriptions:
+                self._add(Subscription(self, subject, queue, frame.sid), router)
+            self.confirm()
+
+    def _add(self, subscription: Subscription, router: "Router") -> None:
+        self.subscriptions[subscription.sid] = subscription
+        if self.gate.hears([(subscription.pattern, subscription.queue)]):
+            router.renew()
+        router.subscribe_client(subscription)
+
+    def _unsubscribe(self, frame: Frame, router: "Router") -> None:
+        subscription = self.subscriptions.get(frame.sid)
+        if subscription is not None:
+            count = bytes(frame.payload)
+            most = int(count) if count.isdigit() else 0
+            router.limit_client(subscription, most - subscription.delivered if most else 0)
+        self.confirm()
+
+    def _publish(self, frames: FrameBatch) -> None:
+        if self.router is None:
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+        else:
+            publish(frames, self, self.router)
+
+    # Small things
+
+    def confirm(self) -> None:
+        """Say that something was done, to a client that wants to hear it."""
+        if self.options.verbose:
+            self.write(OK)
+
+    def complain(self, text: str) -> None:
+        """Say that something was not done."""
+        tell_complaint(self, text)
+        self.write(format_err(text))
+
+    def _break_off(self, problem: ProtocolViolation) -> None:
+        if self.router is None:
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+        elif problem.server_text:
+            self.fail(problem.server_text, REASONS.get(type(problem), PROTOCOL_VIOLATION))
+        else:
+            self.close(PROTOCOL_VIOLATION)
+
+
+def _is_pattern(subject: bytes) -> bool:
+    tokens = subject.split(b".")
+    return b"" not in tokens and b">" not in tokens[:-1]

@@ -1,0 +1,1 @@
+"""Core NATS, as pure code and beside a real nats-server."""

@@ -1,0 +1,71 @@
+"""What the log says of clients: enough to see a mistake or an attack, and never a secret."""
+
+import logging
+
+import pytest
+
+from strandline.broker.core import tellings
+from strandline.broker.settings import AccountSettings, Permissions, Rule, ServerSettings, UserSettings
+from tests.broker.core.world import CONNECT, World
+
+PERMISSIONS = Permissions(publish=Rule(deny=("secret.>",)), subscribe=Rule(deny=("secret.>",)))
+USERS = ServerSettings(accounts=(AccountSettings(users=(UserSettings("ann", "pw", permissions=PERMISSIONS),)),))
+ANN = b'CONNECT {"verbose":false,"pedantic":false,"user":"ann","pass":"pw"}\r\n'
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, "strandline.broker")
+    return caplog
+
+
+def _lines(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in log.records]
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (b'CONNECT {"user":"ann","pass":"hunter2"}\r\n', ' - User "ann"'),
+        (b'CONNECT {"user":"a\\nb\\"","pass":"hunter2"}\r\n', ' - User "a\\nb\\""'),
+        (b'CONNECT {"auth_token":"hunter2"}\r\n', ""),
+        (b'CONNECT {"nkey":"UABC","sig":"hunter2"}\r\n', ' - Nkey "UABC"'),
+        (b"PUB hunter2 1\r\nx\r\n", ""),
+    ],
+)
+def test_who_may_not_come_in_is_named_and_the_password_is_not(
+    log: pytest.LogCaptureFixture, said: bytes, line: str
+) -> None:
+    World(USERS).client(said, port=4711)
+    assert _lines(log) == [("ERROR", f"127.0.0.1:4711 - cid:1 - authentication error{line}")]
+    assert "hunter2" not in log.text
+
+
+def test_what_a_client_may_not_do_is_said(log: pytest.LogCaptureFixture) -> None:
+    World(USERS).client(ANN + b"PUB secret.x 1\r\nx\r\nSUB secret.> q 1\r\nSUB fine 2\r\n", host="::1", port=1)
+    assert _lines(log) == [
+        ("ERROR", '[::1]:1 - cid:1 - Publish Violation - User "ann", Subject "secret.x"'),
+        ("ERROR", '[::1]:1 - cid:1 - Subscription Violation - User "ann", Subject "secret.>" using queue "q"'),
+    ]
+
+
+def test_a_client_cannot_fill_the_log(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tellings, "COMPLAINTS_MAX", 3)
+    World(USERS).client(ANN + b"PUB secret.x 1\r\nx\r\n" * 50 + b"SUB secret." + b"x" * 3000 + b" 1\r\n")
+    assert len(log.records) == 3
+    assert log.records[-1].getMessage().endswith("no more is said")
+
+
+def test_long_names_are_cut(log: pytest.LogCaptureFixture) -> None:
+    World(USERS).client(b'CONNECT {"user":"%s"}\r\n' % (b"x" * 3000))
+    assert len(log.records[0].getMessage()) < 400
+
+
+def test_why_a_client_is_sent_away_is_said_and_silence_is_no_error(log: pytest.LogCaptureFixture) -> None:
+    world = World(ServerSettings(max_payload=10))
+    world.client(CONNECT + b"PUB a 20\r\n")
+    assert _lines(log) == [("ERROR", "127.0.0.1:0 - cid:1 - Maximum Payload Violation")]
+    log.clear()
+    late = World(USERS).client(b"")
+    late.session.tick(late.session.next_due_ns)
+    assert _lines(log) == [("DEBUG", "127.0.0.1:0 - cid:1 - Authentication Timeout")]
