@@ -1,0 +1,168 @@
+"""The side of a consumer that sends messages as they come.
+
+Invariants: nothing is sent while nobody listens, while the flow control window is full, or faster than the rate limit
+or the replay allows; a heartbeat goes out when nothing else did for that long.
+"""
+
+from collections.abc import Callable
+
+from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
+from strandline.broker.consumers import statuses
+from strandline.broker.consumers.feed import Feed, Parcel
+from strandline.broker.consumers.flow import RateLimit, Window
+from strandline.broker.routes import Cancel, Deliveries, Routes
+
+PAYLOAD_MAX = 1 << 20
+"""How large a burst is where the stream does not say how large a message may be."""
+
+
+class Pushing:
+    """Sends messages to the deliver subject."""
+
+    def __init__(self, feed: Feed, routes: Routes, turn: Callable[[], None], now_ns: int) -> None:
+        self._feed = feed
+        self._routes = routes
+        self._turn = turn
+        self._cancel: Cancel | None = None
+        self.is_active = False
+        self.inactive_since_ns: int | None = now_ns
+        self._beat_ns: int | None = None
+        self._ready_ns: int | None = None
+        self._window: Window | None = None
+        self._rate: RateLimit | None = None
+        self._rate_bps = 0
+        self._subject, self._queue = b"", b""
+        self.configure(feed.config, now_ns)
+
+    def configure(self, config: ConsumerConfig, now_ns: int) -> None:
+        """Take over what may change."""
+        if config.flow_control and self._window is None:
+            self._window = Window(f"$JS.FC.{self._feed.stream.config.name}.{self._feed.name}.".encode())
+        if config.rate_limit_bps != self._rate_bps:
+            burst = self._feed.stream.config.max_msg_size
+            self._rate_bps = config.rate_limit_bps
+            self._rate = (
+                RateLimit(config.rate_limit_bps / 8, burst if burst > 0 else PAYLOAD_MAX, now_ns)
+                if config.rate_limit_bps
+                else None
+            )
+        subject, queue = config.deliver_subject.encode(), config.deliver_group.encode()
+        if (subject, queue) != (self._subject, self._queue):
+            if self._cancel is not None:
+                self._cancel()
+            self._subject, self._queue = subject, queue
+            self._cancel = self._routes.watch_interest(subject, self._turn)
+        self.look(now_ns)
+        if self._beat_ns is None and config.idle_heartbeat:
+            self._beat_ns = now_ns + config.idle_heartbeat
+
+    def look(self, now_ns: int) -> None:
+        """See whether somebody listens."""
+        is_active = self._routes.has_interest(self._subject, self._queue)
+        if is_active:
+            self.inactive_since_ns = None
+        elif self.is_active or self.inactive_since_ns is None:
+            self.inactive_since_ns = now_ns
+        self.is_active = is_active
+
+    def note_answer(self, now_ns: int) -> None:
+        """Note that somebody is there who answers, even if he does not listen."""
+        if self.inactive_since_ns is not None:
+            self.inactive_since_ns = now_ns
+
+    # Sending.
+
+    def serve(self, now_ns: int, limit: int) -> bool:
+        """Deliver about so many messages at most; return whether there is more to do at once."""
+        self._ready_ns = None
+        self.look(now_ns)
+        feed = self._feed
+        while self.is_active and limit > 0 and not (self._window and self._window.is_stalled):
+            if self._routes.room(self._subject) <= 0:
+                self._routes.when_room(self._subject, self._turn)
+                return False
+            parcel = feed.next(limit, now_ns)
+            if parcel is None:
+                return False
+            count = self._fits(parcel, now_ns)
+            if not count:
+                return False
+            taken = self._send(parcel, count)
+            feed.delivered(parcel, taken, now_ns)
+            self._note_sent(parcel, taken, now_ns)
+            limit -= max(1, taken)
+            if taken < count:
+                self.look(now_ns)
+        return self.is_active and limit <= 0 and feed.available() > 0
+
+    def _send(self, parcel: Parcel, count: int) -> int:
+        if not self._queue:
+            return self._routes.deliver(self._subject, parcel.first(count))
+        # One by one, so that the members of the group share them.
+        for at in range(count):
+            if not self._routes.deliver(self._subject, parcel.part(at, at + 1), self._queue):
+                return at
+        return count
+
+    def _fits(self, parcel: Parcel, now_ns: int) -> int:
+        count = len(parcel)
+        if self._rate is not None:
+            fitting = self._rate.fits(parcel.sizes(), now_ns)
+            count = min(count, fitting)
+            if not fitting:
+                self._ready_ns = self._rate.ready_ns(parcel.sizes()[0])
+        if count and self._window is not None:
+            count = min(count, self._window.fits(parcel.sizes()))
+        return count
+
+    def _note_sent(self, parcel: Parcel, count: int, now_ns: int) -> None:
+        if not count:
+            return
+        config = self._feed.config
+        if config.idle_heartbeat:
+            self._beat_ns = now_ns + config.idle_heartbeat
+        if self._rate is not None:
+            self._rate.sent(parcel.sizes()[:count])
+        if self._window is not None:
+            must_ask = config.ack_policy is AckPolicy.FLOW_CONTROL and self._feed.is_full
+            request = self._window.sent(parcel.sizes()[:count], ask=must_ask)
+            if request:
+                self._ask(request)
+
+    def _ask(self, request: bytes) -> None:
+        self._say(statuses.FLOW_REQUEST, request)
+
+    def _say(self, headers: bytes, reply: bytes = b"") -> None:
+        replies = [reply] if reply else None
+        self._routes.deliver(self._subject, Deliveries([self._subject], [b""], replies, [headers]), self._queue)
+
+    def answered(self, subject: bytes) -> bool:
+        """Take an answer to a flow control request; return whether it was to the last one."""
+        return self._window is not None and self._window.answered(subject)
+
+    # Time.
+
+    def next_due_ns(self) -> int | None:
+        """Return when `tick` or `serve` has something to do."""
+        due = [time_ns for time_ns in (self._beat_ns, self._ready_ns) if time_ns is not None]
+        return min(due, default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Send a heartbeat if it is time for one."""
+        if self._beat_ns is None or self._beat_ns > now_ns:
+            return
+        self._beat_ns = now_ns + self._feed.config.idle_heartbeat
+        if not self.is_active:
+            return
+        window, state = self._window, self._feed.state
+        stalled = window.request if window is not None else b""
+        self._say(statuses.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1, stalled))
+        is_acked_by_flow = self._feed.config.ack_policy is AckPolicy.FLOW_CONTROL
+        if window is not None and is_acked_by_flow and len(state.pending) and not window.request:
+            self._ask(window.ask())
+
+    def close(self) -> None:
+        """Stop listening for listeners."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None

@@ -1,0 +1,198 @@
+"""Every request about consumers, answered: the subject names what is asked, the payload is JSON.
+
+Invariants: a request is answered once, as nats-server would; what is not ours to answer gets None. Answers that tell of
+a change are to be sent after the barrier of the stream: nothing is told that a crash could undo.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from strandline.broker.api import codes
+from strandline.broker.api import consumer_answers as answers
+from strandline.broker.api.answers import LIST_LIMIT, NAMES_LIMIT, TYPE_PREFIX, ClusterOnly
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.consumer_checks import check_group
+from strandline.broker.api.consumer_requests import (
+    CreateConsumerRequest,
+    parse_names,
+    parse_pause,
+    parse_reset,
+    parse_unpin,
+)
+from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.schema import from_json, to_json
+from strandline.broker.consumers.following import Following
+from strandline.broker.mirrors.names import stream_identity
+from strandline.broker.routes import Origin
+from strandline.broker.streams.headers import special_headers
+from strandline.broker.streams.reading import Reply
+from strandline.broker.streams.service import PREFIX, check_level
+from strandline.errors import StrandlineError
+from strandline.wire import format_headers
+
+IDENTITY = "Nats-Stream-Identity"
+Answer = bytes | list[Reply] | None
+_ANY_NUMBER = 10_000
+
+
+class ConsumerService(Following):
+    """The consumers of one account, and what is said about them."""
+
+    def request(
+        self, subject: str, headers: bytes, payload: bytes, reply: bytes, origin: Origin, now_ns: int
+    ) -> Answer:
+        """Answer a request below `$JS.API.CONSUMER.`; None if it is about nothing known."""
+        del reply, origin
+        asked = subject.removeprefix(f"{PREFIX}CONSUMER.")
+        if asked.startswith("LEADER.STEPDOWN."):
+            refusal = codes.CLUSTER_REQUIRED.error()
+            return to_json(ClusterOnly(f"{TYPE_PREFIX}consumer_leader_stepdown_response", refusal))
+        words = asked.split(".")
+        kind = _KINDS.get(words[0])
+        if kind is None or not kind.words_min <= len(words) <= kind.words_max:
+            return None
+        try:
+            check_level(headers)
+            return kind.handler(self, words, headers, payload, now_ns)
+        except StrandlineError as error:
+            self.streams.errors += 1
+            refusal = error if isinstance(error, ApiError) else codes.CONSUMER_CREATE.with_text(err=for_clients(error))
+            return to_json(kind.failed(error=refusal))
+        finally:
+            self.streams.requests += 1
+
+
+Handler = Callable[[ConsumerService, list[str], bytes, bytes, int], Answer]
+
+
+class _Kind(NamedTuple):
+    """A kind of request: how many words its subject has, who answers it, and how it is refused."""
+
+    words_min: int
+    words_max: int
+    handler: Handler
+    failed: Callable[..., object]
+
+
+def _create(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> Answer:
+    request = from_json(CreateConsumerRequest, payload) if payload else CreateConsumerRequest()
+    is_legacy_durable = words[0] == "DURABLE"
+    stream, name, pattern = _asked(words[2:] if is_legacy_durable else words[1:])
+    config = request.config
+    if stream != request.stream_name:
+        raise codes.STREAM_MISMATCH.error()
+    if "/" in name or "\\" in name:
+        raise codes.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS.error()
+    if is_legacy_durable and not config.durable_name:
+        raise codes.CONSUMER_DURABLE_NAME_NOT_SET.error()
+    if name and config.durable_name and name != config.durable_name:
+        raise codes.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT.error()
+    if not name and config.durable_name:
+        raise codes.CONSUMER_EPHEMERAL_WITH_DURABLE_NAME.error()
+    if pattern and config.filter_subjects:
+        raise codes.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED.error()
+    if pattern and config.filter_subject != pattern:
+        raise codes.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH.error()
+    if config.num_replicas > 1:
+        raise codes.STREAM_REPLICAS_NOT_SUPPORTED.error()
+    if name:
+        config = replace(config, name=name)
+    identity = _identity(service, stream, headers, is_origin=config.direct or config.sourcing)
+    entry = service.create(stream, config, request.action, now_ns, pedantic=request.pedantic)
+    answer = to_json(answers.ConsumerCreated(info=service.info(entry, now_ns)))
+    return [Reply(format_headers([(IDENTITY, identity)]), answer)] if identity else answer
+
+
+def _asked(words: list[str]) -> tuple[str, str, str]:
+    """Return the stream, the consumer and the filter that a subject names, as far as it names them."""
+    return words[0], words[1] if len(words) > 1 else "", ".".join(words[2:])
+
+
+def _identity(service: ConsumerService, name: str, headers: bytes, *, is_origin: bool) -> str:
+    """Return which stream of that name it is, for mirrors and sources; refuse those that mean another one."""
+    stream = service.streams.find(name)
+    if not is_origin:
+        return ""
+    identity = stream_identity(stream.created_ns)
+    wanted = special_headers(headers).get(IDENTITY.encode(), b"").decode(errors="replace") if headers else ""
+    if wanted and wanted != identity:
+        raise codes.CONSUMER_STREAM_IDENTITY_MISMATCH.with_text(msg=wanted)
+    return identity
+
+
+def _info(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers
+    if payload:
+        raise codes.NOT_EMPTY_REQUEST.error()
+    entry = service.entry(words[1], words[2])
+    return to_json(answers.ConsumerShown(info=service.info(entry, now_ns)))
+
+
+def _names(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers, now_ns
+    request = parse_names(payload)
+    found = service.shown(words[1])
+    offset = min(max(0, request.offset), len(found))
+    part = tuple(found[offset : offset + NAMES_LIMIT])
+    return to_json(answers.ConsumerNames(total=len(found), offset=offset, limit=NAMES_LIMIT, consumers=part))
+
+
+def _list(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers
+    request = parse_names(payload)
+    found = service.shown(words[1])
+    offset = min(max(0, request.offset), len(found))
+    entries = (service.entry(words[1], name) for name in found[offset : offset + LIST_LIMIT])
+    part = tuple(service.info(entry, now_ns, listed=True) for entry in entries)
+    return to_json(answers.ConsumerList(total=len(found), offset=offset, limit=LIST_LIMIT, consumers=part))
+
+
+def _delete(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers, now_ns
+    if payload:
+        raise codes.NOT_EMPTY_REQUEST.error()
+    service.delete(words[1], words[2])
+    return to_json(answers.ConsumerDeleted(success=True))
+
+
+def _pause(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers
+    until_ns = parse_pause(payload).pause_until
+    paused = service.pause(words[1], words[2], until_ns, now_ns)
+    remaining = until_ns - now_ns if paused else 0
+    return to_json(answers.ConsumerPaused(paused=paused, pause_until=until_ns, pause_remaining=remaining))
+
+
+def _reset(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes | None:
+    del headers
+    request = parse_reset(payload)
+    if service.find(words[1], words[2]) is None:
+        return None
+    reset_seq = service.reset(words[1], words[2], request.seq)
+    info = service.info(service.entry(words[1], words[2]), now_ns)
+    return to_json(answers.ConsumerReset(info=info, reset_seq=reset_seq))
+
+
+def _unpin(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+    del headers, now_ns
+    request = parse_unpin(payload)
+    check_group(request.group)
+    entry = service.entry(words[1], words[2])
+    if request.group not in entry.config.priority_groups:
+        raise codes.CONSUMER_INVALID_PRIORITY_GROUP.error()
+    entry.consumer.unpin()
+    return to_json(answers.ConsumerUnpinned())
+
+
+_KINDS: dict[str, _Kind] = {
+    "CREATE": _Kind(2, _ANY_NUMBER, _create, answers.ConsumerCreated),
+    "DURABLE": _Kind(4, 4, _create, answers.ConsumerCreated),
+    "INFO": _Kind(3, 3, _info, answers.ConsumerShown),
+    "NAMES": _Kind(2, 2, _names, answers.ConsumerNames),
+    "LIST": _Kind(2, 2, _list, answers.ConsumerList),
+    "DELETE": _Kind(3, 3, _delete, answers.ConsumerDeleted),
+    "PAUSE": _Kind(3, 3, _pause, answers.ConsumerPaused),
+    "RESET": _Kind(3, 3, _reset, answers.ConsumerReset),
+    "UNPIN": _Kind(3, 3, _unpin, answers.ConsumerUnpinned),
+}

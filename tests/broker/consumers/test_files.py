@@ -1,0 +1,204 @@
+"""A consumer whose making was answered is there after a crash, as it was told to be; a removed one is not."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.config import Retention
+from strandline.broker.api.consumer_config import ConsumerConfig, DeliverPolicy
+from strandline.broker.consumers.files import (
+    ConsumerFiles,
+    Kept,
+    format_consumer,
+    format_consumer_file,
+    parse_consumer,
+    parse_consumer_file,
+)
+from strandline.broker.consumers.history import Span
+from strandline.broker.consumers.state import open_state
+from strandline.clock import ManualClock
+from strandline.errors import Damaged, FormatError, StrandlineError
+from strandline.files import OsDisk
+from strandline.gather import InlineExecutor
+from strandline.sim import Fault, SimDisk
+from tests.broker.consumers.account import FOLDER, Account
+from tests.broker.consumers.helpers import SECOND
+from tests.journal.model import CHANGES
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "broker-consumer"
+KEPT = Kept(1_794_000_000 * SECOND, ConsumerConfig(name="C", durable_name="C", metadata={"a": "ü"}))
+Step = Callable[[Account], object]
+
+
+def test_what_is_written_is_read_back() -> None:
+    assert parse_consumer(format_consumer(KEPT), "x") == KEPT
+    turned = KEPT._replace(history=(Span(3, ("a", "b")), Span(5, None), Span(9, ())))
+    assert parse_consumer(format_consumer(turned), "x") == turned
+    assert parse_consumer_file(format_consumer_file("C")) == "C"
+    assert parse_consumer_file("C") is None
+
+
+def test_what_is_not_whole_is_refused() -> None:
+    data = format_consumer(KEPT)
+    with pytest.raises(FormatError, match="not a consumer"):
+        parse_consumer(b"something else entirely, of some length", "x")
+    with pytest.raises(Damaged, match="too early"):
+        parse_consumer(data[:20], "x")
+    for at in (12, 16, 30, len(data) - 1):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        with pytest.raises(Damaged, match="checksum"):
+            parse_consumer(changed, "x")
+    with pytest.raises(FormatError, match="version 9"):
+        parse_consumer(data[:8] + b"\x09" + data[9:], "x")
+
+
+def test_files_of_consumers_come_and_go(tmp_path: Path) -> None:
+    files = ConsumerFiles(OsDisk(), tmp_path)
+    assert files.read_all() == {}
+    place = files.prepare("C")
+    (place / "left over").write_bytes(b"x")
+    assert list(files.prepare("C").iterdir()) == []
+    assert files.read_all() == {}
+    assert not place.exists()
+    files.prepare("C")
+    files.write("C", KEPT)
+    assert files.read_all() == {"C": KEPT}
+    files.remove("C")
+    assert files.read_all() == {}
+    files.prepare("D")
+    files.write("D", KEPT)
+    files.remove_all()
+    assert not tmp_path.exists()
+
+
+def _new(account: Account, name: str, **options: object) -> object:
+    return account.consumer(name, deliver_policy=DeliverPolicy.NEW, **options)
+
+
+STEPS: list[Step] = [
+    lambda account: _new(account, "A"),
+    lambda account: _new(account, "B", description="first"),
+    lambda account: account.publish("s.x"),
+    lambda account: _new(account, "B", description="second"),
+    lambda account: account.service.pause("S", "A", 2_000_000_000 * SECOND, account.clock.now_ns()),
+    lambda account: account.service.delete("S", "B"),
+    lambda account: _new(account, "B", description="third"),
+    lambda account: account.publish("s.y"),
+    lambda account: account.service.delete("S", "A"),
+]
+
+
+def _shown(account: Account) -> dict[str, tuple[str, int | None, int]]:
+    entries = [account.service.entry("S", name) for name in account.service.shown("S")]
+    now_ns = account.clock.now_ns()
+    return {
+        entry.consumer.name: (
+            entry.config.description,
+            entry.config.pause_until,
+            account.service.info(entry, now_ns).delivered.stream_seq,
+        )
+        for entry in entries
+    }
+
+
+def _beginning() -> Account:
+    account = Account(SimDisk())
+    account.make()
+    account.publish("s.a", "s.b")
+    return account
+
+
+def test_the_power_goes_at_every_change_of_the_disk() -> None:
+    account = _beginning()
+    before = account.disk.operations
+    states = [_shown(account)]
+    for step in STEPS:
+        step(account)
+        states.append(_shown(account))
+    changes = account.disk.operations - before
+    assert changes > 40
+    for count in range(1, changes + 1):
+        account, done = _beginning(), 0
+        account.disk.fault = Fault(CHANGES, count, sticky=True)
+        for step in STEPS:
+            try:
+                step(account)
+            except StrandlineError:
+                break
+            done += 1
+        account.disk.crash(Random(count))
+        found = _shown(Account(account.disk))
+        allowed = states[done : done + 2]
+        assert found in allowed, (count, done)
+
+
+def test_nothing_is_left_of_the_consumers_of_a_stream_that_is_made_anew() -> None:
+    account = _beginning()
+    account.consumer("A")
+    account.streams.delete("S")
+    account.make()
+    assert _shown(account) == {}
+    account.disk.kill()
+    again = Account(account.disk)
+    assert _shown(again) == {}
+
+
+def test_consumers_of_a_stream_that_was_removed_by_halves_do_not_come_back() -> None:
+    account = _beginning()
+    account.consumer("A")
+    account.disk.remove(FOLDER / "S" / "front")
+    account.disk.sync_folder(FOLDER / "S")
+    account.disk.kill()
+    account = Account(account.disk)
+    account.make()
+    assert _shown(account) == {}
+    account.disk.kill()
+    assert _shown(Account(account.disk)) == {}
+
+
+def test_version_one_is_read(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "v1", tmp_path / "S")
+    files = ConsumerFiles(OsDisk(), tmp_path / "S")
+    (kept,) = files.read_all().values()
+    assert isinstance(kept, Kept)
+    assert kept.created_ns == 1_700_000_000 * SECOND
+    assert kept.config.filters == ("s.>",)
+    assert kept.config.metadata["a"] == "ü"
+    state = open_state(
+        OsDisk(), files.place("C"), clock=ManualClock(), executor=InlineExecutor(), post=lambda call: call()
+    )
+    assert (state.delivered_consumer, state.delivered_stream) == (7, 7)
+    assert (state.floor_consumer, state.floor_stream) == (1, 1)
+    assert {sequence: state.pending.count(sequence) for sequence in state.pending.first} == {2: 1, 4: 2}
+    state.close()
+
+
+def test_a_consumer_that_cannot_be_read_is_named_and_nothing_goes_that_it_may_want() -> None:
+    account = Account(SimDisk())
+    account.make(retention=Retention.INTEREST)
+    account.consumer("A")
+    account.consumer("B")
+    account.publish("s.a", "s.b")
+    path = FOLDER / "S" / "consumers" / "A.consumer"
+    file = account.disk.open(path, "write")
+    file.pwritev([b"?"], 30)
+    file.sync()
+    account.disk.kill()
+    account = Account(account.disk)
+    assert list(_shown(account)) == ["B"]
+    assert list(account.service.unreadable) == [("S", "A")]
+    other = account.service.find("S", "B")
+    assert other is not None
+    account.ack(other, *account.pull(other, 2))
+    assert account.left() == [1, 2]
+    with pytest.raises(ApiError, match="the checksum does not match") as caught:
+        account.consumer("A")
+    assert caught.value.err_code == 10195
+    account.service.delete("S", "A")
+    assert account.left() == []
+    assert "A.consumer" not in account.disk.names(path.parent)
+    account.consumer("A")
