@@ -1,0 +1,42 @@
+"""Messages of a bucket's stream as updates of keys, in columns. Pure.
+
+Invariants: a message with the header of a delete or purge, or with a server's marker, is told as what it means, without
+a value; everything else is a put.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.broker.streams import Messages
+from strandline.kv.entries import UpdateBatch, UpdateKind
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
+
+_MARKS = (OPERATION.encode(), MARKER_REASON.encode())
+
+
+def kind_of(headers: bytes) -> UpdateKind:
+    """Return what a message with this header block did to its key."""
+    if not any(mark in headers for mark in _MARKS):
+        return UpdateKind.PUT
+    return kind_of_headers(parse_headers(headers))
+
+
+def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
+    """Return messages as updates; a key is its subject without so many bytes at its beginning."""
+    count = len(messages)
+    kinds = np.zeros(count, np.uint8)
+    values = messages.payloads
+    if any(messages.headers):
+        known = {block: kind_of(block) for block in set(messages.headers)}
+        kinds = np.fromiter((known[block] for block in messages.headers), np.uint8, count)
+        values = [b"" if kind else value for kind, value in zip(kinds.tolist(), values, strict=True)]
+    keys = [subject[prefix_bytes:] for subject in messages.subjects]
+    return UpdateBatch(pa.array(keys, pa.binary()), kinds, messages.sequences, pa.array(values, pa.binary()))
+
+
+def values_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
+    """Return the current values among the last messages of some keys: puts that are not empty."""
+    batch = updates_of(messages, prefix_bytes)
+    sizes = np.fromiter(map(len, messages.payloads), np.int64, len(messages))
+    chosen = (batch.kinds == UpdateKind.PUT) & (sizes > 0)
+    return batch if chosen.all() else batch.select(chosen)

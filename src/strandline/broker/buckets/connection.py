@@ -1,0 +1,198 @@
+"""A connection to the buckets of a server in this process.
+
+Invariants: NEW, CONNECTED, SHUTDOWN, and CONNECTED again. It owns nothing of the server, and a shutdown ends its
+watches. It may be used from the server's own loop, or from that of another thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from strandline.broker.buckets.exchange import EmbeddedExchange
+from strandline.broker.buckets.host import Home, Host
+from strandline.broker.buckets.reader import EmbeddedReader
+from strandline.broker.buckets.watches import EmbeddedWatch
+from strandline.broker.settings import GLOBAL_ACCOUNT
+from strandline.errors import Closed
+from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig
+from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter, Watch
+from strandline.kv.entries import WatchCursor, parse_cursor
+from strandline.kv.errors import BucketExists, BucketNotFound, JetStreamDisabled, NotConnected, error_from_code
+from strandline.kv.keys import key_filter, validate_bucket
+from strandline.kv.nats.calls import Calls, Refused
+from strandline.kv.nats.streams import StreamState, format_stream_differences, stream_config, stream_name
+from strandline.kv.nats.writer import NatsWriter
+
+if TYPE_CHECKING:
+    from strandline.broker.server import Server
+
+CAPABILITIES = Capabilities(
+    watch=True, write=True, compare_and_swap=True, resume=True, multi_prefix=True, ttl=True, purge=True
+)
+
+
+class EmbeddedConnection:
+    """A `Connection` to one account's JetStream, which runs on `loop`."""
+
+    def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = Host(home, loop)
+        self._state = ConnectionState.NEW
+        self._exchange = EmbeddedExchange(self._host)
+        self.watches: list[EmbeddedWatch] = []
+
+    @classmethod
+    def to(cls, server: "Server", account: str = GLOBAL_ACCOUNT) -> Self:
+        """Return a connection to an account of a server in this process; `JetStreamDisabled` if that has none."""
+        if account not in server.jetstreams:
+            raise JetStreamDisabled
+        return cls(server.jetstreams[account], server.loop)
+
+    @property
+    def state(self) -> ConnectionState:
+        """Return where it stands in its life."""
+        return self._state
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return what its buckets can do."""
+        return CAPABILITIES
+
+    async def connect(self) -> None:
+        """Connect; does nothing if it is connected."""
+        if not self._host.is_there:
+            raise NotConnected("that of a server which does not run")
+        self._state = ConnectionState.CONNECTED
+
+    async def shutdown(self) -> None:
+        """End every watch and disconnect; does nothing if it is not connected."""
+        if self._state is not ConnectionState.CONNECTED:
+            return
+        self._state = ConnectionState.SHUTDOWN
+        for watch in list(self.watches):
+            await watch.close(Closed("the connection"))
+
+    async def is_healthy(self) -> bool:
+        """Tell whether a request would be answered now; never raises."""
+        return self._state is ConnectionState.CONNECTED and self._host.is_there
+
+    async def store(self, name: str, config: StoreConfig | None = None) -> KvStore:
+        """Return a bucket; it is created if there is none and a config is given, else `BucketNotFound`.
+
+        If there is one, and its settings are not those of the config, `BucketExists` names the differences.
+        """
+        calls = Calls(self._linked, validate_bucket(name))
+        try:
+            info = await calls.info()
+        except BucketNotFound:
+            if config is None:
+                raise
+            info = await _create(calls, config)
+        if config is not None and (differences := format_stream_differences(config, info)):
+            raise BucketExists(name, differences)
+        return EmbeddedStore(self, calls, info)
+
+    def host(self) -> Host:
+        """Return the server; `NotConnected` unless it is connected."""
+        self._linked()
+        return self._host
+
+    def _linked(self) -> EmbeddedExchange:
+        if self._state is not ConnectionState.CONNECTED:
+            raise NotConnected(self._state.value)
+        return self._exchange
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+
+async def _create(calls: Calls, config: StoreConfig) -> StreamState:
+    name = stream_name(calls.bucket)
+    try:
+        await calls.change(f"STREAM.CREATE.{name}", stream_config(calls.bucket, config))
+    except Refused as refused:
+        raise error_from_code(refused.code, refused.description, bucket=calls.bucket) from None
+    return await calls.info()
+
+
+class EmbeddedStore:
+    """A bucket of a server in this process, with its reader, watcher and writer."""
+
+    def __init__(self, connection: EmbeddedConnection, calls: Calls, info: StreamState) -> None:
+        self._connection = connection
+        self._calls = calls
+        self._info = info
+
+    @property
+    def name(self) -> str:
+        """Return the bucket's name."""
+        return self._calls.bucket
+
+    def reader(self) -> KvReader:
+        """Return the bucket's reader."""
+        return EmbeddedReader(self._connection.host, self._info)
+
+    def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
+        """Return the bucket's watcher; all of its watches know at once what was removed before it was told."""
+        del overrun
+        return EmbeddedWatcher(self._connection, self._calls, self._info)
+
+    def writer(self) -> KvWriter | None:
+        """Return the bucket's writer; that of a mirror writes to its origin, which must be here too."""
+        return NatsWriter(self._calls, self._info, self._info.write_prefix)
+
+
+class EmbeddedWatcher:
+    """The watcher of a bucket."""
+
+    def __init__(self, connection: EmbeddedConnection, calls: Calls, info: StreamState) -> None:
+        self._connection = connection
+        self._calls = calls
+        self._info = info
+
+    async def watch_all(self) -> Watch:
+        """Watch every key."""
+        return await self._watch([""], None)
+
+    async def watch_prefix(self, prefix: str) -> Watch:
+        """Watch the keys below a prefix."""
+        return await self._watch([prefix], None)
+
+    async def watch_prefixes(self, prefixes: Sequence[str]) -> Watch:
+        """Watch the keys below any of some prefixes, in one order."""
+        return await self._watch(prefixes, None)
+
+    async def watch_all_from(self, cursor: WatchCursor) -> Watch:
+        """Watch every key, after a cursor; `CursorExpired` if the bucket does not reach back to it."""
+        return await self._watch([""], cursor)
+
+    async def watch_prefix_from(self, prefix: str, cursor: WatchCursor) -> Watch:
+        """Watch the keys below a prefix, after a cursor; `CursorExpired` as above."""
+        return await self._watch([prefix], cursor)
+
+    async def watch_prefixes_from(self, prefixes: Sequence[str], cursor: WatchCursor) -> Watch:
+        """Watch the keys below any of some prefixes, after a cursor; `CursorExpired` as above."""
+        return await self._watch(prefixes, cursor)
+
+    async def retention(self) -> Retention:
+        """Return what the bucket has kept, now."""
+        return (await self._calls.info()).to_retention()
+
+    async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
+        key_filter(prefixes)
+        after = None if cursor is None else parse_cursor(cursor)
+        watches = self._connection.watches
+        watch = await EmbeddedWatch(self._connection.host(), self._info, prefixes, _without(watches)).begin(after)
+        watches.append(watch)
+        return watch
+
+
+def _without(watches: list[EmbeddedWatch]) -> Callable[[EmbeddedWatch], None]:
+    def forget(watch: EmbeddedWatch) -> None:
+        if watch in watches:
+            watches.remove(watch)
+
+    return forget

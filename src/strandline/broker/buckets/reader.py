@@ -1,0 +1,99 @@
+"""Reads of a bucket in this process, from its stream, without anything in between.
+
+Invariants: a read sees every write that was acknowledged, and nothing that a crash could undo.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from strandline.broker.buckets.columns import kind_of, values_of
+from strandline.broker.buckets.host import Host, Result, durable
+from strandline.broker.streams import Messages, Stream, Ticket
+from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKind, format_revision, make_update
+from strandline.kv.errors import BucketNotFound
+from strandline.kv.keys import validate_key, validate_prefix
+from strandline.kv.nats.streams import StreamState
+
+SCAN_BATCH = 4_096
+
+
+def filters_of(prefix: str, prefixes: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of keys below some prefixes; `prefix` is what all subjects of the bucket begin with."""
+    return tuple(sorted({f"{prefix}{validate_prefix(each)}>" for each in prefixes}))
+
+
+class EmbeddedReader:
+    """The reader of a bucket; `host` returns the server, or raises."""
+
+    def __init__(self, host: Callable[[], Host], info: StreamState) -> None:
+        self._host = host
+        self._info = info
+
+    async def get(self, key: str) -> KvEntry | None:
+        """Return the key's current value, None if it has none or was deleted."""
+        entry = await self.entry(key)
+        return entry if entry is not None and entry.value else None
+
+    async def entry(self, key: str) -> KvEntry | None:
+        """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
+        subject = self._subject(key)
+        last = await self._look(lambda stream: stream.last(subject))
+        if last is None or kind_of(last.headers) is not UpdateKind.PUT:
+            return None
+        return KvEntry(key, last.payload, format_revision(last.sequence), last.time_ns)
+
+    async def history(self, key: str) -> list[KvUpdate]:
+        """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
+        subject = self._subject(key)
+        found = await self._look(lambda stream: _all_of(stream, subject))
+        return [
+            make_update(kind_of(each.headers), key, format_revision(each.sequence), each.payload)
+            for each in (found[at] for at in range(len(found)))
+        ]
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that have a value, in the order of their revisions."""
+        return [key async for batch in self.scan_batches(prefix) for key in batch.keys]
+
+    async def scan(self, prefix: str = "") -> list[KvEntry]:
+        """Return the current values, in the order of their revisions; a scan does not read their times."""
+        return [
+            KvEntry(update.key, update.value, update.version)
+            async for batch in self.scan_batches(prefix)
+            for update in batch.to_updates()
+            if isinstance(update, Put)
+        ]
+
+    async def scan_batches(self, prefix: str = "") -> AsyncIterator[UpdateBatch]:
+        """Yield the current values as columns, in the order of their revisions; all of them are puts."""
+        filters = filters_of(self._info.prefix, [prefix])
+        size = len(self._info.prefix.encode(errors="surrogateescape"))
+        left = await self._look(lambda stream: stream.last_per_subject(stream.filter(filters)))
+        for start in range(0, len(left), SCAN_BATCH):
+            part = left[start : start + SCAN_BATCH]
+            batch = values_of(await self._look(lambda stream, part=part: stream.read(part)), size)  # type: ignore[misc]
+            if len(batch):
+                yield batch
+
+    def _subject(self, key: str) -> str:
+        return f"{self._info.prefix}{validate_key(key)}"
+
+    async def _look(self, work: Callable[[Stream], Result]) -> Result:
+        """Read something of the stream, and return it when it is durable."""
+        host = self._host()
+
+        def read() -> tuple[Result, Ticket]:
+            home = host.home
+            home.publish_gathered(home.clock.now_ns())
+            stream = home.streams.streams.get(self._info.name)
+            if stream is None:
+                raise BucketNotFound(self._info.label)
+            return work(stream), stream.barrier()
+
+        found, ticket = await host.call(read)
+        await durable(ticket)
+        return found
+
+
+def _all_of(stream: Stream, subject: str) -> Messages:
+    matching = stream.filter((subject,))
+    return stream.read(stream.next_sequences(matching, 1, max(1, stream.pending(matching, 1))))

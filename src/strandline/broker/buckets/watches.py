@@ -1,0 +1,285 @@
+"""Watches of a bucket in this process: a tap on its stream, and what its owner takes from it.
+
+Invariants: a tap lives on the server's thread and hears of every message that became durable, so it knows exactly what
+it has told. It reads ahead of its owner up to a bound. An update that was replaced before it was read is passed over,
+as its key's next one follows; one that went without a successor is `CursorExpired`, at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from strandline.broker.buckets.columns import updates_of
+from strandline.broker.buckets.host import Host
+from strandline.broker.buckets.reader import filters_of
+from strandline.broker.routes import Cancel
+from strandline.broker.streams import Removed, Stream
+from strandline.errors import Closed, StrandlineError
+from strandline.kv.entries import KvUpdate, UpdateBatch
+from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
+from strandline.kv.nats.streams import StreamState
+from strandline.protocol.windows import resume_window_ok
+
+UPDATES_MAX = 4_096
+AHEAD_MAX = 65_536
+"""How many updates a tap reads ahead of its owner."""
+
+
+class Told(NamedTuple):
+    """What a tap tells: updates or none, and where it stands after them."""
+
+    batch: UpdateBatch | None
+    is_current: bool
+    frontier: int
+
+
+class Tap:
+    """Reads a bucket's stream for one watch; `give` and `fail` may be called while the server is busy with others."""
+
+    def __init__(
+        self,
+        host: Host,
+        info: StreamState,
+        prefixes: Sequence[str],
+        give: Callable[[Told], None],
+        fail: Callable[[StrandlineError], None],
+    ) -> None:
+        self._host = host
+        self._info = info
+        self._patterns = filters_of(info.prefix, prefixes)
+        self._prefix_bytes = len(info.prefix.encode(errors="surrogateescape"))
+        self._give = give
+        self._fail = fail
+        self._stream: Stream
+        self._cancels: list[Cancel] = []
+        self._initial = np.zeros(0, np.uint64)
+        self._position = 0
+        self._start = 0
+        self._ahead = 0
+        self._is_over = False
+
+    def begin(self, after: int | None) -> Told:
+        """Attach after a revision, or before the last update of each key; return where that is."""
+        home = self._host.home
+        home.publish_gathered(home.clock.now_ns())
+        stream = home.streams.streams.get(self._info.name)
+        if stream is None:
+            raise BucketNotFound(self._info.label)
+        if stream.failure is not None:
+            raise stream.failure
+        self._stream, self._start = stream, stream.durable_seq
+        if after is None:
+            self._position = self._start
+            self._initial = stream.last_per_subject(stream.filter(self._patterns), self._start)
+        else:
+            if not resume_window_ok(after, stream.first_seq) or after > stream.last_seq:
+                raise CursorExpired(self._info.label, after, stream.first_seq, stream.last_seq)
+            self._position = after
+        self._cancels = [home.listen(self._info.name, self.pump), stream.add_listener(self._removed)]
+        return Told(None, self._is_current, self._frontier)
+
+    @property
+    def _is_current(self) -> bool:
+        if len(self._initial):
+            return False
+        if self._position >= self._start:
+            return True
+        matching = self._stream.filter(self._patterns)
+        return not self._stream.pending(matching, self._position + 1, self._start)
+
+    @property
+    def _frontier(self) -> int:
+        return 0 if len(self._initial) else self._position
+
+    def pump(self) -> None:
+        """Tell what there is to tell, up to the bound."""
+        while not self._is_over and self._ahead < AHEAD_MAX:
+            current = self._host.home.streams.streams.get(self._info.name)
+            if current is not self._stream:
+                last = 0 if current is None else current.last_seq
+                first = 0 if current is None else current.first_seq
+                place = (self._info.label, self._position, first, last)
+                self._end(BucketNotFound(self._info.label) if current is None else BucketReplaced(*place))
+                return
+            try:
+                told = self._next()
+            except StrandlineError as error:
+                self._end(error)
+                return
+            if told is None:
+                return
+            self._ahead += len(told.batch or ())
+            self._give(told)
+
+    def _next(self) -> Told | None:
+        stream = self._stream
+        if len(self._initial):
+            chosen, self._initial = self._initial[:UPDATES_MAX], self._initial[UPDATES_MAX:]
+        else:
+            up_to = stream.durable_seq
+            if up_to <= self._position:
+                return None
+            chosen = stream.next_sequences(stream.filter(self._patterns), self._position + 1, UPDATES_MAX)
+            chosen = chosen[chosen <= up_to]
+            self._position = int(chosen[-1]) if len(chosen) == UPDATES_MAX else up_to
+        batch = updates_of(stream.read(chosen), self._prefix_bytes)
+        return Told(batch if len(batch) else None, self._is_current, self._frontier)
+
+    def _removed(self, removed: Removed) -> None:
+        """Hear what went, at once: what was not told yet must have a successor on its subject."""
+        if self._is_over:
+            return
+        stream, info = self._stream, self._info
+        place = (info.label, self._position, stream.first_seq, stream.last_seq)
+        if stream.first_seq > stream.last_seq and not info.evicts_current_values:
+            self._end(BucketPurged(*place))
+            return
+        unseen = removed.subjects[removed.sequences > self._position]
+        if len(unseen):
+            matching = stream.filter(self._patterns)
+            unseen = unseen[matching.matches(unseen)]
+            if not np.isin(unseen, matching.numbers()).all():
+                self._end(CursorExpired(*place))
+
+    def taken(self, count: int) -> None:
+        """Hear that the owner took so many updates."""
+        self._ahead -= count
+        self.pump()
+
+    def _end(self, error: StrandlineError) -> None:
+        self.close()
+        self._fail(error)
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._is_over = True
+        while self._cancels:
+            self._cancels.pop()()
+
+
+class EmbeddedWatch:
+    """A watch over some keys of a bucket; it belongs to the loop in which it was made."""
+
+    def __init__(
+        self,
+        host: Host,
+        info: StreamState,
+        prefixes: Sequence[str],
+        forget: Callable[["EmbeddedWatch"], None],
+    ) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._tap = Tap(host, info, prefixes, self._given, self._failed)
+        self._forget = forget
+        self._queue: deque[Told] = deque()
+        self._rest: UpdateBatch | None = None
+        self._told = self._next = Told(None, False, 0)  # noqa: FBT003 - a row of a table
+        self._failure: StrandlineError | None = None
+        self._wake = asyncio.Event()
+
+    async def begin(self, after: int | None) -> Self:
+        """Attach; whatever stands in the way is raised."""
+        self._told = self._next = await self._host.call(lambda: self._tap.begin(after))
+        await self._host.call(self._tap.pump)
+        return self
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether everything that was there when the watch began was handed out."""
+        return self._now().is_current
+
+    @property
+    def frontier(self) -> int:
+        """Return the revision up to which everything that it watches was handed out, 0 if unknown; it never falls."""
+        return self._now().frontier
+
+    def _now(self) -> Told:
+        while self._rest is None and self._queue and self._queue[0].batch is None:
+            self._told = self._queue.popleft()
+        return self._told
+
+    async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
+        """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
+        while self._rest is None:
+            self._now()
+            if self._queue:
+                self._next = self._queue.popleft()
+                self._rest = self._next.batch
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+        batch = self._rest
+        taken = batch if len(batch) <= updates_max else batch.slice(0, updates_max)
+        self._rest = batch.slice(updates_max, len(batch)) if len(batch) > updates_max else None
+        if self._rest is None:
+            self._told = self._next
+        if self._failure is None:
+            self._host.post(lambda: self._tap.taken(len(taken)))
+        return taken
+
+    async def stop(self) -> None:
+        """End the watch; a second time does nothing."""
+        self._queue.clear()
+        self._rest = None
+        await self.close(Closed("the watch"))
+
+    async def close(self, reason: Closed) -> None:
+        """End the watch, which tells what it has and then the reason."""
+        self._fail(reason)
+        self._forget(self)
+        if self._host.is_there:
+            self._host.post(self._tap.close)
+
+    # From the server's thread.
+
+    def _given(self, told: Told) -> None:
+        self._hand_over(lambda: self._take(told))
+
+    def _failed(self, error: StrandlineError) -> None:
+        self._hand_over(lambda: self._fail(error))
+
+    def _hand_over(self, work: Callable[[], None]) -> None:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            work()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
+
+    def _take(self, told: Told) -> None:
+        if self._failure is None:
+            self._queue.append(told)
+            self._wake.set()
+
+    def _fail(self, error: StrandlineError) -> None:
+        self._failure = self._failure or error
+        self._wake.set()
+
+    def __aiter__(self) -> AsyncIterator[KvUpdate]:
+        """Yield update by update until the watch is stopped."""
+        return self._updates()
+
+    async def _updates(self) -> AsyncIterator[KvUpdate]:
+        while True:
+            try:
+                batch = await self.batch(1)
+            except Closed:
+                return
+            for update in batch.to_updates():
+                yield update
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

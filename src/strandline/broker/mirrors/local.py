@@ -1,0 +1,132 @@
+"""An origin in the same account: its stream is read where it is, without a consumer in between.
+
+Invariants: nothing is copied before it is as durable in the origin as asked, so that a copy never holds what its origin
+has lost. One step takes about a quarter of a MiB, whatever its messages weigh.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from strandline.broker.api import codes
+from strandline.broker.api.config import Retention
+from strandline.broker.api.times import NANOS
+from strandline.broker.mirrors.feeds import NO_SEQUENCES, Feed, Stored
+from strandline.broker.mirrors.names import stream_identity
+from strandline.broker.mirrors.plans import Plan
+from strandline.broker.streams import OriginBatch, Stream, Ticket
+from strandline.broker.streams.arrays import Flags, Words
+
+STEP_BYTES = 1 << 18
+STEP_MAX, STEP_FIRST = 4_096, 256
+MESSAGE_BYTES = 64
+
+Released = Callable[[Stream, Words], None]
+"""Hears which messages of an origin a copy holds durably now, where its retention asks for that; none: it has begun."""
+
+
+class LocalFeed(Feed):
+    """Copies from another stream of this server."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        plan: Plan,
+        stored: Stored,
+        find: Callable[[str], Stream | None],
+        released: Released,
+    ) -> None:
+        super().__init__(stream, plan, stored)
+        self._find = find
+        self._released = released
+        self._on_the_way: deque[tuple[Ticket, Words]] = deque()
+        self._held = 0
+        self._origin: Stream | None = None
+        self._identity = b""
+        self._next = 0
+        self._limit = STEP_FIRST
+
+    def step(self, now_ns: int) -> bool:
+        """Copy some messages; return whether there are more."""
+        origin = self.attach()
+        if origin is None:
+            return False
+        self.settle()
+        self.heard_ns = now_ns
+        wanted = origin.next_sequences(origin.filter(self.plan.filters), self._next, self._limit)
+        wanted = wanted[wanted <= origin.durable_seq] if len(wanted) else NO_SEQUENCES
+        if not len(wanted):
+            self.error, self.next_due_ns = None, None
+            return False
+        found = origin.read(wanted)
+        weight = sum(map(len, found.payloads)) + sum(map(len, found.headers)) + MESSAGE_BYTES * len(found)
+        self._limit = max(1, min(STEP_MAX, STEP_BYTES * len(found) // max(1, weight)))
+        batch = OriginBatch(
+            found.sequences, found.times, found.subjects, found.headers, found.payloads, identity=self._identity
+        )
+        copied = self.take(batch, now_ns)
+        is_whole = copied.refusal is None
+        self._next = int(wanted[-1]) + 1 if is_whole else int(found.sequences[copied.count])
+        if origin.config.retention is not Retention.LIMITS:
+            self._on_the_way.append((copied.published.ticket, wanted[wanted < self._next]))
+            self.settle()
+        return is_whole
+
+    def attach(self) -> Stream | None:
+        """Return the origin, after finding where to go on if it is not the one of before."""
+        origin = self._find(self.plan.source.name)
+        if origin is not self._origin:
+            self.close()
+            self._origin = origin
+            if origin is not None:
+                self._identity = stream_identity(origin.created_ns).encode()
+                start = self.start(self._identity)
+                self._next = start.sequence if start.time_ns is None else origin.sequence_at(start.time_ns)
+                self._held = self._next - 1
+                origin.claims.append(self)
+                self._released(origin, NO_SEQUENCES)
+        if origin is None:
+            self.error, self.next_due_ns = codes.STREAM_NOT_FOUND.error(), None
+        return origin
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that are taken; all of them if there are none."""
+        return self.plan.filters
+
+    def wants(self, sequences: Words) -> Flags:
+        """Tell which messages of the origin the copy does not hold durably yet."""
+        origin = self._origin
+        if origin is None:
+            return np.zeros(len(sequences), np.bool_)
+        wanted: Flags = sequences > np.uint64(self._held)
+        if self.plan.filters and wanted.any():
+            own = origin.next_sequences(origin.filter(self.plan.filters), self._held + 1, int(sequences[-1]))
+            wanted &= np.isin(sequences, own)
+        return wanted
+
+    def settle(self) -> None:
+        """Let go of what is durable in the copy, where the origin keeps messages only for those who want them."""
+        while self._on_the_way and self._on_the_way[0][0].done():
+            ticket, copied = self._on_the_way.popleft()
+            if ticket.exception() is None and len(copied) and self._origin is not None:
+                self._held = int(copied[-1])
+                self._released(self._origin, copied)
+
+    def close(self) -> None:
+        """Want nothing more of the origin."""
+        self._on_the_way.clear()
+        if self._origin is not None and self in self._origin.claims:
+            self._origin.claims.remove(self)
+            self._released(self._origin, NO_SEQUENCES)
+
+    def lag(self) -> int:
+        """Return how many messages are still to be copied."""
+        origin = self._origin
+        return 0 if origin is None else origin.pending(origin.filter(self.plan.filters), self._next)
+
+    def beat(self, now_ns: int) -> None:
+        """Note that the origin is there, as its heartbeats would tell if it were elsewhere."""
+        if self._origin is not None and now_ns - self.heard_ns > NANOS:
+            self.heard_ns = now_ns

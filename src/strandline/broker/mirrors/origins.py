@@ -1,0 +1,158 @@
+"""A stream of another server, read as nats-server's own mirrors read it: a push consumer made for it alone.
+
+Invariants: what is handed out follows without a gap from where it was told to begin; the stream is the same before and
+after its consumer is made. Anything else is an error, or `OriginEnded`, and nothing more comes of it.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from strandline.broker.api.times import NANOS, format_time
+from strandline.broker.mirrors.names import short_hash
+from strandline.broker.mirrors.plans import Plan, Start
+from strandline.broker.streams import OriginBatch
+from strandline.errors import Unavailable
+from strandline.kv.nats import NatsSettings
+from strandline.kv.nats.bulk import BulkSocket, ConsumerSpec, Delivered, Hangup, JetStreamApi, ReadPlan
+from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
+from strandline.kv.nats.bulk.socket import new_inbox
+from strandline.wire import binary_list
+
+HEARTBEAT_S = 1.0
+ACK_WAIT_S = 22 * 3600
+INACTIVE_S = 10.0
+
+Ask = Callable[[bytes], Start]
+"""Where to begin in an origin of this identity."""
+
+
+class OriginEnded(Unavailable):
+    """The delivery of an origin broke; it can be begun anew."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the delivery of the origin broke: {problem}", hint="it goes on by itself")
+
+
+@dataclass(slots=True)
+class Received:
+    """What came of an origin: messages, or a sign of life; and how many wait behind them."""
+
+    batch: OriginBatch | None
+    pending: int
+
+
+class Origin(Protocol):
+    """A connection to an origin."""
+
+    def follow(self, ask: Ask) -> Iterator[Received]:
+        """Yield messages as they come, and signs of life."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class NatsOrigin:
+    """An origin on a NATS server."""
+
+    def __init__(self, settings: NatsSettings, plan: Plan, copy: str, hangup: Hangup) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._copy = copy
+        self._hangup = hangup
+        self._attachment: Attachment | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._attachment is not None:
+            self._attachment.close()
+
+    def follow(self, ask: Ask) -> Iterator[Received]:
+        """Yield messages as they come, and a sign of life for every heartbeat or so."""
+        with BulkSocket.connect(self._settings, hangup=self._hangup) as connection:
+            api = JetStreamApi(connection, self._settings.api_prefix)
+            identity = self._identity(api)
+            attachment = self._attachment = self._attach(api, ask(identity))
+            if self._identity(api) != identity:
+                raise OriginEnded("it was made anew")
+        yield Received(None, attachment.pending)
+        try:
+            while True:
+                delivered = attachment.receive(HEARTBEAT_S)
+                batch = None if delivered is None else _to_batch(delivered, identity)
+                yield Received(batch, attachment.pending)
+        except DeliveryBroken as broken:
+            raise OriginEnded(broken.problem) from broken
+
+    def _identity(self, api: JetStreamApi) -> bytes:
+        name = self._plan.source.name
+        return short_hash(str(api.call(f"STREAM.INFO.{name}", None, name)["created"])).encode()
+
+    def _attach(self, api: JetStreamApi, start: Start) -> Attachment:
+        name = self._plan.source.name
+        connection = BulkSocket.connect(self._settings, hangup=self._hangup)
+        try:
+            inbox = new_inbox()
+            connection.subscribe(inbox)
+            connection.flush()
+            request = {"stream_name": name, "config": self._consumer(inbox, start), "action": ""}
+            answer = api.call(f"CONSUMER.CREATE.{name}", request, name)
+            spec = ConsumerSpec(str(answer["name"]), inbox, self._plan.filters, start.sequence)
+        except BaseException:
+            connection.close()
+            raise
+        reading = ReadPlan(stream=name, after=0, times=True, heartbeat_s=HEARTBEAT_S)
+        return Attachment(connection, reading, spec, int(answer.get("num_pending", 0)))
+
+    def _consumer(self, inbox: str, start: Start) -> dict[str, Any]:
+        """Return the consumer's configuration: what nats-server asks for when it mirrors."""
+        kind = "JS_MIRROR" if self._plan.is_mirror else "JS_SRC"
+        filters = self._plan.filters
+        config: dict[str, Any] = {
+            "name": f"{kind}_{short_hash(self._copy)}_{secrets.token_hex(4)}",
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start.sequence,
+            "ack_policy": "none",
+            "ack_wait": ACK_WAIT_S * NANOS,
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * NANOS),
+            "inactive_threshold": int(INACTIVE_S * NANOS),
+            "num_replicas": 1,
+            "mem_storage": True,
+            "direct": True,
+            "sourcing": True,
+            **({"filter_subject": filters[0]} if len(filters) == 1 else {}),
+            **({"filter_subjects": list(filters)} if len(filters) > 1 else {}),
+        }
+        if start.time_ns is not None:
+            del config["opt_start_seq"]
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": format_time(start.time_ns)}
+        return config
+
+
+def _to_batch(delivered: Delivered, identity: bytes) -> OriginBatch:
+    count = len(delivered)
+    times = delivered.times_ns if delivered.times_ns is not None else np.zeros(count, np.int64)
+    headers = [b""] * count if delivered.headers is None else binary_list(delivered.headers)
+    return OriginBatch(
+        delivered.sequences,
+        times,
+        binary_list(delivered.subjects),
+        headers,
+        binary_list(delivered.payloads),
+        identity=identity,
+    )

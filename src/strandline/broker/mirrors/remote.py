@@ -1,0 +1,152 @@
+"""An origin on another server: a thread that reads it with a push consumer, and the feed that stores what came.
+
+Invariants: the thread knows nothing of the stream; where to begin it asks the feed, after everything that it has handed
+over was dealt with. It hands over only what follows without a gap, and no more than `AHEAD` batches before they are
+durable. Whatever goes wrong, it begins anew, where the copy says.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass
+
+from strandline.broker.api.codes import ApiError
+from strandline.broker.mirrors.feeds import Feed, Stored
+from strandline.broker.mirrors.origins import Origin, OriginEnded, Received
+from strandline.broker.mirrors.plans import Plan, Start
+from strandline.broker.streams import OriginBatch, Stream, part_of
+from strandline.errors import Closed, StrandlineError
+from strandline.kv.errors import BucketNotFound, ServerRefused
+from strandline.kv.nats.bulk import Hangup
+
+AHEAD = 8
+PAUSE_S, PAUSE_S_MAX = 0.05, 5.0
+STEP_MESSAGES = 2_048
+
+
+@dataclass(slots=True)
+class _Question:
+    """The thread wants to know where to begin in an origin of this identity."""
+
+    identity: bytes
+    answer: "Future[Start]"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """The thread has lost the origin."""
+
+    error: StrandlineError
+
+
+_News = _Question | _Trouble | Received
+
+
+class RemoteFeed(Feed):
+    """Copies from a stream of another server; `wake` asks, from any thread, for a step."""
+
+    def __init__(
+        self, stream: Stream, plan: Plan, stored: Stored, make: Callable[[Hangup], Origin], wake: Callable[[], None]
+    ) -> None:
+        super().__init__(stream, plan, stored)
+        self._make = make
+        self._wake = wake
+        self._news: deque[_News] = deque()
+        self._room = threading.Semaphore(AHEAD)
+        self._hangup = Hangup()
+        self._batch: OriginBatch | None = None
+        self._pending = 0
+        self._thread = threading.Thread(target=self._run, name=f"mirror-{stream.config.name}", daemon=True)
+        self._thread.start()
+
+    # On the server's thread.
+
+    def step(self, now_ns: int) -> bool:
+        """Store some of what came; return whether there is more."""
+        while self._batch is None and self._news:
+            self._hear(self._news.popleft(), now_ns)
+        if self._batch is None:
+            return False
+        batch = self._batch
+        copied = self.take(part_of(batch, 0, STEP_MESSAGES), now_ns)
+        self._batch = part_of(batch, copied.count) if copied.count < len(batch) else None
+        if self._batch is None:
+            copied.published.ticket.add_done_callback(lambda _: self._room.release())
+        return copied.refusal is None and (self._batch is not None or bool(self._news))
+
+    def _hear(self, news: _News, now_ns: int) -> None:
+        if isinstance(news, _Trouble):
+            self._note(news.error)
+            return
+        self.heard_ns, self.error = now_ns, None
+        if isinstance(news, _Question):
+            news.answer.set_result(self.start(news.identity))
+        else:
+            self._batch, self._pending = news.batch, news.pending
+
+    def _note(self, error: StrandlineError) -> None:
+        match error:
+            case BucketNotFound():
+                self.error = ApiError(404, 10059, "stream not found")
+            case ServerRefused(code=code, description=description):
+                self.error = ApiError(500, code, description)
+            case _:
+                self.fail(str(error))
+
+    def lag(self) -> int:
+        """Return how many messages waited behind the last one that came."""
+        waiting = 0 if self._batch is None else len(self._batch)
+        batches = (news.batch for news in list(self._news) if isinstance(news, Received))
+        return self._pending + waiting + sum(len(batch) for batch in batches if batch is not None)
+
+    def close(self) -> None:
+        """Let the thread end, soon; nothing that it does afterwards is heard."""
+        self._hangup.set()
+        for news in list(self._news):
+            if isinstance(news, _Question):
+                news.answer.cancel()
+        self._room.release(AHEAD)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread's end, for a while: one that waits for an address to be looked up may take longer."""
+        self._thread.join(seconds)
+
+    # On its own.
+
+    def _run(self) -> None:
+        pause_s = PAUSE_S
+        while not self._hangup.is_set():
+            try:
+                with self._make(self._hangup) as origin:
+                    for received in origin.follow(self._ask):
+                        pause_s = PAUSE_S
+                        self._hand_over(received)
+            except (Closed, CancelledError):
+                continue
+            except OriginEnded:
+                pause_s = PAUSE_S
+            except StrandlineError as error:
+                self._tell(_Trouble(error))
+            self._hangup.wait(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _ask(self, identity: bytes) -> Start:
+        question = _Question(identity, Future())
+        self._tell(question)
+        if self._hangup.is_set():  # the news may have been looked through before this was among them
+            raise Closed("the mirror")
+        return question.answer.result()
+
+    def _hand_over(self, received: Received) -> None:
+        if received.batch is not None:
+            self._room.acquire()
+        if self._hangup.is_set():
+            raise Closed("the mirror")
+        self._tell(received)
+
+    def _tell(self, news: _News) -> None:
+        self._news.append(news)
+        with suppress(RuntimeError):  # the server's loop is gone
+            self._wake()

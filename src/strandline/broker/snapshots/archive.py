@@ -1,0 +1,165 @@
+"""The archive inside a snapshot, as nats-server 2.15 writes it: what a stream was, its consumers, and every message.
+
+    8s   magic "NATSARC1"
+    then entries, each of them:
+         uvarint  length of the name or subject
+         varint   time, nanoseconds since 1970 (zig-zag)
+         uvarint  sequence; 0 if it is no message
+         uvarint  length of the headers
+         uvarint  length of the payload
+         …        name or subject, headers, payload
+    at the end an entry of nothing but zeros
+
+Entries that are no messages come first: `state.json`, and `consumers/<name>` for each consumer.
+
+Invariants: pure. A reader takes bytes in whatever pieces they come, and keeps no more of them than one entry.
+"""
+
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from strandline.broker.streams.arrays import Words
+from strandline.broker.streams.reading import Messages
+from strandline.errors import StrandlineError
+
+MAGIC = b"NATSARC1"
+STATE_NAME = b"state.json"
+CONSUMER_PREFIX = b"consumers/"
+END = bytes(5)
+_ENTRY_MAX = 128 << 20
+"""How large an entry may be; a payload is at most 64 MiB."""
+_VARINT_MAX = 10
+
+
+class BadArchive(StrandlineError):
+    """What came is no archive that can be restored."""
+
+
+class Archived(NamedTuple):
+    """An entry; `sequence` is 0 if it is no message."""
+
+    name: bytes
+    time_ns: int
+    sequence: int
+    headers: bytes
+    payload: bytes
+
+
+def format_uvarint(value: int) -> bytes:
+    """Return a number, seven bits a byte, lowest first."""
+    parts = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - as much as a byte holds
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+_SHORT = [format_uvarint(size) for size in range(1024)]
+
+
+def format_entry(entry: Archived) -> bytes:
+    """Return an entry as it is written."""
+    name, time_ns, sequence, headers, payload = entry
+    numbers = (len(name), time_ns << 1 ^ time_ns >> 63, sequence, len(headers), len(payload))
+    return b"".join([*map(format_uvarint, numbers), name, headers, payload])
+
+
+def format_messages(messages: Messages) -> bytes:
+    """Return the entries of some messages."""
+    times = messages.times.astype(np.int64)
+    columns = (
+        _lengths(messages.subjects),
+        _uvarints((times << 1 ^ times >> 63).view(np.uint64)),
+        _uvarints(messages.sequences.astype(np.uint64)),
+        _lengths(messages.headers),
+        _lengths(messages.payloads),
+        messages.subjects,
+        messages.headers,
+        messages.payloads,
+    )
+    return b"".join(chain.from_iterable(zip(*columns, strict=True)))
+
+
+def _lengths(parts: list[bytes]) -> list[bytes]:
+    return [_SHORT[size] if size < len(_SHORT) else format_uvarint(size) for size in map(len, parts)]
+
+
+def _uvarints(values: Words) -> list[bytes]:
+    """Return numbers, all at once if they are of one length, as neighbours mostly are."""
+    if not len(values):
+        return []
+    size = len(format_uvarint(int(values.min())))
+    if size != len(format_uvarint(int(values.max()))):
+        return list(map(format_uvarint, values.tolist()))
+    shifts = np.arange(0, 7 * size, 7, dtype=np.uint64)
+    table = (values[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
+    table[:, :-1] |= 0x80
+    data = table.tobytes()
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+class ArchiveReader:
+    """Reads an archive piece by piece."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._begun = False
+        self.ended = False
+
+    def feed(self, data: bytes) -> list[Archived]:
+        """Return the entries that a further piece completes."""
+        data, at = self._rest + data, 0
+        if not self._begun:
+            if len(data) < len(MAGIC):
+                self._rest = data
+                return []
+            if not data.startswith(MAGIC):
+                raise BadArchive("unknown snapshot format", hint="only snapshots of nats-server 2.15 and later can be")
+            self._begun, at = True, len(MAGIC)
+        found = []
+        while not self.ended and (entry := _entry(data, at)) is not None:
+            archived, at = entry
+            self.ended = archived == (b"", 0, 0, b"", b"")
+            if not self.ended:
+                found.append(archived)
+        self._rest = data[at:]
+        return found
+
+    def close(self) -> None:
+        """Tell that there is no more; `BadArchive` if something is missing."""
+        if not self.ended or self._rest:
+            raise BadArchive("unexpected EOF", hint="take the snapshot again")
+
+
+def _entry(data: bytes, at: int) -> tuple[Archived, int] | None:
+    """Return the entry at a place and where the next one begins, None if it is not all there."""
+    numbers = []
+    for _ in range(5):
+        value = shift = 0
+        while True:
+            if at >= len(data):
+                return None
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+                break
+            if shift >= 7 * _VARINT_MAX:
+                raise BadArchive("a number is too large")
+        numbers.append(value)
+    name_size, time_code, sequence, headers_size, payload_size = numbers
+    size = name_size + headers_size + payload_size
+    if size > _ENTRY_MAX:
+        raise BadArchive("an entry is too large")
+    stop = at + size
+    if stop > len(data):
+        return None
+    headers_at = at + name_size
+    payload_at = headers_at + headers_size
+    time_ns = time_code >> 1 ^ -(time_code & 1)
+    parts = data[at:headers_at], time_ns, sequence, data[headers_at:payload_at], data[payload_at:stop]
+    return Archived(*parts), stop

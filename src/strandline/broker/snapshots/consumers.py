@@ -1,0 +1,68 @@
+"""A consumer as an archive holds it: its configuration and where it is, in nats-server's JSON.
+
+Invariants: pure; what `format_saved` writes, `parse_saved` reads. A time in it is when a message was delivered last;
+how long its answer is waited for follows from the configuration.
+"""
+
+from typing import Any
+
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.consumer_checks import ACK_WAIT_DEFAULT
+from strandline.broker.api.consumer_config import ConsumerConfig
+from strandline.broker.api.json_text import read_json, write_json
+from strandline.broker.api.schema import from_plain, to_plain
+from strandline.broker.consumers.state import ConsumerState, Saved
+from strandline.broker.snapshots.archive import BadArchive
+
+
+def saved(state: ConsumerState) -> Saved:
+    """Return where a consumer is."""
+    pending = state.pending
+    outstanding = {
+        sequence: (consumer_seq, pending.deadline(sequence) or 0, pending.count(sequence))
+        for sequence, consumer_seq in pending.first.items()
+    }
+    return Saved(
+        (state.delivered_consumer, state.delivered_stream), (state.floor_consumer, state.floor_stream), outstanding
+    )
+
+
+def format_saved(config: ConsumerConfig, where: Saved) -> bytes:
+    """Return a consumer as JSON."""
+    wait_ns = config.ack_wait or ACK_WAIT_DEFAULT
+    state: dict[str, Any] = {"delivered": _pair(where.delivered), "ack_floor": _pair(where.floor)}
+    if where.pending:
+        state["pending"] = {
+            str(sequence): {"Sequence": consumer_seq, "Timestamp": max(0, deadline_ns - wait_ns)}
+            for sequence, (consumer_seq, deadline_ns, _) in sorted(where.pending.items())
+        }
+    again = {str(sequence): count - 1 for sequence, (_, _, count) in sorted(where.pending.items()) if count > 1}
+    if again:
+        state["redelivered"] = again
+    return write_json({"config": to_plain(config), "state": state})
+
+
+def _pair(both: tuple[int, int]) -> dict[str, int]:
+    return {"consumer_seq": both[0], "stream_seq": both[1]}
+
+
+def parse_saved(data: bytes) -> tuple[ConsumerConfig, Saved]:
+    """Return a consumer's configuration and where it is; `BadArchive` if that cannot be read."""
+    try:
+        plain = read_json(data)
+        config = from_plain(ConsumerConfig, plain["config"])
+        state = plain.get("state") or {}
+        again = {int(key): int(count) for key, count in (state.get("redelivered") or {}).items()}
+        wait_ns = config.ack_wait or ACK_WAIT_DEFAULT
+        pending = {
+            int(key): (int(part["Sequence"]), int(part["Timestamp"]) + wait_ns, again.get(int(key), 0) + 1)
+            for key, part in (state.get("pending") or {}).items()
+        }
+        return config, Saved(_both(state.get("delivered")), _both(state.get("ack_floor")), pending)
+    except (ApiError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadArchive(f"a consumer cannot be read: {error}") from error
+
+
+def _both(part: dict[str, Any] | None) -> tuple[int, int]:
+    part = part or {}
+    return int(part.get("consumer_seq", 0)), int(part.get("stream_seq", 0))

@@ -1,0 +1,135 @@
+"""A snapshot on its way in: stored as it comes, aside, and put in its place when it is whole.
+
+Invariants: the stream is not there before everything of it is on stable storage, and then all of it is; one that was
+given up, or cut off by a crash, leaves nothing but a folder that the next start removes.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.api.consumer_config import ConsumerConfig
+from strandline.broker.api.json_text import read_json
+from strandline.broker.consumers.state import Saved
+from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
+from strandline.broker.snapshots.consumers import parse_saved
+from strandline.broker.snapshots.s2 import S2Reader
+from strandline.broker.streams.service import StreamService
+from strandline.broker.streams.stream import Stream
+from strandline.journal import WRITTEN
+
+RESTORING_FOLDER = "restoring"
+
+
+class RestoredConsumer(NamedTuple):
+    """A consumer that comes back with its stream."""
+
+    name: str
+    config: ConsumerConfig
+    where: Saved
+
+
+def forget_unfinished(streams: StreamService) -> None:
+    """Remove what restores left that a crash cut off."""
+    if streams.folder is not None:
+        shutil.rmtree(streams.folder.parent / RESTORING_FOLDER, ignore_errors=True)
+
+
+class Restoring:
+    """One restore under way."""
+
+    def __init__(self, config: StreamConfig, streams: StreamService, identity: str, now_ns: int) -> None:
+        self.config = config
+        self.start_ns = self.heard_ns = now_ns
+        self.byte_count = 0
+        self.consumers: list[RestoredConsumer] = []
+        self._streams = streams
+        self._packed = S2Reader()
+        self._archive = ArchiveReader()
+        self._last_seq = 0
+        self._folder: Path | None = None
+        if streams.folder is not None and config.storage is Storage.FILE:
+            self._folder = streams.folder.parent / RESTORING_FOLDER / identity
+        self._stream = Stream.create(
+            self._folder,
+            config,
+            disk=streams.disk,
+            clock=streams.clock,
+            durability=WRITTEN,
+            executor=streams.executor,
+        )
+
+    @property
+    def stored_bytes(self) -> int:
+        """How much of the stream has come, as its account counts it."""
+        return self._stream.byte_count
+
+    def feed(self, data: bytes) -> None:
+        """Take a further piece."""
+        self.byte_count += len(data)
+        for piece in self._packed.feed(data):
+            self._take(self._archive.feed(piece))
+
+    def _take(self, entries: Iterable[Archived]) -> None:
+        rows = []
+        for entry in entries:
+            if entry.sequence:
+                rows.append(entry)
+            else:
+                self._learn(entry)
+        if not rows:
+            return
+        subjects, times, sequences, headers, payloads = map(list, zip(*rows, strict=True))
+        numbers = np.array(sequences, np.uint64)
+        if sequences[0] <= self._stream.last_seq or not (numbers[1:] > numbers[:-1]).all():
+            raise BadArchive("messages are out of order", hint="take the snapshot again")
+        self._stream.store(numbers, np.array(times, np.int64), subjects, headers, payloads)
+
+    def _learn(self, entry: Archived) -> None:
+        if entry.name == STATE_NAME:
+            try:
+                self._last_seq = int(read_json(entry.payload)["last_seq"])
+            except (ApiError, KeyError, TypeError, ValueError) as error:
+                raise BadArchive(f"the state cannot be read: {error}") from error
+        elif entry.name.startswith(CONSUMER_PREFIX):
+            name = entry.name.removeprefix(CONSUMER_PREFIX).decode(errors="replace")
+            self.consumers.append(RestoredConsumer(name, *parse_saved(entry.payload)))
+
+    def check_whole(self) -> None:
+        """Refuse what is not all there."""
+        self._packed.close()
+        self._archive.close()
+
+    def finish(self) -> Stream:
+        """Return the stream, in its place; it may take a while."""
+        if self._last_seq > self._stream.last_seq:
+            self._stream.skip(self._last_seq)
+        folder, streams = self._folder, self._streams
+        if folder is None or streams.folder is None:
+            return self._stream
+        self._stream.close()
+        target = streams.folder / self.config.name
+        if target.exists():
+            shutil.rmtree(target)
+        folder.rename(target)
+        streams.disk.sync_folder(streams.folder)
+        return Stream.open(
+            target,
+            disk=streams.disk,
+            clock=streams.clock,
+            durability=streams.durability,
+            executor=streams.executor,
+        )
+
+    def abandon(self) -> None:
+        """Let go of what was stored so far."""
+        with contextlib.suppress(OSError):
+            self._stream.close(keep_index=False)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

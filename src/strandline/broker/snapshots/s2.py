@@ -1,0 +1,172 @@
+"""S2 streams, which snapshots travel in: read as anybody writes them, written without compression.
+
+Invariants: pure; what does not fit its checksum, or claims more than a block may hold, is `Corrupt`, and no more memory
+is used than for one block. A reader takes bytes in whatever pieces they come. What is written is a Snappy stream of
+plain chunks, which every reader of S2 takes: messages are sent once, so the time to compress them is better saved.
+"""
+
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from strandline.errors import StrandlineError
+
+_MAGICS = (b"S2sTwO", b"sNaPpY")
+_STREAM, _COMPRESSED, _PLAIN = 0xFF, 0x00, 0x01
+_SKIPPABLE = 0x80
+_HEAD = 4
+_CRC = 4
+PLAIN_MAX = 65_536
+"""How much a plain chunk of Snappy holds."""
+BLOCK_MAX = 4 << 20
+_CHUNK_MAX = BLOCK_MAX + (BLOCK_MAX >> 3) + 64
+_MASK = 0xFFFFFFFF
+_LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
+_SHORT_LITERAL = 60
+_LONG_REPEATS = {5: (1, 0), 6: (2, 1 << 8), 7: (3, 1 << 16)}
+"""Lengths of repeats that do not fit their tag: how many bytes follow, and what is added."""
+BEGIN = bytes([_STREAM, 6, 0, 0]) + b"sNaPpY"
+
+
+class Corrupt(StrandlineError):
+    """What came is not what was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("s2: corrupt input", hint="take the snapshot again")
+
+
+def _masked(data: bytes) -> int:
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _MASK
+
+
+def format_chunks(data: bytes) -> bytes:
+    """Return data as chunks of a stream that `BEGIN` has begun."""
+    parts: list[bytes] = []
+    for at in range(0, len(data), PLAIN_MAX):
+        piece = data[at : at + PLAIN_MAX]
+        parts += (b"\x01", (len(piece) + _CRC).to_bytes(3, "little"), _masked(piece).to_bytes(4, "little"), piece)
+    return b"".join(parts)
+
+
+class S2Reader:
+    """Reads a stream piece by piece."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what a further piece completes."""
+        data = self._rest + data
+        at = 0
+        while len(data) - at >= _HEAD:
+            kind, size = data[at], int.from_bytes(data[at + 1 : at + _HEAD], "little")
+            if size > _CHUNK_MAX or not (self._begun or kind == _STREAM):
+                raise Corrupt
+            if len(data) - at - _HEAD < size:
+                break
+            found = self._chunk(kind, data[at + _HEAD : at + _HEAD + size])
+            at += _HEAD + size
+            if found:
+                yield found
+        self._rest = data[at:]
+
+    def close(self) -> None:
+        """Tell that there is no more; `Corrupt` if something is missing."""
+        if self._rest or not self._begun:
+            raise Corrupt
+
+    def _chunk(self, kind: int, body: bytes) -> bytes:
+        if kind == _STREAM:
+            if body not in _MAGICS:
+                raise Corrupt
+            self._begun = True
+            return b""
+        if kind not in (_COMPRESSED, _PLAIN):
+            if kind < _SKIPPABLE:
+                raise Corrupt
+            return b""
+        plain = body[_CRC:] if kind == _PLAIN else decode_block(body[_CRC:])
+        if len(body) < _CRC or _masked(plain) != int.from_bytes(body[:_CRC], "little"):
+            raise Corrupt
+        return plain
+
+
+def decode_block(source: bytes) -> bytes:
+    """Return what a compressed block holds."""
+    try:
+        size, at = _varint(source)
+        if size > BLOCK_MAX:
+            raise Corrupt
+        found = _decode(source, at, size)
+    except IndexError:
+        raise Corrupt from None
+    if len(found) != size:
+        raise Corrupt
+    return bytes(found)
+
+
+def _varint(source: bytes) -> tuple[int, int]:
+    value = at = 0
+    while True:
+        byte = source[at]
+        value |= (byte & 0x7F) << 7 * at
+        at += 1
+        if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+            return value, at
+        if at > 5:  # noqa: PLR2004 - no length needs more bytes
+            raise Corrupt
+
+
+def _decode(source: bytes, at: int, size: int) -> bytearray:
+    found = bytearray()
+    offset = 0
+    while at < len(source):
+        tag = source[at]
+        if tag & 3 == _LITERAL:
+            at, stop = _literal(source, at)
+            found += source[at:stop]
+            at = stop
+            continue
+        if tag & 3 == _COPY_1:
+            at, length, new = _short_copy(source, at)
+            offset = new or offset
+        else:
+            width = 2 if tag & 3 == _COPY_2 else 4
+            length, offset = (tag >> 2) + 1, int.from_bytes(source[at + 1 : at + 1 + width], "little")
+            at += 1 + width
+        start = len(found) - offset
+        if offset == 0 or start < 0 or len(found) + length > size:
+            raise Corrupt
+        if offset >= length:
+            found += found[start : start + length]
+        else:
+            found += (bytes(found[start:]) * (length // offset + 1))[:length]
+    return found
+
+
+def _literal(source: bytes, at: int) -> tuple[int, int]:
+    """Return where a literal begins and ends."""
+    length = source[at] >> 2
+    at += 1
+    if length >= _SHORT_LITERAL:
+        width = length - _SHORT_LITERAL + 1
+        length = int.from_bytes(source[at : at + width], "little")
+        at += width
+    stop = at + length + 1
+    if stop > len(source):
+        raise Corrupt
+    return at, stop
+
+
+def _short_copy(source: bytes, at: int) -> tuple[int, int, int]:
+    """Return where a short copy ends, its length, and its offset, which is 0 if it is that of the copy before."""
+    tag = source[at]
+    length, offset = tag >> 2 & 7, (tag & 0xE0) << 3 | source[at + 1]
+    at += 2
+    if not offset and length in _LONG_REPEATS:
+        width, extra = _LONG_REPEATS[length]
+        length = int.from_bytes(source[at : at + width], "little") + extra + (4 if length == 5 else 0)  # noqa: PLR2004
+        at += width
+    return at, length + 4, offset

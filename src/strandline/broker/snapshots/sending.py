@@ -1,0 +1,147 @@
+"""A snapshot on its way to a client: chunks, no more of them unanswered than the client's window holds.
+
+Invariants: nothing is read from the stream before there is room to send it; what is sent is durable, and what goes from
+the stream meanwhile may be missing. A client that stops to answer or to listen is given up on after a while.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from strandline.broker.api.advisories import ClientInfo, SnapshotCompleted
+from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.requests import SnapshotRequest
+from strandline.broker.routes import Inbound, Routes
+from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_entry, format_messages
+from strandline.broker.snapshots.s2 import BEGIN, format_chunks
+from strandline.broker.streams.arrays import Words
+from strandline.broker.streams.headers import parse_number
+from strandline.broker.streams.stream import Stream
+from strandline.errors import StrandlineError
+
+CHUNK_DEFAULT, CHUNK_MIN, CHUNK_MAX = 128 << 10, 1 << 10, 1 << 20
+WINDOW_DEFAULT = 8 << 20
+READ_BYTES = 128 << 10
+"""How much is read from the stream at a time, about."""
+TURN_BYTES = 256 << 10
+PATIENCE_NS = 5_000_000_000
+DONE = b"NATS/1.0 204\r\n\r\n"
+NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
+Post = Callable[[Callable[[], None]], object]
+
+
+def pieces(stream: Stream, entries: list[Archived], sequences: Words, mean_bytes: int) -> Iterator[bytes]:
+    """Yield an archive, packed: what is known of the stream, then its messages."""
+    yield BEGIN + format_chunks(MAGIC + b"".join(map(format_entry, entries)))
+    count = max(1, READ_BYTES // max(1, mean_bytes))
+    for at in range(0, len(sequences), count):
+        yield format_chunks(format_messages(stream.read(sequences[at : at + count])))
+    yield format_chunks(END)
+
+
+class Sending:
+    """One snapshot under way; a sink for the answers to its chunks."""
+
+    def __init__(  # noqa: PLR0913 - everything that it stands between
+        self,
+        name: str,
+        request: SnapshotRequest,
+        content: Iterator[bytes],
+        routes: Routes,
+        post: Post,
+        *,
+        identity: str,
+        now_ns: int,
+        client: ClientInfo,
+        ended: "Callable[[Sending, SnapshotCompleted], None]",
+    ) -> None:
+        self._name = name
+        self._to = request.deliver_subject.encode()
+        self._chunk = min(max(request.chunk_size or CHUNK_DEFAULT, CHUNK_MIN), CHUNK_MAX)
+        self._window = request.window_size if request.window_size > 0 else WINDOW_DEFAULT
+        self._content = content
+        self._routes = routes
+        self._post = post
+        self._client = client
+        self._ended = ended
+        self._answers = f"$JS.SNAPSHOT.ACK.{name}.{identity}"
+        self._cancel = routes.subscribe(f"{self._answers}.>".encode(), self)
+        self._rest = bytearray()
+        self._count = 0
+        self._outstanding = 0
+        self._is_over = False
+        self._all_read = False
+        self.start_ns = now_ns
+        self.heard_ns = now_ns
+
+    def take(self, messages: Inbound) -> None:
+        """Take answers to chunks; the subject says how large each was."""
+        for subject in messages.subjects:
+            self._outstanding = max(0, self._outstanding - (parse_number(subject.rsplit(b".", 2)[-2]) or 0))
+        self.heard_ns = 0
+        self._post(self.pump)
+
+    def pump(self) -> None:
+        """Send what there is room for."""
+        budget = TURN_BYTES
+        while not self._is_over:
+            if not self._routes.has_interest(self._to):
+                self._end(None)
+            elif self._outstanding and self._outstanding + self._chunk > self._window:
+                return
+            elif self._routes.room(self._to) < self._chunk:
+                self._routes.when_room(self._to, self.pump)
+                return
+            elif budget <= 0:
+                self._post(self.pump)
+                return
+            else:
+                budget -= self._send_chunk()
+
+    def _send_chunk(self) -> int:
+        try:
+            while len(self._rest) < self._chunk and not self._all_read:
+                piece = next(self._content, None)
+                self._all_read = piece is None
+                self._rest += piece or b""
+        except StrandlineError as error:
+            self._end(b"NATS/1.0 500 %s\r\n\r\n" % for_clients(error).replace("\r\n", " ").encode())
+            return 0
+        if len(self._rest) < self._chunk:
+            if self._rest:
+                self._routes.send(self._to, bytes(self._rest))
+            self._end(DONE if self._count else b"")
+            return 0
+        chunk = bytes(self._rest[: self._chunk])
+        del self._rest[: self._chunk]
+        self._count += 1
+        self._outstanding += len(chunk)
+        self._routes.send(self._to, chunk, reply=f"{self._answers}.{len(chunk)}.{self._count}".encode())
+        return len(chunk)
+
+    def tick(self, now_ns: int) -> None:
+        """Give up on a client that does not answer."""
+        if not self.heard_ns or not self._outstanding:
+            self.heard_ns = now_ns
+        elif now_ns - self.heard_ns >= PATIENCE_NS:
+            self._end(NO_FLOW)
+
+    def _end(self, headers: bytes | None) -> None:
+        """End it; None if nobody listens who could be told."""
+        self._is_over = True
+        self._cancel()
+        if headers is not None:
+            self._routes.send(self._to, b"", headers=headers)
+        self._ended(self, SnapshotCompleted(self._name, self.start_ns, self.start_ns, self._client))
+
+    def stop(self) -> None:
+        """Stop at once."""
+        if not self._is_over:
+            self._is_over = True
+            self._cancel()
+
+
+def live_sequences(stream: Stream) -> Words:
+    """Return every message that may be shown."""
+    found = stream.next_sequences(stream.filter(()), stream.first_seq, 2**62)
+    return found[found <= np.uint64(stream.durable_seq)]

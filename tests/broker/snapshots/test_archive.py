@@ -1,0 +1,100 @@
+"""The archive in a snapshot: what is written is read back, and nats-server's is read too."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
+from strandline.broker.consumers.state import Saved
+from strandline.broker.snapshots.archive import (
+    END,
+    MAGIC,
+    Archived,
+    ArchiveReader,
+    BadArchive,
+    format_entry,
+    format_messages,
+)
+from strandline.broker.snapshots.consumers import format_saved, parse_saved
+from strandline.broker.snapshots.s2 import S2Reader
+from strandline.broker.streams import Messages
+from tests.broker.snapshots.test_s2 import REAL
+
+SECOND = 1_000_000_000
+ENTRIES = st.builds(
+    Archived,
+    st.binary(min_size=1, max_size=20),
+    st.integers(-(2**62), 2**62),
+    st.integers(0, 2**64 - 1),
+    st.binary(max_size=20),
+    st.binary(max_size=300),
+)
+
+
+@given(st.lists(ENTRIES, max_size=6), st.integers(1, 400))
+def test_what_is_written_is_read_in_whatever_pieces_it_comes(entries: list[Archived], step: int) -> None:
+    data = MAGIC + b"".join(map(format_entry, entries)) + END
+    reader = ArchiveReader()
+    found = [entry for at in range(0, len(data), step) for entry in reader.feed(data[at : at + step])]
+    reader.close()
+    assert found == entries
+
+
+@given(st.lists(ENTRIES.filter(lambda entry: entry.sequence), max_size=6))
+def test_many_messages_are_written_as_each_of_them_is(entries: list[Archived]) -> None:
+    messages = Messages(
+        np.array([entry.sequence for entry in entries], np.uint64),
+        np.array([entry.time_ns for entry in entries], np.int64),
+        np.zeros(len(entries), np.uint32),
+        [entry.name for entry in entries],
+        [entry.headers for entry in entries],
+        [entry.payload for entry in entries],
+    )
+    assert format_messages(messages) == b"".join(map(format_entry, entries))
+
+
+def test_what_nats_server_wrote_is_read() -> None:
+    packed, reader = S2Reader(), ArchiveReader()
+    found = [entry for part in packed.feed(REAL) for entry in reader.feed(part)]
+    reader.close()
+    assert [entry.name for entry in found[:2]] == [b"state.json", b"consumers/c"]
+    messages = {entry.sequence: entry for entry in found[2:]}
+    assert sorted(messages) == [*range(1, 5), *range(6, 24)]
+    assert messages[1].headers == b"NATS/1.0\r\nA: b\r\n\r\n"
+    assert messages[20][:1] + messages[20][3:] == (b"s.1", b"", b"hello hello hello hello 19")
+    config, where = parse_saved(found[1].payload)
+    assert config.durable_name == "c"
+    assert where.delivered == (7, 7)
+    assert where.floor == (1, 1)
+    assert {sequence: (part[0], part[2]) for sequence, part in where.pending.items()} == {
+        2: (2, 1),
+        4: (4, 2),
+        6: (5, 1),
+        7: (6, 1),
+    }
+
+
+def test_a_consumer_is_read_back_as_it_was_written() -> None:
+    config = ConsumerConfig(name="C", ack_policy=AckPolicy.EXPLICIT, ack_wait=5 * SECOND)
+    where = Saved((9, 12), (3, 4), {5: (4, 100 * SECOND, 1), 7: (9, 101 * SECOND, 3)})
+    assert parse_saved(format_saved(config, where)) == (config, where)
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"[]", b'{"config":5}', b'{"config":{},"state":{"pending":[1]}}'])
+def test_a_consumer_that_cannot_be_read_is_refused(data: bytes) -> None:
+    with pytest.raises(BadArchive):
+        parse_saved(data)
+
+
+def test_what_is_no_archive_is_refused() -> None:
+    with pytest.raises(BadArchive, match="unknown snapshot format"):
+        ArchiveReader().feed(b"meta.inf\x00\x00\x00\x00\x00\x00")
+    with pytest.raises(BadArchive, match="too large"):
+        ArchiveReader().feed(MAGIC + b"\xff" * 11)
+    with pytest.raises(BadArchive, match="too large"):
+        ArchiveReader().feed(MAGIC + b"\xff\xff\xff\xff\x7f\x00\x01\x00\x00")
+    reader = ArchiveReader()
+    reader.feed(MAGIC)
+    with pytest.raises(BadArchive, match="EOF"):
+        reader.close()
