@@ -5,9 +5,14 @@ Duplicate windows, expected sequences, deletes, purges and configurations hold a
 who expect the same sequence one wins. Answers, codes and texts are those of nats-server 2.15.1, so clients need not
 know.
 
-**Parts.** `api` is what is said: every request, answer and error code as a frozen type, checks and defaults in the
-server's order, JSON as Go writes it. `streams` is what is kept: one stream, its messages in a journal, its index in
-memory. Both are pure but for `streams.stream`, which does the I/O.
+**Parts.** What is said: `api`, every request, answer, advisory and error code as a frozen type, checks and defaults
+in the server's order, JSON as Go writes it. What is kept: `streams`, one stream on a journal; `consumers`, who reads
+it, on `groups`; `snapshots`, streams as archives; `mirrors`, streams that copy others. Who is there: `core`,
+connections as machines of states and the subjects they share; `sockets`, TLS, WebSocket and asyncio's side of a
+connection. `jetstream` brings the two together for an account, by the two Protocols of `routes`. `turn` gathers what
+all sockets bring, so that one append and one fsync serve it; `server` owns listeners, threads and files; `serving`
+runs one for a block. `settings` is what a server is told, `monitoring` what it tells, `buckets` its buckets without a
+socket, `logs` where its log goes.
 
 **A stream on a journal.** A message is one journal record: its subject is the key, its headers and payload are the
 other columns. A few control records say what cannot be seen from the messages: which were removed by hand, which were
@@ -21,6 +26,8 @@ the log through the code that made it (`docs/formats/broker-stream.md`).
   shortcut.
 - Sequences are given out once, whatever was deleted, purged or compacted.
 - Counts are exact: messages, bytes, by subject, and pending for any filter.
+- One thread does everything but fsync and reading remote origins; a turn stores before it answers.
+- A stream, consumer or client that fails is cut off alone.
 
 **Trade-offs.**
 
@@ -29,7 +36,8 @@ the log through the code that made it (`docs/formats/broker-stream.md`).
 - Dead rows are squeezed out when they are the larger part, in one go: about 15 ms for each million rows.
 - The log is compacted by moving live messages to its end; each message is written up to twice over its life for each
   doubling of the log.
-- Message schedules are refused. Compression is accepted and ignored: the journal is not compressed.
+- A stream that allows schedules reads all its messages when it is opened: the index does not know them.
+- Compression is accepted and ignored: the journal is not compressed.
 - `no_erase` makes no difference: deleted bytes stay in the journal until their segment goes.
 """
 
@@ -38,16 +46,27 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from strandline.broker.api.codes import ApiError
     from strandline.broker.api.config import StreamConfig
+    from strandline.broker.server import Server
+    from strandline.broker.serving import running, serve
+    from strandline.broker.settings import ServerSettings
     from strandline.broker.streams.stream import Stream
 
-__all__ = ["ApiError", "Stream", "StreamConfig"]
+__all__ = ["ApiError", "Server", "ServerSettings", "Stream", "StreamConfig", "running", "serve"]
 
 
 def __getattr__(name: str) -> object:
     """Import what is offered when it is first asked for: a command that only reads settings starts at once."""
     from importlib import import_module  # noqa: PLC0415 - that is the point
 
-    homes = {"ApiError": "api.codes", "Stream": "streams.stream", "StreamConfig": "api.config"}
+    homes = {
+        "ApiError": "api.codes",
+        "Server": "server",
+        "ServerSettings": "settings",
+        "Stream": "streams.stream",
+        "StreamConfig": "api.config",
+        "running": "serving",
+        "serve": "serving",
+    }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -1,0 +1,386 @@
+"""JetStream of one account: what clients publish, ask and acknowledge, brought to streams and consumers, and back.
+
+Invariants: all of it runs on the server's own thread and nothing blocks but making and removing streams; what came in
+is handled in its order; nothing is answered or delivered before it is as durable as asked. A stream whose storage fails
+says so to whoever publishes to it, is named in `failures`, and disturbs no other.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.broker.api.answers import AccountLimits
+from strandline.broker.api.reasons import for_log
+from strandline.broker.consumers.interest import follow_copy
+from strandline.broker.consumers.service import ConsumerService
+from strandline.broker.jetstream.advisories import Advisories
+from strandline.broker.jetstream.backlog import Backlog
+from strandline.broker.jetstream.delivering import Delivering, FlowSink
+from strandline.broker.jetstream.holding import Holding, Pauses
+from strandline.broker.jetstream.inbound import inbound_of
+from strandline.broker.jetstream.publishing import StreamSink
+from strandline.broker.jetstream.requests import Requests
+from strandline.broker.jetstream.settling import Line, Post, Settling
+from strandline.broker.jetstream.timers import Timers
+from strandline.broker.jetstream.upkeep import Upkeep
+from strandline.broker.mirrors import Mirrors
+from strandline.broker.routes import Cancel, Inbound, Origin, Routes
+from strandline.broker.snapshots import SnapshotService
+from strandline.broker.snapshots import Surroundings as SnapshotSurroundings
+from strandline.broker.streams import Published, Removed, Republish
+from strandline.broker.streams.log import DONE
+from strandline.broker.streams.service import StreamService
+from strandline.clock import Clock, SystemClock
+from strandline.journal import SYNCED, Durability
+from strandline.wire import subject_matches
+
+if TYPE_CHECKING:
+    from strandline.kv.nats import NatsSettings
+
+logger = logging.getLogger("strandline.broker")
+LISTENERS_MAX = 10_000
+
+
+def _ignore(client_id: int) -> None:
+    del client_id
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What JetStream has of the server: `wake` asks for a flush soon, `post` calls something on its thread, soon."""
+
+    wake: Callable[[], None]
+    post: Post
+    pause: Callable[[int], None] = _ignore
+    resume: Callable[[int], None] = _ignore
+    executor: Executor | None = None
+    server_name: str = ""
+
+
+class JetStream:
+    """The streams and consumers of one account."""
+
+    def __init__(  # noqa: PLR0913 - everything that it stands between
+        self,
+        account: str,
+        folder: Path | None,
+        routes: Routes,
+        surroundings: Surroundings,
+        *,
+        clock: Clock | None = None,
+        durability: Durability = SYNCED,
+        domain: str = "",
+        limits: AccountLimits | None = None,
+        remotes: "Mapping[str, NatsSettings] | None" = None,
+    ) -> None:
+        self.account = account
+        self.clock = clock or SystemClock()
+        self.routes = routes
+        self.domain = domain
+        self.failures: dict[str, str] = {}
+        self.streams = StreamService(
+            folder=None if folder is None else folder / "streams",
+            clock=self.clock,
+            durability=durability,
+            executor=surroundings.executor,
+            server_name=surroundings.server_name,
+            domain=domain,
+            limits=limits or AccountLimits(),
+            on_delete=self._removed,
+        )
+        self.settling = Settling(surroundings.post)
+        self.timers = Timers()
+        self._upkeep = Upkeep(self.timers, self.failures, stored=self.stored, fail=self.fail)
+        self._wake = surroundings.wake
+        pauses = Pauses(surroundings.pause, surroundings.resume)
+        self._holding = Holding(pauses.begin, pauses.end)
+        self._backlog = Backlog(self.clock, surroundings.wake, pauses.begin, pauses.end)
+        self._sinks: dict[str, StreamSink] = {}
+        self._dirty: list[StreamSink] = []
+        self._listeners: dict[bytes, list[StreamSink]] = {}
+        self._heard: dict[str, list[Callable[[], None]]] = {}
+        advisories = Advisories(
+            account,
+            domain,
+            surroundings.server_name,
+            self.clock,
+            is_heard=lambda subject: routes.has_interest(subject) or bool(self._listening(subject)),
+            publish=self.publish,
+        )
+        self.audit = advisories.audit
+        self._delivering = Delivering(routes, self.timers, surroundings.wake)
+        self.consumers = self._delivering.consumers = ConsumerService(
+            self.streams,
+            routes,
+            tell=advisories.tell,
+            request_turn=self._delivering.request_turn,
+            post=surroundings.post,
+        )
+        self.consumers.ended = self._delivering.forget
+        self.mirrors = Mirrors(
+            self.streams, wake=surroundings.wake, post=surroundings.post, stored=self.stored, remotes=remotes
+        )
+        self.mirrors.released = lambda stream, held: follow_copy(stream, held, self.consumers.of(stream.config.name))
+        self.snapshots = SnapshotService(
+            self.consumers,
+            SnapshotSurroundings(
+                routes=routes,
+                tell=advisories.tell,
+                post=surroundings.post,
+                client=advisories.client,
+                restored=self.follow,
+            ),
+        )
+        requests = Requests(self, self._backlog)
+        self._cancels = [
+            routes.subscribe(requests.pattern, requests),
+            routes.subscribe(b"$JS.ACK.>", self._delivering),
+            routes.subscribe(b"$JS.FC.>", FlowSink(self._delivering)),
+        ]
+
+    def open(self) -> None:
+        """Open everything that is kept."""
+        self.snapshots.open()
+        self.streams.open_all()
+        for name, problem in self.streams.unreadable.items():
+            self.failures[name] = problem
+        for name in self.streams.streams:
+            self.follow(name)
+        self.mirrors.open()  # before consumers look for messages that nobody wants
+        self.consumers.open_all()
+
+    def end_pulls(self) -> None:
+        """Tell pulls that wait that the server ends; to be called while clients are still there."""
+        self.consumers.end_pulls()
+
+    def close(self) -> None:
+        """Store what was gathered, and let go of everything."""
+        for cancel in self._cancels:
+            cancel()
+        self.publish_gathered(self.clock.now_ns())
+        for sink in self._sinks.values():
+            for cancel in sink.cancels:
+                cancel()
+        with contextlib.ExitStack() as rest:  # each of them, whatever becomes of those before it
+            for end in (self.settling.run, self.streams.close, self.consumers.close, self.snapshots.close):
+                rest.callback(end)
+            self.mirrors.close()
+
+    # The turn.
+
+    def flush(self, now_ns: int) -> None:
+        """Store what was gathered since the last time, then let copies and consumers go on."""
+        self.publish_gathered(now_ns)
+        self._backlog.flush()
+        self.mirrors.flush(now_ns)
+        self._delivering.flush(now_ns)
+
+    def let_consumers_go_on(self, now_ns: int) -> None:
+        """Give consumers their turn now: whoever asks for something afterwards sees what they were told before."""
+        self._delivering.flush(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        self.timers.run(now_ns)
+        self.consumers.tick(now_ns)
+        self.snapshots.tick(now_ns)
+        self.mirrors.tick(now_ns)
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When `tick` has something to do, None if nothing is known of."""
+        next_ns = self.timers.next_ns  # asked for in every turn: a loop is half of what `min` over a generator takes
+        for due_ns in (self.consumers.next_due_ns, self.snapshots.next_due_ns, self.mirrors.next_due_ns):
+            if due_ns is not None and (next_ns is None or due_ns < next_ns):
+                next_ns = due_ns
+        return next_ns
+
+    # Publishes.
+
+    def _note(self, sink: StreamSink) -> None:
+        self._dirty.append(sink)
+        self._wake()
+
+    def publish_gathered(self, now_ns: int) -> None:
+        """Store what was published so far; whoever asks for something afterwards sees it."""
+        dirty, self._dirty = self._dirty, []
+        for sink in dirty:
+            try:
+                self._publish_to(sink, now_ns)
+            except Exception:  # whatever it is, the other streams' turn comes
+                logger.exception("publishes to stream %s of account %s are not answered", sink.name, self.account)
+
+    def _publish_to(self, sink: StreamSink, now_ns: int) -> None:
+        if sink.is_gone:
+            for messages in sink.let_go():
+                self._late(messages)
+            return
+        for batch, replies, gathered in sink.taken():
+            try:
+                published = sink.stream.publish(batch, now_ns)
+            except Exception as error:  # noqa: BLE001 - who published is told
+                self._refuse(sink, replies, error)
+                continue
+            self._settle(sink, published, replies, gathered)
+        if not sink.has_chores or sink.expires:
+            self._upkeep.touch(sink, now_ns)
+
+    def _settle(self, sink: StreamSink, published: Published, replies: list[bytes], gathered: list[Inbound]) -> None:
+        ticket = published.ticket
+        if not len(sink.line) and (ticket is DONE or ticket.done()):
+            self._answer(sink, published, replies, None if ticket is DONE else ticket.exception())
+            return
+        noted = self._holding.add(gathered)
+
+        def answer(error: BaseException | None) -> None:
+            self._holding.remove(noted)
+            self._answer(sink, published, replies, error)
+
+        sink.line.then(published.ticket, answer)
+
+    def _answer(
+        self, sink: StreamSink, published: Published, replies: list[bytes], error: BaseException | None
+    ) -> None:
+        if error is not None:
+            self._refuse(sink, replies, error)
+            return
+        if not sink.stream.config.no_ack:
+            self.routes.send_many(sink.acks(published, replies))
+        self._tell_stored(sink, published)
+
+    def _refuse(self, sink: StreamSink, replies: list[bytes], error: BaseException) -> None:
+        if not sink.is_gone:
+            self.fail(sink.name, error)
+        self.routes.send_many(sink.refusals(replies, error))
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """Note that a stream's storage has failed, and say so once."""
+        if name not in self.failures:
+            self.failures[name] = str(error)
+            advice = "it takes nothing more until the server is started again: see that its disk has room and works"
+            text = for_log(error, advice)
+            logger.error("stream %s of account %s cannot store anything: %s", name, self.account, text)
+
+    def stored(self, name: str, published: Published) -> None:
+        """Tell consumers, when it is durable, what somebody else put into a stream."""
+        sink = self._sinks.get(name)
+        if sink is None:
+            return
+
+        def tell(error: BaseException | None) -> None:
+            if error is None:
+                self._tell_stored(sink, published)
+            elif not sink.is_gone:
+                self.fail(name, error)
+
+        sink.line.then(published.ticket, tell)
+        self._upkeep.touch(sink, self.clock.now_ns())
+        self._wake()  # who called may not be in a turn, after which timers are looked at
+
+    def _tell_stored(self, sink: StreamSink, published: Published) -> None:
+        for again in published.republish:
+            self.publish(again)
+        if not len(published.stored):
+            return
+        for consumer in self.consumers.of(sink.name):
+            consumer.note_stored()
+        self.mirrors.note_stored(sink.name)
+        for heard in tuple(self._heard.get(sink.name, ())):
+            heard()
+
+    def _tell_removed(self, name: str, removed: Removed) -> None:
+        for consumer in self.consumers.of(name):
+            try:
+                consumer.note_removed(removed)
+            except Exception:  # the others hear of it
+                logger.exception("consumer %s of stream %s failed when messages went", consumer.name, name)
+
+    def listen(self, name: str, heard: Callable[[], None]) -> Cancel:
+        """Call somebody whenever something new in a stream is durable, and when the stream goes."""
+        self._heard.setdefault(name, []).append(heard)
+
+        def cancel() -> None:
+            listeners = self._heard.get(name, [])
+            if heard in listeners:
+                listeners.remove(heard)
+            if not listeners:
+                self._heard.pop(name, None)
+
+        return cancel
+
+    def publish(self, message: Republish) -> None:
+        """Publish something of the server's own, to clients and to streams that keep such subjects."""
+        self.routes.send(message.subject, message.payload, headers=message.headers)
+        if self._listening(message.subject):
+            self.take(inbound_of(message.subject, message.payload, message.headers, Origin(0, self.account)))
+
+    def take(self, messages: Inbound) -> None:
+        """Take one message to the streams that keep its subject; its sender is told if none does."""
+        sinks = self._listening(messages.subjects[0])
+        for sink in sinks:
+            sink.take(messages)
+        if not sinks:
+            self._late(messages)
+
+    def _listening(self, subject: bytes) -> list[StreamSink]:
+        found = self._listeners.get(subject)
+        if found is None:
+            if len(self._listeners) >= LISTENERS_MAX:
+                self._listeners.clear()
+            text = subject.decode(errors="surrogateescape")
+            found = [
+                sink for sink in self._sinks.values() if any(subject_matches(each, text) for each in sink.subjects)
+            ]
+            self._listeners[subject] = found
+        return found
+
+    def _late(self, messages: Inbound) -> None:
+        if messages.subjects[0].startswith(b"$JS."):
+            return  # it was a request, too, and is answered as such
+        self.routes.no_responders(messages, list(range(len(messages))))
+
+    # Streams.
+
+    def line(self, name: str) -> Line:
+        """Return what waits for a stream's tickets; for one that is gone, a line in which nothing waits."""
+        sink = self._sinks.get(name)
+        return sink.line if sink is not None else Line(self.settling)
+
+    def follow(self, name: str) -> None:
+        """Listen to what a stream says it wants, after it was made or changed."""
+        stream = self.streams.streams.get(name)
+        self.mirrors.changed(name)
+        if stream is None:
+            return
+        sink = self._sinks.get(name)
+        if sink is None:
+            sink = self._sinks[name] = StreamSink(
+                name, stream, Line(self.settling), self._note, self._late, self.domain
+            )
+            stream.add_listener(lambda removed: self._tell_removed(name, removed))
+            self._listeners.clear()
+        if sink.subjects != stream.config.subjects:
+            for cancel in sink.cancels:
+                cancel()
+            sink.subjects = stream.config.subjects
+            sink.cancels = [self.routes.subscribe(each.encode(), sink) for each in sink.subjects]
+            self._listeners.clear()
+        self._upkeep.changed(sink, self.clock.now_ns())
+
+    def _removed(self, name: str) -> None:
+        """Stop to listen for a stream that is going; what waits for its tickets is still answered."""
+        sink = self._sinks.pop(name, None)
+        if sink is None:
+            return
+        sink.is_gone = True
+        for cancel in sink.cancels:
+            cancel()
+        self.failures.pop(name, None)
+        self._listeners.clear()
+        for heard in tuple(self._heard.get(name, ())):
+            heard()
+        self._upkeep.end(name)

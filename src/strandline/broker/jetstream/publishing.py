@@ -1,0 +1,154 @@
+"""Publishes on their way into one stream: gathered from all clients of a turn, stored together, answered together.
+
+Invariants: rows keep the order in which they came; a row is answered once if it asked for an answer, after its ticket,
+and in order; nothing is answered for a stream without acks.
+"""
+
+from collections.abc import Callable, Iterable
+
+from strandline.broker.api import codes
+from strandline.broker.api.answers import PubAck
+from strandline.broker.api.json_text import write_json
+from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.schema import to_json
+from strandline.broker.jetstream.settling import Line
+from strandline.broker.routes import Cancel, Deliveries, Inbound
+from strandline.broker.streams import PublishBatch, Published, Stream
+from strandline.wire import FrameBatch
+from strandline.wire.lines import Row
+
+BATCH_BYTES_MAX = 16 << 20
+"""How much is stored by one append."""
+_REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
+_HEADER, _PAYLOAD, _END = (Row._fields.index(name) for name in ("header_start", "payload_start", "payload_end"))
+
+
+class StreamSink:
+    """Where what is published on a stream's subjects comes to; `note` is told when there is something."""
+
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        line: Line,
+        note: Callable[["StreamSink"], None],
+        late: Callable[[Inbound], None],
+        domain: str = "",
+    ) -> None:
+        self.name = name
+        self.stream = stream
+        self.line = line
+        self.subjects: tuple[str, ...] = ()
+        self.cancels: list[Cancel] = []
+        self.gathered: list[Inbound] = []
+        self.is_gone = False
+        self.has_expiry = False
+        self.has_chores = False
+        self.expires = False
+        self._note = note
+        self._late = late
+        self._plain = to_json(PubAck(stream=name)).removesuffix(b"0}")
+        self._head = self._plain.decode()
+        self._has_domain = bool(domain)
+        if domain:
+            self._head = self._head.removesuffix('"seq":') + f'"domain":{write_json(domain).decode()},"seq":'
+
+    def take(self, messages: Inbound) -> None:
+        """Gather messages until the turn ends."""
+        if self.is_gone:
+            self._late(messages)
+            return
+        if not self.gathered:
+            self._note(self)
+        self.gathered.append(messages)
+
+    def let_go(self) -> list[Inbound]:
+        """Return what was gathered, as it came."""
+        gathered, self.gathered = self.gathered, []
+        return gathered
+
+    def taken(self) -> "Iterable[tuple[PublishBatch, list[bytes], list[Inbound]]]":
+        """Return what was gathered, in batches to be stored, with who is to be answered."""
+        gathered = self.let_go()
+        if len(gathered) == 1:
+            batch, replies = columns_of(gathered[0])
+            return ((batch, replies, gathered),)
+        return _joined(gathered)
+
+    def acks(self, published: Published, replies: list[bytes]) -> Deliveries:
+        """Return the answers to those who asked for one."""
+        head, sequences, answers = self._head, published.sequences.tolist(), published.answers
+        if len(sequences) == 1:
+            texts = [answers[0] if answers else f"{head}{sequences[0]}}}".encode()]
+        else:
+            texts = (head + ("}\n" + head).join(map(str, sequences)) + "}").encode().split(b"\n")
+            for row, text in answers.items():
+                texts[row] = text
+        if answers and self._has_domain:
+            own, plain = self._head.encode(), self._plain
+            texts = [own + text.removeprefix(plain) if text.startswith(plain) else text for text in texts]
+        return _asked(replies, texts)
+
+    def refusals(self, replies: list[bytes], error: BaseException) -> Deliveries:
+        """Return the answers to those whose messages could not be stored."""
+        refusal = codes.STREAM_STORE_FAILED.with_text(err=for_clients(error))
+        return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
+
+
+def columns_of(messages: Inbound) -> tuple[PublishBatch, list[bytes]]:
+    """Return what one client sent, and where its answers go."""
+    frames = messages.frames
+    if len(messages) == 1:
+        row, data = frames.tuples()[0], frames.data
+        header, payload = row[_HEADER], row[_PAYLOAD]
+        headers = [data[header:payload]] if payload > header else None
+        return (
+            PublishBatch(messages.subjects, [data[payload : row[_END]]], headers),
+            [data[row[_REPLY] : row[_REPLY_END]]],
+        )
+    return PublishBatch(messages.subjects, frames.payloads(), headers_of(frames)), frames.replies()
+
+
+def headers_of(frames: FrameBatch) -> list[bytes] | None:
+    """Return the header block of each frame, empty where there is none; None if none has any."""
+    if not frames.has_headers():
+        return None
+    data = frames.data
+    return [data[start:end] for start, end in frames.spans("header_start", "payload_start")]
+
+
+def _joined(gathered: list[Inbound]) -> "Iterable[tuple[PublishBatch, list[bytes], list[Inbound]]]":
+    part: list[Inbound] = []
+    size = 0
+    for messages in gathered:
+        part.append(messages)
+        size += len(messages.frames.data)
+        if size >= BATCH_BYTES_MAX:
+            yield (*_one(part), part)
+            part, size = [], 0
+    if part:
+        yield (*_one(part), part)
+
+
+def _one(gathered: list[Inbound]) -> tuple[PublishBatch, list[bytes]]:
+    subjects: list[bytes] = []
+    payloads: list[bytes] = []
+    replies: list[bytes] = []
+    headers: list[bytes] | None = None
+    for messages in gathered:
+        batch, asked = columns_of(messages)
+        if batch.headers is not None and headers is None:
+            headers = [b""] * len(subjects)
+        if headers is not None:
+            headers += batch.headers if batch.headers is not None else [b""] * len(batch)
+        subjects += batch.subjects
+        payloads += batch.payloads
+        replies += asked
+    return PublishBatch(subjects, payloads, headers), replies
+
+
+def _asked(replies: list[bytes], texts: list[bytes]) -> Deliveries:
+    if b"" not in replies:
+        return Deliveries(replies, texts)
+    chosen = [row for row, reply in enumerate(replies) if reply]
+    return Deliveries([replies[row] for row in chosen], [texts[row] for row in chosen])

@@ -1,0 +1,217 @@
+"""Requests to JetStream: brought to those who answer them, and answered when that is durable.
+
+Invariants: a request sees everything published before it; who asks for a consumer or a direct get that nobody serves is
+told at once that nobody responds, and anything else unknown gets no answer at all, as with nats-server. Nothing is read
+that nobody would hear, and what is read shares the loop with everybody (see `Backlog`).
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.broker.api import codes
+from strandline.broker.api.json_text import read_json, write_json
+from strandline.broker.api.reasons import for_clients
+from strandline.broker.jetstream.backlog import Backlog
+from strandline.broker.jetstream.publishing import headers_of
+from strandline.broker.routes import Deliveries, Inbound, Origin
+from strandline.broker.streams import Reply, Stream, Ticket
+from strandline.broker.streams.log import is_passed
+from strandline.broker.streams.reading import STORAGE_FAILED
+from strandline.broker.streams.service import OF_ALL
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.broker.jetstream.account import JetStream
+
+logger = logging.getLogger("strandline.broker")
+API = "$JS.API."
+DIRECT, CONSUMER, NEXT, DURABLE = "DIRECT.GET.", "CONSUMER.", "CONSUMER.MSG.NEXT.", "CONSUMER.DURABLE."
+DELETE = "STREAM.DELETE."
+CHANGES = ("STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.DELETE.", "STREAM.RESTORE.")
+MOVES = ("STREAM.SNAPSHOT.", "STREAM.RESTORE.")
+READS = (DIRECT, "STREAM.INFO.", "STREAM.MSG.GET.", "CONSUMER.INFO.", "CONSUMER.LIST.", "CONSUMER.NAMES.")
+"""What changes nothing: it may wait for its turn, and shows what is there then."""
+AUDIT = b"$JS.EVENT.ADVISORY.API"
+NOBODY = "nobody responds"
+Answer = bytes | list[Reply] | str | None
+_NEXT_WORDS = 5
+GETS_MIN = 4
+"""From so many direct gets in a row on they are answered together."""
+GETS_MAX = 128
+_GET_WORDS, _DIRECT_HEAD = 6, b"$JS.API.DIRECT.GET."
+
+
+class _Row(NamedTuple):
+    """One request: which of some messages, and what is in it."""
+
+    messages: Inbound
+    at: int
+    asked: str
+    headers: bytes
+    payload: bytes
+    reply: bytes
+
+
+class Requests:
+    """Takes requests below `$JS.API.`."""
+
+    pattern = b"$JS.API.>"
+    is_ordered = True
+    """What came before a request takes effect before it, and what comes after it, after; see `READS` for the rest."""
+
+    def __init__(self, owner: "JetStream", backlog: Backlog) -> None:
+        self._owner = owner
+        self._backlog = backlog
+
+    def take(self, messages: Inbound) -> None:
+        """Answer requests, in order."""
+        owner = self._owner
+        owner.publish_gathered(owner.clock.now_ns())
+        frames = messages.frames
+        if len(messages) >= GETS_MIN and self._gets(messages):
+            return
+        headers = headers_of(frames) or [b""] * len(messages)
+        rows = zip(messages.subjects, headers, frames.payloads(), frames.replies(), strict=True)
+        for at, (subject, block, payload, reply) in enumerate(rows):
+            asked = subject.decode(errors="surrogateescape").removeprefix(API)
+            row = _Row(messages, at, asked, block, payload, reply)
+            if asked.startswith(READS) or asked in OF_ALL:
+                self._backlog.do(messages.origin.client_id, partial(self._read, row))
+            else:
+                self._answer(row)
+
+    def _read(self, row: _Row) -> None:
+        """Answer what changes nothing, if somebody is there to hear it."""
+        if self._is_heard(row.reply):
+            self._answer(row)
+
+    def _is_heard(self, reply: bytes) -> bool:
+        has_interest = self._owner.routes.has_interest
+        return (bool(reply) and has_interest(reply)) or has_interest(AUDIT)
+
+    def _answer(self, row: _Row) -> None:
+        owner, messages, asked = self._owner, row.messages, row.asked
+        try:
+            answer = self._one(asked, row.headers, row.payload, row.reply, messages.origin, owner.clock.now_ns())
+        except Exception:
+            logger.exception("a request could not be answered: %s", asked)
+            return
+        if answer is NOBODY:
+            owner.routes.no_responders(messages, [row.at])
+        elif isinstance(answer, list):
+            self._send(asked, row.reply, answer)
+        elif isinstance(answer, bytes):
+            subject = messages.subjects[row.at]
+            self._tell(asked, row.reply, answer, partial(owner.audit, subject, row.payload, origin=messages.origin))
+
+    def _gets(self, messages: Inbound) -> bool:
+        """Answer direct gets together if all are of the last message on a subject of one stream; else do nothing."""
+        words = messages.subjects[0].split(b".", 5)
+        head = b".".join(words[:5]) + b"."
+        stream = (
+            self._owner.streams.streams.get(words[4].decode(errors="replace")) if len(words) == _GET_WORDS else None
+        )
+        if stream is None or not stream.config.allow_direct or not head.startswith(_DIRECT_HEAD):
+            return False
+        size, frames = len(head), messages.frames
+        subjects = [subject[size:] for subject in messages.subjects if subject[:size] == head]
+        text = b".".join(subjects)
+        if (
+            len(subjects) < len(messages)
+            or b"*" in text
+            or b">" in text
+            or frames.has_headers()
+            or any(frames.payloads())
+        ):
+            return False
+        replies, client_id = frames.replies(), messages.origin.client_id
+        for at in range(0, len(subjects), GETS_MAX):
+            part = slice(at, at + GETS_MAX)
+            self._backlog.do(client_id, partial(self._get_lasts, stream, subjects[part], replies[part]))
+        return True
+
+    def _get_lasts(self, stream: Stream, subjects: list[bytes], replies: list[bytes]) -> None:
+        if not self._is_heard(replies[0]):
+            heard = [at for at, reply in enumerate(replies) if self._is_heard(reply)]
+            subjects, replies = [subjects[at] for at in heard], [replies[at] for at in heard]
+        lost = [STORAGE_FAILED] * len(subjects)
+        try:
+            found = stream.direct_lasts(subjects) if subjects else []
+        except StrandlineError:
+            found = lost
+        send, ticket = self._owner.routes.send_many, stream.barrier()
+        self._owner.settling.after([ticket], lambda error: send(_deliveries(replies, found if error is None else lost)))
+
+    def _one(self, asked: str, headers: bytes, payload: bytes, reply: bytes, origin: Origin, now_ns: int) -> Answer:
+        owner = self._owner
+        if asked.startswith(NEXT):
+            return self._pull(asked, headers, payload, reply)
+        if not asked.startswith(DIRECT):
+            owner.let_consumers_go_on(now_ns)
+        if asked.startswith(CONSUMER):
+            return owner.consumers.request(API + asked, headers, payload, reply, origin, now_ns)
+        if asked.startswith(MOVES):
+            return owner.snapshots.request(API + asked, headers, payload, origin, now_ns)
+        answer = owner.streams.request(API + asked, headers, payload, now_ns)
+        if answer is None and asked.startswith(DIRECT):
+            return NOBODY
+        if asked.startswith(CHANGES):
+            owner.follow(asked.rpartition(".")[2])
+        return answer
+
+    def _pull(self, asked: str, headers: bytes, payload: bytes, reply: bytes) -> Answer:
+        words = asked.split(".")
+        consumer = self._owner.consumers.find(words[3], words[4]) if len(words) == _NEXT_WORDS else None
+        if consumer is None:
+            return NOBODY
+        consumer.take_pulls([(reply, payload, headers)])
+        return None
+
+    def _send(self, asked: str, reply: bytes, answer: list[Reply]) -> None:
+        if not reply:
+            return
+
+        def told(error: BaseException | None) -> None:
+            parts = answer if error is None else [STORAGE_FAILED]
+            self._owner.routes.send_many(_deliveries([reply] * len(parts), parts))
+
+        self._owner.settling.after(self._barriers(asked), told)
+
+    def _tell(self, asked: str, reply: bytes, answer: bytes, audit: Callable[[bytes], None]) -> None:
+        """Send an answer, and let those hear of it who watch all requests."""
+
+        def told(error: BaseException | None) -> None:
+            text = answer if error is None else _failed(answer, error)
+            if reply:
+                self._owner.routes.send(reply, text)
+            audit(text)
+
+        self._owner.settling.after(self._barriers(asked), told)
+
+    def _barriers(self, asked: str) -> list[Ticket]:
+        """Return what has to be durable before an answer may be seen: that of the stream asked for, else of all."""
+        streams = self._owner.streams
+        if asked in OF_ALL:
+            return streams.barrier()
+        if asked.startswith(DELETE):
+            return []  # what remains of it was removed, and that synced, before there was an answer
+        words = asked.replace(DURABLE, CONSUMER, 1).split(".")
+        name = words[2] if asked.startswith((DIRECT, CONSUMER)) and len(words) > 2 else words[-1]  # noqa: PLR2004
+        stream = streams.streams.get(name)
+        if stream is None:
+            return streams.barrier()
+        ticket = stream.barrier()
+        return [] if is_passed(ticket) else [ticket]
+
+
+def _deliveries(replies: list[bytes], parts: list[Reply]) -> Deliveries:
+    return Deliveries(replies, [part.payload for part in parts], None, [part.headers for part in parts])
+
+
+def _failed(answer: bytes, error: BaseException) -> bytes:
+    """Return what is said in place of an answer, whose promise the storage did not keep."""
+    refusal = codes.STREAM_GENERAL_ERROR.with_text(err=for_clients(error))
+    told = {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}
+    return write_json({"type": read_json(answer).get("type", ""), "error": told})

@@ -1,0 +1,90 @@
+"""What waits until something is durable, and is then done on the server's own thread.
+
+Invariants: what waits in one `Line` is done in the order in which it came, each after its own ticket; whoever settles
+tickets, from whatever thread, only says so, once for many. A ticket that failed is told as its error.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from strandline.broker.streams import Ticket
+
+Then = Callable[[BaseException | None], object]
+Post = Callable[[Callable[[], None]], None]
+logger = logging.getLogger("strandline.broker")
+
+
+class Settling:
+    """Brings the news of settled tickets to the server's thread; `post` calls something there, soon."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._settled: deque[Line] = deque()
+        self._is_posted = False
+
+    def after(self, tickets: Sequence[Ticket], action: Then) -> None:
+        """Do something when all of some tickets are settled: at once, if they are."""
+        line = Line(self)
+        errors: list[BaseException] = []
+
+        def note(error: BaseException | None) -> None:
+            if error is not None:
+                errors.append(error)
+
+        for ticket in tickets:
+            line.then(ticket, note)
+        line.then(None, lambda _: action(errors[0] if errors else None))
+
+    def note(self, line: "Line") -> None:
+        """Say, from any thread, that a ticket of a line was settled."""
+        self._settled.append(line)
+        if not self._is_posted:
+            self._is_posted = True
+            self._post(self.run)
+
+    def run(self) -> None:
+        """Do what no longer has to wait."""
+        self._is_posted = False  # before looking: what is noted from here on asks for another run
+        settled = self._settled
+        while settled:
+            settled.popleft().run()
+
+
+class Line:
+    """Actions that wait for tickets, in order."""
+
+    __slots__ = ("_settling", "_waiting")
+
+    def __init__(self, settling: Settling) -> None:
+        self._settling = settling
+        self._waiting: deque[tuple[Ticket | None, Then]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def then(self, ticket: Ticket | None, action: Then) -> None:
+        """Do something after everything before it, when a ticket is settled; without one, only after the others."""
+        if not self._waiting and (ticket is None or ticket.done()):
+            _do(action, ticket)
+            return
+        self._waiting.append((ticket, action))
+        if ticket is not None:
+            ticket.add_done_callback(self._note)
+
+    def _note(self, _: Future[None]) -> None:
+        self._settling.note(self)
+
+    def run(self) -> None:
+        """Do what no longer has to wait."""
+        waiting = self._waiting
+        while waiting and ((ticket := waiting[0][0]) is None or ticket.done()):
+            _do(waiting.popleft()[1], ticket)
+
+
+def _do(action: Then, ticket: Ticket | None) -> None:
+    try:
+        action(None if ticket is None else ticket.exception())
+    except Exception:
+        logger.exception("an answer that waited for storage could not be given")

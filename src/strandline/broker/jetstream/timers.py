@@ -1,0 +1,64 @@
+"""What is to be done when: one heap for streams, consumers and chores, in nanoseconds of wall time.
+
+Invariants: whoever has a time is called once when it has come, and then has none; only the time set last counts. One
+that fails takes nobody else's call away. The heap is at most a few times as large as there are owners, however often
+they change their mind.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable, Hashable
+from itertools import count
+
+logger = logging.getLogger("strandline.broker")
+STALE_MIN = 1_000
+"""So many entries that no longer count are not worth a look."""
+
+
+class Timers:
+    """Times by owner."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._due: dict[Hashable, tuple[int, int, Callable[[int], None]]] = {}
+        self._numbers = count()
+
+    def set(self, owner: Hashable, due_ns: int | None, call: Callable[[int], None]) -> None:
+        """Call somebody at a time, instead of at the time set before; never, if it is None."""
+        known = self._due.get(owner)
+        if due_ns is None:
+            if known is not None:
+                del self._due[owner]
+            return
+        if known is not None and known[0] == due_ns:
+            return
+        number = next(self._numbers)
+        self._due[owner] = (due_ns, number, call)
+        heapq.heappush(self._heap, (due_ns, number, owner))
+        if len(self._heap) > STALE_MIN + 4 * len(self._due):
+            self._heap = [(due_ns, number, owner) for owner, (due_ns, number, _) in self._due.items()]
+            heapq.heapify(self._heap)
+
+    @property
+    def next_ns(self) -> int | None:
+        """The earliest time, None if there is none."""
+        heap, due = self._heap, self._due
+        while heap:
+            _, number, owner = heap[0]
+            known = due.get(owner)
+            if known is not None and known[1] == number:
+                return heap[0][0]
+            heapq.heappop(heap)
+        return None
+
+    def run(self, now_ns: int) -> None:
+        """Call everybody whose time has come, once; what they set anew waits for the next run."""
+        ready = []
+        while (due_ns := self.next_ns) is not None and due_ns <= now_ns:
+            owner = heapq.heappop(self._heap)[2]
+            ready.append(self._due.pop(owner)[2])
+        for call in ready:
+            try:
+                call(now_ns)
+            except Exception:
+                logger.exception("what was due failed")

@@ -1,0 +1,334 @@
+"""One client's socket: bytes to its session and from it, through TLS and WebSocket where they are used.
+
+Invariants: what a session says is written once in a turn, in order; nothing is written in the clear after a handshake
+has begun. A client that does not read is cut off when more than `max_pending` waits for it, or when it has taken
+nothing for `write_deadline_s`; nobody waits for it. Every byte is counted for that, also what TLS and WebSocket say for
+their own sake. A session that has ended is told once.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.broker.core.reasons import SLOW_CONSUMER, SLOW_WRITE
+from strandline.broker.core.session import Session
+from strandline.broker.core.tellings import tell_closed, tell_created, tell_slow
+from strandline.broker.settings import TlsSettings, WebsocketSettings
+from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
+from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
+
+if TYPE_CHECKING:
+    from strandline.broker.server import Server
+
+logger = logging.getLogger("strandline.broker")
+READ_BYTES = 512 << 10
+HIGH_BYTES, LOW_BYTES = 1 << 20, 1 << 18
+"""When a client is said to be behind, and when it has caught up."""
+NANOS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What is spoken on one port."""
+
+    tls: TlsSettings | None = None
+    context: ssl.SSLContext | None = None
+    allow_non_tls: bool = False
+    websocket: WebsocketSettings | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The socket of one client."""
+
+    def __init__(self, server: "Server", listener: Callable[[], Listener]) -> None:
+        self._server = server
+        self._listener = listener()
+        self._turn = server.turn
+        self._buffer = server.read_buffer
+        self._view = memoryview(self._buffer)
+        self._transport: asyncio.Transport
+        self.session: Session
+        self._tls: TlsLayer | None = None
+        self._websocket: WebsocketLayer | None = None
+        self._undecided = False
+        self._is_plain = False
+        self._is_greeted = False
+        self._is_noted = False
+        self._is_over = False
+        self._pauses: set[str] = set()
+        self._sent = 0
+        self._seen = -1
+        self._is_watched = False
+
+    # The beginning.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say who we are, or wait for what has to come before."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio says less than it knows
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
+        listener = self._listener
+        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        self.session = self._server.open_session(self, host, port, is_websocket=listener.websocket is not None)
+        tell_created(self.session)
+        if listener.websocket is not None:
+            self._websocket = WebsocketLayer(listener.websocket, is_tls=listener.tls is not None)
+            if listener.context is not None:
+                self._tls = TlsLayer(listener.context)
+            self._deadline(listener.websocket.handshake_timeout_s)
+        elif listener.tls is None or listener.context is None:
+            self._greet()
+        elif not listener.tls.handshake_first:
+            self._undecided = True
+            self._greet()
+            self._deadline(listener.tls.timeout_s)
+        else:
+            self._undecided = True
+            self._deadline(listener.tls.timeout_s)
+            if listener.tls.handshake_first_fallback_s is not None:
+                self._turn.at(
+                    (self, "greet"),
+                    self._server.clock.now_ns() + int(listener.tls.handshake_first_fallback_s * NANOS),
+                    lambda _: self._greet(),
+                )
+
+    def _deadline(self, seconds: float) -> None:
+        """End the connection if it has not come to its first NATS frame within some time."""
+        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NANOS), self._too_late)
+
+    def _too_late(self, now_ns: int) -> None:
+        del now_ns
+        if not self._is_plain and not self._is_over:
+            logger.debug("%s: no handshake in time", self.session.host)
+            self.abort("TLS Handshake Failure")
+
+    def _greet(self) -> None:
+        if self._is_greeted or self._is_over:
+            return
+        self._is_greeted = True
+        if self._tls is None and self._websocket is None and not self._undecided:
+            self._begun()
+        self.session.write(self.session.greeting())
+        if self._server.is_full:
+            self.session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
+
+    def _begun(self) -> None:
+        """Everything from here on is NATS frames."""
+        self._is_plain = self._tls is None and self._websocket is None
+        self._turn.at((self, "begin"), None, self._too_late)
+
+    # In.
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where to read to: one place for all connections, as what was read is copied at once."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        data = self._view[:nbytes].tobytes()
+        if not self._is_plain:
+            data = self._unwrapped(data)
+            if not data:
+                return
+        turn = self._turn
+        turn.begin_read()
+        try:
+            self.session.feed(data)
+        finally:
+            turn.end_read()
+
+    def _unwrapped(self, data: bytes) -> bytes:
+        """Return what the client says within what came."""
+        if self._undecided:
+            self._undecided = False
+            self._turn.at((self, "greet"), None, lambda _: None)
+            if data[0] == HANDSHAKE or not self._listener.allow_non_tls:
+                assert self._listener.context is not None  # noqa: S101 - it is undecided only with one
+                self._tls = TlsLayer(self._listener.context)
+            else:
+                self._greet()
+                self._begun()
+                return data
+        try:
+            if self._tls is not None:
+                data = self._through_tls(data)
+            if self._websocket is not None and (self._tls is None or self._tls.is_ready):
+                data = self._through_websocket(data)
+        except (TlsFailed, WebsocketFailed) as error:
+            logger.debug("%s: %s", self.session.host, error)
+            self._fail()
+            return b""
+        return data
+
+    def _through_tls(self, data: bytes) -> bytes:
+        tls = self._tls
+        assert tls is not None  # noqa: S101 - the caller looked
+        was_ready = tls.is_ready
+        data = tls.receive(data)
+        self._send_aside(tls.output())
+        if tls.is_ready and not was_ready:
+            self.session.tls = (tls.subject, *tls.describe())
+        if tls.is_ready and not was_ready and self._websocket is None:
+            self._begun()
+            self._greet()
+        if tls.has_ended:
+            self.end("Client Closed")
+        return data
+
+    def _through_websocket(self, data: bytes) -> bytes:
+        websocket = self._websocket
+        assert websocket is not None  # noqa: S101 - the caller looked
+        was_ready = websocket.is_ready
+        data = websocket.receive(data)
+        if websocket.is_ready and not was_ready:
+            self._begun()
+            self._write_websocket()
+            self._greet()
+        else:
+            self._write_websocket()
+        if websocket.has_ended:
+            self.end("Client Closed")
+        return data
+
+    def _write_websocket(self) -> None:
+        out = self._websocket.output() if self._websocket is not None else b""
+        if out:
+            self._send_aside(self._tls.send(out) if self._tls is not None else out)
+
+    def _fail(self) -> None:
+        if self._tls is not None and not self._tls.is_ready:
+            self._send_aside(self._tls.output())
+            self.end("TLS Handshake Failure")
+            return
+        self._write_websocket()
+        self.end("Protocol Violation")
+
+    def eof_received(self) -> bool:
+        """Nothing more comes; what is still to be said is said."""
+        return False
+
+    # Out.
+
+    def note_output(self) -> None:
+        """Write what the session says when the turn ends."""
+        if not self._is_noted and not self._is_over:
+            self._is_noted = True
+            self._turn.write(self)
+
+    def write_out(self) -> None:
+        """Write what the session says."""
+        self._is_noted = False
+        session = self.session
+        if self._is_over:
+            return
+        if session.aborted:
+            self.abort(session.closing or "")
+            return
+        parts = session.take_output()
+        if parts:
+            self._write(parts[0] if len(parts) == 1 else b"".join(parts))
+        if session.closing is not None:
+            self.end(session.closing)
+
+    def _write(self, data: bytes) -> None:
+        if self._websocket is not None:
+            data = self._websocket.send(data)
+        if self._tls is not None:
+            data = self._tls.send(data)
+        self._send(data)
+
+    def _send_aside(self, data: bytes) -> None:
+        """Send what the session knows nothing of, and so cannot count."""
+        if not data or self._is_over:
+            return
+        self._send(data)
+        if self.session.buffered > self.session.facts.max_pending:
+            self.abort(SLOW_CONSUMER)
+
+    def _send(self, data: bytes) -> None:
+        transport = self._transport
+        transport.write(data)
+        self._sent += len(data)
+        unsent = transport.get_write_buffer_size()
+        if unsent or self.session.buffered:
+            self.session.note_buffered(unsent)
+        if unsent and not self._is_watched:
+            self._is_watched = True
+            self._watch(self._server.clock.now_ns())
+
+    def _watch(self, now_ns: int) -> None:
+        """Cut the client off if it has taken nothing since the last look, and look again later while it is behind."""
+        unsent = 0 if self._is_over else self._transport.get_write_buffer_size()
+        if not unsent:
+            self._is_watched, self._seen = False, -1
+            return
+        if self._sent - unsent == self._seen:
+            self.abort(SLOW_WRITE)
+            return
+        self._seen = self._sent - unsent
+        self._turn.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NANOS), self._watch)
+
+    def resume_writing(self) -> None:
+        """Tell the session that there is room again."""
+        self.session.note_buffered(self._transport.get_write_buffer_size())
+
+    # Reading can be stopped for more than one reason.
+
+    def pause(self, reason: str) -> None:
+        """Read nothing until every reason has gone."""
+        if not self._pauses and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(reason)
+
+    def resume(self, reason: str) -> None:
+        """Take a reason away."""
+        self._pauses.discard(reason)
+        if not self._pauses and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # The end.
+
+    def end(self, reason: str) -> None:
+        """Write what is left, as far as the client takes it in time, and close."""
+        if self._is_over:
+            return
+        parts = self.session.take_output()
+        if parts and self._is_greeted and (self._tls is None or self._tls.is_ready):
+            self._write(b"".join(parts))
+        self._say_goodbye()
+        self._is_over = True
+        self.session.close(reason)
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            deadline_ns = self._server.clock.now_ns() + int(self._server.settings.write_deadline_s * NANOS)
+            self._turn.at((self, "write"), deadline_ns, lambda _: self._transport.abort())
+
+    def _say_goodbye(self) -> None:
+        out = self._websocket.end() if self._websocket is not None else b""
+        if self._tls is not None and self._tls.is_ready:
+            out = (self._tls.send(out) if out else b"") + self._tls.end()
+        if out:
+            self._send(out)
+
+    def abort(self, reason: str) -> None:
+        """Close at once, whatever is left to be written."""
+        if not self._is_over:
+            self._is_over = True
+            self.session.close(reason)
+            if reason in (SLOW_CONSUMER, SLOW_WRITE):
+                tell_slow(self.session, reason, self._server.settings.write_deadline_s)
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget everything."""
+        del exc
+        self._is_over = True
+        for what in ("begin", "greet", "write"):
+            self._turn.at((self, what), None, self._too_late)
+        self.session.close("Client Closed")
+        tell_closed(self.session)
+        self._server.forget(self)

@@ -1,0 +1,165 @@
+"""One turn of the server: what all sockets brought is stored, answered and written out together.
+
+Invariants: a turn runs once for all that asked for it since the last one; within it, storing comes before writing, so
+answers that need not wait leave with it; timers never run late by more than a turn. Everything is on the loop's thread.
+
+A turn runs when all sockets that were ready have been read. While only one is at a time, there is nothing to wait for:
+the turn then runs with its read, and now and then one waits, to see whether that still holds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from strandline.broker.jetstream.timers import Timers
+from strandline.clock import Clock
+
+NANOS = 1_000_000_000
+ALONE_TURNS = 32
+"""How many turns run at once after one that had a single read."""
+logger = logging.getLogger("strandline.broker")
+
+
+class Flushed(Protocol):
+    """What gathers during a turn, and has times of its own."""
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When `tick` has something to do, None if nothing is known of."""
+        ...
+
+    def flush(self, now_ns: int) -> None:
+        """Do what was gathered."""
+        ...
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        ...
+
+
+class Written(Protocol):
+    """What has something to be written."""
+
+    def write_out(self) -> None:
+        """Write it."""
+        ...
+
+
+class Turn:
+    """Who asked for the next turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._is_asked = False
+        self._is_reading = False
+        self._reads = 0
+        self._alone = 0
+        self._flushed: list[Flushed] = []
+        self._written: list[Written] = []
+        self._timers = Timers()
+        self._armed_ns: int | None = None
+        self._armed: asyncio.TimerHandle | None = None
+        self._parts: list[Flushed] = []
+
+    def add(self, part: Flushed) -> Callable[[], None]:
+        """Take somebody in; return what it calls to be flushed in the next turn."""
+        self._parts.append(part)
+
+        def wake() -> None:
+            if part not in self._flushed:
+                self._flushed.append(part)
+            if not self._is_asked:
+                self._ask()
+
+        return wake
+
+    def _ask(self) -> None:
+        self._is_asked = True
+        if not self._is_reading:
+            self._loop.call_soon(self.run)
+
+    def begin_read(self) -> None:
+        """Note that what one socket brought is being taken."""
+        self._is_reading = not self._is_asked
+
+    def end_read(self) -> None:
+        """Note that it was taken; what it asked for happens now or soon."""
+        self._reads += 1
+        if not self._is_reading:
+            return
+        self._is_reading = False
+        if not self._is_asked:
+            return
+        if self._alone:
+            self._alone -= 1
+            self._run()
+        else:
+            self._loop.call_soon(self.run)
+
+    def write(self, part: Written) -> None:
+        """Let somebody write in the next turn; to be called once until then."""
+        self._written.append(part)
+        if not self._is_asked:
+            self._ask()
+
+    def at(self, owner: Hashable, due_ns: int | None, call: Callable[[int], None]) -> None:
+        """Call somebody at a time, instead of the one set before; never, if it is None."""
+        self._timers.set(owner, due_ns, call)
+        if due_ns is not None and (self._armed_ns is None or due_ns < self._armed_ns):
+            self._arm(due_ns)
+
+    def run(self) -> None:
+        """Store, then write, when all that was ready has been read."""
+        if self._reads == 1:
+            self._alone = ALONE_TURNS
+        self._run()
+
+    def _run(self) -> None:
+        self._reads = 0
+        now_ns = self._clock.now_ns()
+        flushed, self._flushed = self._flushed, []
+        for part in flushed:
+            try:
+                part.flush(now_ns)
+            except Exception:
+                logger.exception("a turn failed")
+            due_ns = part.next_due_ns
+            if due_ns is not None and (self._armed_ns is None or due_ns < self._armed_ns):
+                self._arm(due_ns)
+        written, self._written = self._written, []
+        for each in written:
+            try:
+                each.write_out()
+            except Exception:
+                logger.exception("a client could not be written to")
+        self._is_asked = bool(self._flushed or self._written)
+        if self._is_asked:
+            self._loop.call_soon(self.run)
+
+    def _arm(self, due_ns: int) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed_ns = due_ns
+        self._armed = self._loop.call_later(max(0.0, (due_ns - self._clock.now_ns()) / NANOS), self._tick)
+
+    def _tick(self) -> None:
+        self._armed_ns = self._armed = None
+        now_ns = self._clock.now_ns()
+        self._timers.run(now_ns)
+        for part in self._parts:
+            try:
+                part.tick(now_ns)
+            except Exception:
+                logger.exception("what was due failed")
+        known = [self._timers.next_ns, *(part.next_due_ns for part in self._parts)]
+        due = [due_ns for due_ns in known if due_ns is not None]
+        if due:
+            self._arm(min(due))
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        if self._armed is not None:
+            self._armed.cancel()
+        self._parts.clear()

@@ -1,0 +1,1 @@
+"""Tests of JetStream between routes and streams."""

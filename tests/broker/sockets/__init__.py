@@ -1,0 +1,1 @@
+"""Tests of what lies between sockets and sessions."""

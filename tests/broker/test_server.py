@@ -1,0 +1,471 @@
+"""The server on real sockets: beginnings, limits, ends, and what is left of it."""
+
+import asyncio
+import gc
+import json
+import logging
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from strandline.broker.server import THREADS_MAX, Server
+from strandline.broker.serving import running, serve
+from strandline.broker.settings import (
+    AccountSettings,
+    ServerSettings,
+    TlsSettings,
+    UserSettings,
+    WebsocketSettings,
+)
+from strandline.errors import Unavailable
+from tests.broker.sockets.test_websocket import frame, request
+from tests.identities_nats import Certificates, make_certificates
+
+CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
+Test = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Peer:
+    """A client that says what a test tells it to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.info: dict[str, Any] = {}
+
+    async def line(self) -> bytes:
+        """Return the next line, empty at the end; the second INFO, which follows the first PONG, is not one."""
+        while b'"connect_info"' in (line := await asyncio.wait_for(self.reader.readline(), 5)):
+            pass
+        return line
+
+    async def greeted(self) -> None:
+        """Wait for INFO."""
+        line = await self.line()
+        assert line.startswith(b"INFO "), line
+        self.info = json.loads(line[5:])
+
+    async def say(self, data: bytes) -> None:
+        """Send something."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def ask(self, data: bytes) -> list[bytes]:
+        """Send something and PING, and return the lines before PONG."""
+        await self.say(data + b"PING\r\n")
+        lines: list[bytes] = []
+        while (line := await self.line()) != b"PONG\r\n":
+            assert line, lines
+            lines.append(line)
+        return lines
+
+    async def is_ended(self) -> bool:
+        """Read to the end, and tell whether it came."""
+        try:
+            while await asyncio.wait_for(self.reader.read(1 << 20), 5):
+                pass
+        except ConnectionError:
+            pass
+        return True
+
+
+@asynccontextmanager
+async def connected(port: int, *, tls: ssl.SSLContext | None = None, greet: bool = True) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
+    )
+    peer = Peer(reader, writer)
+    try:
+        if greet:
+            await peer.greeted()
+            await peer.say(CONNECT)
+        yield peer
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+def run(test: Test) -> None:
+    """Run a test on a loop of its own, and see that nothing of it is left."""
+    before = _left()
+    asyncio.run(asyncio.wait_for(test(), 20))
+    assert _left() == before
+
+
+def _left() -> tuple[list[str], int]:
+    gc.collect()
+    return sorted(thread.name for thread in threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+
+
+def settings(**changes: Any) -> ServerSettings:  # noqa: ANN401 - whatever settings are
+    return ServerSettings(**{"port": 0, **changes})
+
+
+def tls_settings(certificates: Certificates, **changes: Any) -> TlsSettings:  # noqa: ANN401 - whatever settings are
+    return TlsSettings(cert_file=certificates.cert, key_file=certificates.key, ca_file=certificates.ca, **changes)
+
+
+def client_context(certificates: Certificates, *, own: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    if own:
+        context.load_cert_chain(certificates.client_cert, certificates.client_key)
+    return context
+
+
+STREAM = b'{"name":"S","subjects":["s"]}'
+CREATE = b"SUB in.* 1\r\nPUB $JS.API.STREAM.CREATE.S in.1 %d\r\n%s\r\n" % (len(STREAM), STREAM)
+
+
+def test_a_server_for_a_block_leaves_nothing_behind() -> None:
+    async def test() -> None:
+        async with serve() as server:
+            folder = server.store_dir
+            async with connected(server.port) as peer, connected(server.port, greet=False):
+                await peer.ask(CREATE)
+                await peer.say(b"PUB s in.2 5\r\nhello\r\n")
+                assert (await peer.line()).startswith(b"MSG in.2 1")
+                assert server.connection_count == 2
+        assert folder is not None
+        assert not folder.exists()
+
+    run(test)
+
+
+def test_what_was_acknowledged_is_there_when_the_server_comes_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        for number in (1, 2, 3):
+            async with serve(store_dir=tmp_path) as server, connected(server.port) as peer:
+                await peer.ask(CREATE)
+                await peer.say(b"PUB s in.2 5\r\nhello\r\n")
+                await peer.line()
+                assert json.loads(await peer.line()) == {"stream": "S", "seq": number}
+
+    run(test)
+
+
+def test_a_server_without_asyncio_runs_on_a_thread_of_its_own() -> None:
+    before = _left()
+    with running() as url:
+        port = int(url.rpartition(":")[2])
+
+        async def test() -> None:
+            async with connected(port) as peer:
+                assert await peer.ask(b"SUB a 1\r\nPUB a 2\r\nhi\r\n") == [b"MSG a 1 2\r\n", b"hi\r\n"]
+
+        asyncio.run(test())
+    assert _left() == before
+
+
+def test_a_port_that_is_taken_and_a_store_that_is_in_use_are_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serve(store_dir=tmp_path) as server:
+            with pytest.raises(Unavailable, match=r"cannot listen .* Address already in use") as taken:
+                async with serve(port=server.port):
+                    pass
+            assert taken.value.hint == "another server is there; port -1 takes a free one"
+            with pytest.raises(Unavailable, match="another server keeps its data in"):
+                async with serve(store_dir=tmp_path):
+                    pass
+
+    run(test)
+    with pytest.raises(Unavailable), running(settings(host="203.0.113.7")):
+        pass
+
+
+def test_there_are_no_more_connections_than_there_may_be() -> None:
+    async def test() -> None:
+        async with serve(settings(max_connections=2)) as server:
+            async with connected(server.port) as first, connected(server.port):
+                async with connected(server.port) as late:
+                    assert await late.line() == b"-ERR 'maximum connections exceeded'\r\n"
+                    assert await late.is_ended()
+                assert await first.ask(b"") == []
+            await asyncio.sleep(0.05)
+            async with connected(server.port) as again:
+                assert await again.ask(b"") == []
+
+    run(test)
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_nobody_else_notices(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with (
+            serve(settings(max_pending=1 << 20)) as server,
+            connected(server.port) as slow,
+            connected(server.port) as quick,
+        ):
+            await slow.say(b"SUB flood 1\r\n")
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
+            frames = b"PUB flood 65536\r\n%s\r\n" % bytes(65_536)
+            for _ in range(200):
+                await quick.say(frames)
+                if server.connection_count == 1:
+                    break
+                await quick.ask(b"")
+            assert server.connection_count == 1
+            assert await quick.ask(b"SUB a 2\r\nPUB a 1\r\nx\r\n") == [b"MSG a 2 1\r\n", b"x\r\n"]
+
+    run(test)
+    assert " - cid:1 - Slow Consumer Detected: MaxPending of 1048576 Exceeded" in caplog.text
+    assert caplog.text.count("Slow Consumer") == 1
+
+
+def test_a_client_that_takes_nothing_for_too_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with (
+            serve(settings(write_deadline_s=0.2)) as server,
+            connected(server.port) as slow,
+            connected(server.port) as quick,
+        ):
+            await slow.say(b"SUB flood 1\r\n")
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
+            await asyncio.sleep(0.05)
+            await quick.ask(b"PUB flood 1000000\r\n%s\r\n" % bytes(1_000_000) * 12)
+            for _ in range(100):
+                if server.connection_count == 1:
+                    break
+                await asyncio.sleep(0.02)
+            assert server.connection_count == 1
+
+    caplog.set_level(logging.DEBUG, "strandline.broker")
+    run(test)
+    assert " - cid:1 - Slow Consumer Detected: WriteDeadline of 0.2s exceeded" in caplog.text
+    for line in ("created", "closed: Slow Consumer (Write Deadline)"):
+        assert f" - cid:1 - Client connection {line}\n" in caplog.text
+
+
+def test_what_was_opened_is_let_go_of_whatever_fails_before(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("it cannot end")
+
+    async def test() -> None:
+        with pytest.raises(ValueError, match="cannot end"):
+            async with serve(settings(store_dir=tmp_path)) as server:
+                server.jetstreams["$G"].end_pulls = fail  # type: ignore[method-assign]
+        async with serve(settings(store_dir=tmp_path)) as again:
+            assert again.connection_count == 0
+
+    run(test)
+
+
+def test_clients_of_a_lame_duck_are_told_and_let_go_one_by_one() -> None:
+    async def test() -> None:
+        async with serve(settings(lame_duck_s=0.3, lame_duck_grace_s=0.1)) as server:
+            async with connected(server.port) as one, connected(server.port) as two:
+                await one.ask(b"")
+                await two.ask(b"")
+                ending = asyncio.create_task(server.lame_duck())
+                assert json.loads((await one.line())[5:])["ldm"] is True
+                with pytest.raises(OSError, match=r"refused|Connect"):
+                    await asyncio.open_connection("127.0.0.1", server.port)
+                assert await one.ask(b"") == []
+                assert await one.is_ended()
+                assert await two.is_ended()
+                await ending
+            assert server.connection_count == 0
+
+    run(test)
+
+
+async def _talks(server: Server, peer: Peer) -> None:
+    assert await peer.ask(b"SUB a 1\r\nPUB a 2\r\nhi\r\n") == [b"MSG a 1 2\r\n", b"hi\r\n"]
+    assert server.connection_count == 1
+
+
+def test_tls_begins_after_info(certificates: Certificates) -> None:
+    async def test() -> None:
+        async with serve(settings(tls=tls_settings(certificates))) as server:
+            assert server.url.startswith("tls://")
+            async with connected(server.port, greet=False) as peer:
+                await peer.greeted()
+                assert peer.info["tls_required"] is True
+                await peer.writer.start_tls(client_context(certificates), server_hostname="localhost")
+                await peer.say(CONNECT)
+                await _talks(server, peer)
+            async with connected(server.port) as plain:
+                assert await plain.is_ended()
+
+    run(test)
+
+
+def test_tls_may_be_left_to_the_client(certificates: Certificates) -> None:
+    async def test() -> None:
+        async with serve(settings(tls=tls_settings(certificates), allow_non_tls=True)) as server:
+            async with connected(server.port) as plain:
+                await _talks(server, plain)
+            await asyncio.sleep(0.05)
+            async with connected(server.port, greet=False) as peer:
+                await peer.greeted()
+                await peer.writer.start_tls(client_context(certificates), server_hostname="localhost")
+                await peer.say(CONNECT)
+                await _talks(server, peer)
+
+    run(test)
+
+
+def test_tls_may_come_before_info(certificates: Certificates) -> None:
+    async def test() -> None:
+        first = tls_settings(certificates, handshake_first=True)
+        async with (
+            serve(settings(tls=first)) as server,
+            connected(server.port, tls=client_context(certificates)) as peer,
+        ):
+            await _talks(server, peer)
+
+    run(test)
+
+
+def test_a_server_that_waits_for_tls_first_greets_those_who_wait_too(certificates: Certificates) -> None:
+    async def test() -> None:
+        auto = tls_settings(certificates, handshake_first=True, handshake_first_fallback_s=0.1)
+        async with serve(settings(tls=auto)) as server:
+            async with connected(server.port, tls=client_context(certificates)) as peer:
+                await _talks(server, peer)
+            await asyncio.sleep(0.05)
+            async with connected(server.port, greet=False) as patient:
+                await patient.greeted()
+                await patient.writer.start_tls(client_context(certificates), server_hostname="localhost")
+                await patient.say(CONNECT)
+                await _talks(server, patient)
+
+    run(test)
+
+
+def test_a_client_needs_a_certificate_where_one_is_asked_for(certificates: Certificates) -> None:
+    async def test() -> None:
+        mutual = tls_settings(certificates, verify=True, handshake_first=True)
+        async with serve(settings(tls=mutual)) as server:
+            async with connected(server.port, tls=client_context(certificates, own=True)) as peer:
+                await _talks(server, peer)
+            with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+                async with connected(server.port, tls=client_context(certificates)):
+                    pass
+
+    run(test)
+
+
+def test_a_client_that_never_begins_its_handshake_is_let_go(certificates: Certificates) -> None:
+    async def test() -> None:
+        async with (
+            serve(settings(tls=tls_settings(certificates, timeout_s=0.1, handshake_first=True))) as server,
+            connected(server.port, greet=False) as silent,
+        ):
+            assert await silent.is_ended()
+
+    run(test)
+
+
+async def _websocket(port: int, tls: ssl.SSLContext | None) -> None:
+    async with connected(port, tls=tls, greet=False) as peer:
+        await peer.say(request())
+        while (await peer.line()).strip():
+            pass
+        assert (await peer.reader.readexactly(2))[0] == 0x82
+        await peer.line()
+        await peer.say(frame(CONNECT + b"SUB a 1\r\nPUB a") + frame(b" 2\r\nhi\r\nPING\r\n"))
+        data = b""
+        while b"PONG\r\n" not in data:
+            data += await peer.reader.read(1 << 16)
+        assert b"MSG a 1 2\r\nhi\r\n" in data
+        await peer.say(frame(b"\x03\xe8", 8))
+        assert (await peer.reader.read(1 << 16)).endswith(b"\x88\x02\x03\xe8")
+        assert await peer.is_ended()
+
+
+def test_websocket_clients_are_clients_like_others(certificates: Certificates) -> None:
+    async def test() -> None:
+        async with serve(settings(websocket=WebsocketSettings())) as server:
+            assert server.websocket_port is not None
+            await _websocket(server.websocket_port, None)
+            async with connected(server.websocket_port, greet=False) as lost:
+                await lost.say(b"GET / HTTP/1.1\r\n\r\n")
+                assert (await lost.line()).startswith(b"HTTP/1.1 400")
+                assert await lost.is_ended()
+        secure = WebsocketSettings(tls=tls_settings(certificates))
+        async with serve(settings(websocket=secure)) as server:
+            assert server.websocket_port is not None
+            await _websocket(server.websocket_port, client_context(certificates))
+
+    run(test)
+
+
+@pytest.mark.parametrize("limits", [{"max_pending": 1 << 20}, {"write_deadline_s": 0.2}], ids=["bytes", "time"])
+def test_a_websocket_client_that_does_not_read_its_pongs_is_cut_off(limits: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with serve(settings(websocket=WebsocketSettings(), **limits)) as server:
+            assert server.websocket_port is not None
+            async with connected(server.websocket_port, greet=False) as slow:
+                await slow.say(request())
+                await slow.reader.readuntil(b"\r\n\r\n")
+                slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
+                pings = frame(b"p" * 125, 9) * 4_000
+                for _ in range(30):
+                    slow.writer.write(pings)
+                    await asyncio.sleep(0.01)
+                for _ in range(50):
+                    if not server.connection_count:
+                        break
+                    await asyncio.sleep(0.02)
+                assert server.connection_count == 0
+
+    run(test)
+
+
+def test_strangers_who_try_passwords_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: may_go_on.wait(20) and False)
+    users = (UserSettings(user="slow", password="$2a$11$"), UserSettings(user="ann", password="p"))  # noqa: S106
+    accounts = (AccountSettings(name="$G", users=users),)
+
+    async def test() -> None:
+        async with serve(settings(accounts=accounts)) as server, AsyncExitStack() as stack:
+            stack.callback(may_go_on.set)
+            for number in range(THREADS_MAX * 4):
+                stranger = await stack.enter_async_context(connected(server.port, greet=False))
+                await stranger.say(b'CONNECT {"user":"slow","pass":"%d"}\r\nPING\r\n' % number)
+            async with connected(server.port, greet=False) as ann:
+                await ann.greeted()
+                await ann.say(
+                    b'CONNECT {"user":"ann","pass":"p","verbose":false}\r\n' + CREATE + b"PUB s in.2 1\r\nx\r\n"
+                )
+                said = [await ann.line() for _ in range(4)]
+                assert said[-1] == b'{"stream":"S","seq":1}\r\n', said
+
+    run(test)
+
+
+def test_new_settings_hold_for_who_comes_next(certificates: Certificates) -> None:
+    async def test() -> None:
+        async with serve() as server, connected(server.port) as old:
+            await old.ask(b"")
+            server.reload(settings(max_payload=100, tls=tls_settings(certificates), allow_non_tls=True))
+            async with connected(server.port) as new:
+                assert new.info["max_payload"] == 100
+                assert new.info["tls_available"] is True
+                assert new.info["server_id"] == server.server_id
+            assert await old.ask(b"") == []
+
+    run(test)
+
+
+def test_a_server_closes_though_clients_do_not_read() -> None:
+    async def test() -> None:
+        async with serve() as server, connected(server.port) as slow, connected(server.port) as quick:
+            await slow.say(b"SUB flood 1\r\n")
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
+            await asyncio.sleep(0.05)
+            await quick.ask(b"PUB flood 1000000\r\n%s\r\n" % bytes(1_000_000) * 12)
+            await server.close()
+            assert server.connection_count == 0
+
+    run(test)
