@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from strandline.cli.app import app, report
+from strandline.cli.app import app
+from strandline.cli.reporting import report
 from strandline.errors import StrandlineError
 
 

@@ -22,11 +22,9 @@ import typer
 
 from strandline import __version__
 from strandline.cli.lazy import Lazy, after_import, lazy_group
+from strandline.cli.reporting import report
 from strandline.cli.without_pandas import leave_pandas_out
-from strandline.errors import Damaged, StrandlineError
-
-EXIT_FAILED = 1
-EXIT_DAMAGED = 3
+from strandline.errors import StrandlineError
 
 # In the order in which `strandline --help` lists them.
 COMMANDS = (
@@ -43,6 +41,7 @@ COMMANDS = (
     Lazy("findings", "findings:app", "What scans found: list, show, triage, export, coverage, diff."),
     Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
+    Lazy("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
     Lazy("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
 )
 
@@ -70,14 +69,6 @@ def root(
     ] = False,
 ) -> None:
     """Take the options that stand before any command."""
-
-
-def report(error: StrandlineError) -> int:
-    """Explain an error on standard error and return the exit code for it."""
-    print(f"error: {error}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
-    return EXIT_DAMAGED if isinstance(error, Damaged) else EXIT_FAILED
 
 
 def main() -> None:

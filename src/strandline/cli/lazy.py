@@ -2,7 +2,7 @@
 
 Invariants: a group knows its commands by name, place and one line of help, and imports none of them to list them; the
 line is the first of the command's own docstring, which a test compares. What `after_import` was given runs when a
-command was imported, before it runs.
+command was imported, before it runs. A place may also hold a command that is one already.
 """
 
 from collections.abc import Callable
@@ -59,13 +59,15 @@ class _Unloaded(TyperCommand):
 def load(entry: Lazy) -> Any:  # noqa: ANN401 - typer's copy of click is private
     """Import a command or a group, and return it as typer runs it."""
     module, _, name = entry.place.partition(":")
-    found: Callable[..., None] | typer.Typer = getattr(import_module(f"strandline.cli.{module}"), name)
+    found: Callable[..., None] | typer.Typer | TyperCommand = getattr(import_module(f"strandline.cli.{module}"), name)
     for hook in _after_import:
         hook()
     if isinstance(found, typer.Typer):
         group = get_group(found)
         group.name = entry.name
         return group
+    if isinstance(found, TyperCommand):
+        return found
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(entry.name)(found)
     return get_command(alone)

@@ -1,0 +1,254 @@
+"""`/connz` and `/subsz`: who is connected, who was, and what they listen to.
+
+Invariants: a connection that has ended is remembered as it was at its end, the latest `max_closed_clients` of them;
+what it listened to is not.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.broker.api.times import format_duration, format_time
+from strandline.broker.monitoring.asked import Asked, BadQuestion
+from strandline.broker.settings import GLOBAL_ACCOUNT
+from strandline.wire import patterns_overlap, subject_matches
+
+if TYPE_CHECKING:
+    from strandline.broker.core.session import Session
+    from strandline.broker.core.subscriptions import Subscription
+    from strandline.broker.server import Server
+
+Fields = dict[str, Any]
+NS_PER_S = 1_000_000_000
+STATES = {"": "open", "open": "open", "closed": "closed", "any": "all", "all": "all"}
+
+
+class Sort(NamedTuple):
+    """By what connections may be sorted: `live` of one that is there, `field` of one that was described."""
+
+    live: Callable[["Session"], Any]
+    field: str
+    largest_first: bool = True
+
+
+SORTS = {
+    "": Sort(lambda session: session.client_id, "cid", largest_first=False),
+    "cid": Sort(lambda session: session.client_id, "cid", largest_first=False),
+    "start": Sort(lambda session: session.client_id, "cid", largest_first=False),
+    "subs": Sort(lambda session: len(session.subscriptions), "subscriptions"),
+    "pending": Sort(lambda session: session.unsent_bytes, "pending_bytes"),
+    "msgs_to": Sort(lambda session: session.out_msgs, "out_msgs"),
+    "msgs_from": Sort(lambda session: session.in_msgs, "in_msgs"),
+    "bytes_to": Sort(lambda session: session.sent_bytes, "out_bytes"),
+    "bytes_from": Sort(lambda session: session.in_bytes, "in_bytes"),
+    "last": Sort(lambda session: session.active_ns, "_active_ns"),
+    "idle": Sort(lambda session: session.active_ns, "_active_ns", largest_first=False),
+    "uptime": Sort(lambda session: session.started_ns, "_start_ns", largest_first=False),
+    "rtt": Sort(lambda session: session.rtt_ns, "_rtt_ns"),
+    "stop": Sort(lambda _: 0, "_stop_ns"),
+    "reason": Sort(lambda _: 0, "_reason", largest_first=False),
+}
+
+
+def describe(session: "Session", now_ns: int) -> Fields:
+    """Return a connection as `/connz` shows it; what begins with `_` is only for sorting and choosing."""
+    options = session.options
+    fields: Fields = {
+        "_account": session.origin.account,
+        "_active_ns": session.active_ns,
+        "_start_ns": session.started_ns,
+        "_rtt_ns": session.rtt_ns,
+        "_stop_ns": 0,
+        "_reason": "",
+        "_user": session.origin.user,
+        "_subs": list(session.subscriptions.values()),
+        "cid": session.client_id,
+        "kind": "Client",
+        "type": "websocket" if session.kind == "WEBSOCKET" else "nats",
+        "ip": session.host,
+        "port": session.port,
+        "start": format_time(session.started_ns),
+        "last_activity": format_time(session.active_ns),
+        "rtt": format_duration(session.rtt_ns),
+        "uptime": format_age(now_ns - session.started_ns),
+        "idle": format_age(now_ns - session.active_ns),
+        "pending_bytes": session.unsent_bytes,
+        "in_msgs": session.in_msgs,
+        "out_msgs": session.out_msgs,
+        "in_bytes": session.in_bytes,
+        "out_bytes": session.sent_bytes,
+        "subscriptions": len(session.subscriptions),
+    }
+    named = {"name": options.name, "lang": options.lang, "version": options.version}
+    return fields | {name: value for name, value in named.items() if value}
+
+
+def describe_end(session: "Session", now_ns: int) -> Fields:
+    """Return a connection that has just ended."""
+    fields = describe(session, now_ns)
+    names = list(fields)
+    after = names.index("last_activity") + 1
+    reason = session.closing or "Client Closed"
+    ended = {"stop": format_time(now_ns), "reason": reason, "_stop_ns": now_ns, "_reason": reason, "_subs": []}
+    head = {name: fields[name] for name in names[:after]}
+    return head | ended | {name: fields[name] for name in names[after:]}
+
+
+def connz(server: "Server", closed: Iterable[Fields], asked: Asked) -> Fields:
+    """Answer `/connz`; of those who are connected, only who is shown is described."""
+    now_ns = server.clock.now_ns()
+    state = STATES.get(asked.text("state").lower())
+    if state is None:
+        raise BadQuestion(f"Error decoding state for {asked.text('state')}")
+    sort = _sorting(asked.text("sort"), state)
+    subs = "detail" if asked.text("subs") == "detail" else "list" * asked.truth("subs")
+    auth = asked.truth("auth")
+    offset, limit = asked.window
+    live = _chosen_live(server, asked) if state != "closed" else []
+    if state == "open":
+        live.sort(key=sort.live, reverse=sort.largest_first)
+        total, shown = len(live), [describe(session, now_ns) for session in live[offset : offset + limit]]
+    else:
+        rows = [describe(session, now_ns) for session in live] + _chosen_closed(closed, asked)
+        rows.sort(key=lambda row: row[sort.field], reverse=sort.largest_first)
+        total, shown = len(rows), rows[offset : offset + limit]
+    return {
+        "server_id": server.server_id,
+        "now": format_time(now_ns),
+        "num_connections": len(shown),
+        "total": total,
+        "offset": offset,
+        "limit": limit,
+        "connections": [_shown(row, subs, auth=auth) for row in shown]
+        if _is_known(server, asked.text("acc"))
+        else None,
+    }
+
+
+def _is_known(server: "Server", account: str) -> bool:
+    return not account or account in server.accounts.by_name
+
+
+def _sorting(name: str, state: str) -> Sort:
+    if name not in SORTS:
+        raise BadQuestion(f"invalid sorting option: {name}")
+    if name in ("stop", "reason") and state == "open":
+        raise BadQuestion(f"sort by {name} only valid on closed connections")
+    return SORTS[name]
+
+
+def _chosen_live(server: "Server", asked: Asked) -> list["Session"]:
+    client_id, user, account = asked.number("cid"), asked.text("user"), asked.text("acc")
+    pattern = asked.text("filter_subject")
+    return [
+        session
+        for session in server.sessions
+        if (not client_id or session.client_id == client_id)
+        and (not user or session.origin.user == user)
+        and (not account or session.origin.account == account)
+        and (not pattern or _listens(session, pattern))
+    ]
+
+
+def _listens(session: "Session", pattern: str) -> bool:
+    return any(patterns_overlap(pattern, _text(each.pattern)) for each in session.subscriptions.values())
+
+
+def _chosen_closed(rows: Iterable[Fields], asked: Asked) -> list[Fields]:
+    client_id, user, account = asked.number("cid"), asked.text("user"), asked.text("acc")
+    return [
+        row
+        for row in rows
+        if (not client_id or row["cid"] == client_id)
+        and (not user or row["_user"] == user)
+        and (not account or row["_account"] == account)
+        and not asked.text("filter_subject")
+    ]
+
+
+def _details_of(row: Fields) -> list[Fields]:
+    return [_detail(each) for each in row["_subs"]]
+
+
+def _shown(row: Fields, subs: str, *, auth: bool) -> Fields:
+    fields = {name: value for name, value in row.items() if not name.startswith("_")}
+    if auth and row["_user"]:
+        fields["authorized_user"] = row["_user"]
+    if auth and row["_account"] != GLOBAL_ACCOUNT:
+        fields["account"] = row["_account"]
+    if subs == "detail" and row["_subs"]:
+        fields["subscriptions_list_detail"] = _details_of(row)
+    elif subs and row["_subs"]:
+        fields["subscriptions_list"] = [each["subject"] for each in _details_of(row)]
+    return fields | ({"name_tag": row["_account"]} if auth else {})
+
+
+def _detail(subscription: "Subscription") -> Fields:
+    queue = {"qgroup": _text(subscription.queue)} if subscription.queue else {}
+    return {
+        "subject": _text(subscription.pattern),
+        **queue,
+        "sid": _text(subscription.sid),
+        "msgs": subscription.delivered,
+        "cid": subscription.session.client_id,
+    }
+
+
+def subsz(server: "Server", asked: Asked) -> Fields:
+    """Answer `/subsz`."""
+    test = asked.text("test")
+    if test and any(token in ("*", ">", "") for token in test.split(".")):
+        raise BadQuestion(f"invalid test subject, must be valid publish subject: {test}")
+    offset, limit = asked.window
+    details = [
+        {"account": account, "account_tag": account, **_detail(subscription)}
+        for account, subscription in _subscriptions(server, asked.text("acc"))
+        if not test or subject_matches(_text(subscription.pattern), test)
+    ]
+    shown = details[offset : offset + limit] if asked.truth("subs") else []
+    return {
+        "server_id": server.server_id,
+        "now": format_time(server.clock.now_ns()),
+        **sublist_stats(sum(account.router.subscription_count for account in server.accounts.by_name.values())),
+        "total": len(details) if shown else 0,
+        "offset": offset,
+        "limit": limit,
+        **({"subscriptions_list": shown} if shown else {}),
+    }
+
+
+def sublist_stats(count: int) -> Fields:
+    """Return what nats-server tells of its subscriptions; most of it is about caches that are not ours."""
+    return {
+        "num_subscriptions": count,
+        "num_cache": 0,
+        "num_inserts": count,
+        "num_removes": 0,
+        "num_matches": 0,
+        "cache_hit_rate": 0,
+        "max_fanout": 0,
+        "avg_fanout": 0,
+    }
+
+
+def _subscriptions(server: "Server", account: str) -> list[tuple[str, "Subscription"]]:
+    return [
+        (session.origin.account, each)
+        for session in server.sessions
+        if not account or session.origin.account == account
+        for each in session.subscriptions.values()
+    ]
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+def format_age(age_ns: int) -> str:
+    """Return how long something has been so, as nats-server writes it: `1d2h3m4s`."""
+    left = max(0, age_ns) // NS_PER_S
+    parts: list[str] = []
+    for unit, seconds in (("y", 365 * 86_400), ("d", 86_400), ("h", 3_600), ("m", 60)):
+        if left >= seconds or parts:
+            parts.append(f"{left // seconds}{unit}")
+            left %= seconds
+    return "".join([*parts, f"{left}s"])

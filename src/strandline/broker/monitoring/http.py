@@ -1,0 +1,130 @@
+"""The HTTP listener of the monitoring endpoints: as much of HTTP/1.1 as probes, scrapers and browsers speak.
+
+Invariants: a request's head is short and comes in time, or the connection is closed; a body is not read, and a request
+that has one is the last of its connection. An answer that fails is a 500, and the server goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from strandline.broker.monitoring.asked import parse_target
+from strandline.broker.monitoring.connections import describe_end
+from strandline.broker.monitoring.pages import TEXT, Page, answer
+from strandline.errors import Unavailable
+
+if TYPE_CHECKING:
+    from strandline.broker.core.session import Session
+    from strandline.broker.server import Server
+
+logger = logging.getLogger("strandline.broker")
+HEAD_BYTES_MAX = 16 << 10
+HEAD_WITHIN_S = 10.0
+CONNECTIONS_MAX = 256
+
+
+@dataclass(slots=True)
+class Counted:
+    """What the monitoring endpoints remember by themselves."""
+
+    closed: deque[dict[str, Any]]
+    requests: Counter[str] = field(default_factory=Counter)
+    slow: int = 0
+    stale: int = 0
+
+
+class Monitor:
+    """The listener of one server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._counted = Counted(deque(maxlen=max(0, server.settings.max_closed_clients)))
+        self._listener: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    @classmethod
+    async def start(cls, server: "Server") -> "Monitor":
+        """Listen where the server's settings say."""
+        monitor = cls(server)
+        host = server.settings.http_host or server.settings.host
+        port = max(0, server.settings.http_port or 0)
+        try:
+            monitor._listener = await asyncio.start_server(monitor._serve, host, port, limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen for monitoring on {host}:{port}: {error.strerror or error}",
+                hint="another server may be there; -m -1 takes a free port",
+            ) from error
+        monitor.port = int(monitor._listener.sockets[0].getsockname()[1])
+        return monitor
+
+    async def close(self) -> None:
+        """Stop listening, and end every connection."""
+        self._listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.wait_closed()
+
+    def note_closed(self, session: "Session") -> None:
+        """Remember a connection that has ended."""
+        reason = session.closing or ""
+        self._counted.slow += reason.startswith("Slow Consumer")
+        self._counted.stale += reason == "Stale Connection"
+        self._counted.closed.append(describe_end(session, self._server.clock.now_ns()))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._tasks) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._tasks.add(task)
+        try:
+            with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+                while await self._answer_one(reader, writer):
+                    pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; return whether another may follow."""
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
+        first, _, rest = head.decode("latin-1").partition("\r\n")
+        words = first.split(" ")
+        headers = rest.lower()
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004 - method, target, version
+            writer.write(_format(Page(b"400 Bad Request\n", 400, TEXT), last=True))
+            return False
+        last = (
+            "connection: close" in headers
+            or words[2] == "HTTP/1.0"
+            or "content-length:" in headers
+            or "transfer-encoding:" in headers
+        )
+        page = self._page(words[1])
+        writer.write(_format(page, last=last, body=words[0] != "HEAD"))
+        await asyncio.wait_for(writer.drain(), HEAD_WITHIN_S)
+        return not last
+
+    def _page(self, target: str) -> Page:
+        try:
+            return answer(self._server, self._counted, parse_target(target))
+        except Exception:
+            logger.exception("cannot answer %s", target)
+            return Page(b"500 Internal Server Error\n", 500, TEXT)
+
+
+def _format(page: Page, *, last: bool, body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}\r\n"
+        f"Access-Control-Allow-Origin: *\r\nContent-Type: {page.kind}\r\nDate: {formatdate(usegmt=True)}\r\n"
+        f"Content-Length: {len(page.body)}\r\n{'Connection: close' + chr(13) + chr(10) if last else ''}\r\n"
+    )
+    return head.encode() + (page.body if body else b"")

@@ -1,0 +1,245 @@
+"""Who may connect, to which account, and what they may do there: the blocks `authorization` and `accounts`.
+
+Invariants: default permissions are given to the users that have none of their own; a permission to answer requests
+takes away the right to publish anything else, unless that was given; names are checked where all users are known.
+"""
+
+import re
+from collections.abc import Iterable
+
+from strandline.broker.settings.errors import ConfigurationRefused
+from strandline.broker.settings.model import (
+    GLOBAL_ACCOUNT,
+    AccountLimits,
+    AccountSettings,
+    Permissions,
+    ResponseRule,
+    Rule,
+    UserSettings,
+)
+from strandline.broker.settings.remotes import remotes
+from strandline.broker.settings.syntax import Value
+from strandline.broker.settings.values import (
+    Fields,
+    Table,
+    duration_s,
+    entries,
+    integer,
+    items,
+    limit,
+    not_served,
+    nothing,
+    read_block,
+    read_each,
+    refuse,
+    seconds,
+    size,
+    text,
+    texts,
+    to,
+    truth,
+)
+from strandline.wire import InvalidSubject, validate_subject
+
+CONNECTION_TYPES = frozenset(
+    {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
+)  # nats-server's; those that are not here allow nothing
+PUBLIC_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
+
+
+def permissions(value: Value) -> Permissions:
+    """Read a block of permissions."""
+    fields = read_block(entries(value), PERMISSIONS)
+    publish: Rule | None = fields.get("publish")
+    if fields.get("responses") is not None and (publish is None or publish.allow is None):
+        fields["publish"] = Rule(allow=(), deny=publish.deny if publish else ())
+    return Permissions(**fields)
+
+
+def _rule(value: Value) -> Rule:
+    if isinstance(value.content, dict):
+        return Rule(**read_block(value.content, {"allow": to("allow", _subjects), "deny": to("deny", _subjects)}))
+    return Rule(allow=_subjects(value))
+
+
+def _subjects(value: Value) -> tuple[str, ...]:
+    """Read subjects, each of which may have a queue group behind it."""
+    found = texts(value)
+    for each in found:
+        try:
+            validate_subject(each.partition(" ")[0], wildcards=True)
+        except InvalidSubject:
+            raise refuse(value, f"subject {each!r} is not a valid subject") from None
+    return found
+
+
+def _responses(value: Value) -> ResponseRule | None:
+    if isinstance(value.content, bool):
+        return ResponseRule() if value.content else None
+    found = read_block(entries(value), RESPONSES)
+    return ResponseRule(**{name: given for name, given in found.items() if given})
+
+
+PERMISSIONS: Table = {
+    **dict.fromkeys(("publish", "pub", "import"), to("publish", _rule)),
+    **dict.fromkeys(("subscribe", "sub", "export"), to("subscribe", _rule)),
+    **dict.fromkeys(("allow_responses", "publish_allow_responses"), to("responses", _responses)),
+}
+RESPONSES: Table = {
+    **dict.fromkeys(("max", "max_msgs", "max_messages", "max_responses"), to("max_messages", integer)),
+    **dict.fromkeys(("expires", "expiration", "ttl"), to("expires_s", duration_s)),
+}
+
+
+def _connection_types(value: Value) -> frozenset[str]:
+    kinds = frozenset(kind.upper() for kind in texts(value))
+    if kinds - CONNECTION_TYPES:
+        raise refuse(value, f"invalid connection types {sorted(kinds - CONNECTION_TYPES)}")
+    return kinds
+
+
+USER: Table = {
+    **dict.fromkeys(("user", "username"), to("user", text)),
+    **dict.fromkeys(("password", "pass"), to("password", text)),
+    "nkey": to("nkey", text),
+    **dict.fromkeys(("permissions", "permission", "authorization"), to("permissions", permissions)),
+    **dict.fromkeys(
+        ("allowed_connection_types", "connection_types", "clients"), to("connection_types", _connection_types)
+    ),
+    "proxy_required": not_served("proxies are not served"),
+}
+
+
+def users(value: Value) -> tuple[UserSettings, ...]:
+    """Read a list of users."""
+    return tuple(read_each(items(value), _user))
+
+
+def _user(value: Value) -> UserSettings:
+    fields = read_block(entries(value), USER)
+    if "nkey" in fields:
+        if not PUBLIC_USER_KEY.fullmatch(fields["nkey"]):
+            raise refuse(value, "not a valid public nkey for a user")
+        if "user" in fields or "password" in fields:
+            raise refuse(value, "nkey users do not have a user name or a password")
+    elif not fields.get("user"):
+        raise refuse(value, "a user entry requires a user name, or an nkey")
+    return UserSettings(**fields)
+
+
+AUTHORIZATION: Table = {
+    **dict.fromkeys(("user", "username"), to("user", text)),
+    **dict.fromkeys(("password", "pass"), to("password", text)),
+    "token": to("token", text),
+    "timeout": to("auth_timeout_s", seconds),
+    "users": to("users", users),
+    **dict.fromkeys(
+        ("default_permissions", "default_permission", "permissions"), to("default_permissions", permissions)
+    ),
+    "auth_callout": not_served("callouts for authorization are not served"),
+    "proxy_required": not_served("proxies are not served"),
+}
+
+
+def authorization(value: Value) -> Fields:
+    """Read who may connect to the global account: one user, many, or whoever has the token."""
+    fields = read_block(entries(value), AUTHORIZATION)
+    default = fields.pop("default_permissions", None)
+    one = fields.pop("user", "")
+    password = fields.pop("password", "")
+    if one:
+        if fields.get("users") or fields.get("token"):
+            raise refuse(value, "can not have a single user/pass and a users array or a token")
+        fields["users"] = (UserSettings(user=one, password=password, permissions=default),)
+    elif fields.get("token") and fields.get("users"):
+        raise refuse(value, "can not have a token and a users array")
+    else:
+        fields["users"] = with_default(fields.get("users", ()), default)
+    return fields
+
+
+def with_default(found: Iterable[UserSettings], default: Permissions | None) -> tuple[UserSettings, ...]:
+    """Give permissions to those users that have none of their own."""
+    return tuple(
+        each
+        if each.permissions is not None or default is None
+        else UserSettings(each.user, each.password, each.nkey, default, each.connection_types)
+        for each in found
+    )
+
+
+ACCOUNT_JETSTREAM: Table = {
+    **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), to("max_memory", size)),
+    **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), to("max_storage", size)),
+    **dict.fromkeys(("max_streams", "streams"), to("max_streams", integer)),
+    **dict.fromkeys(("max_consumers", "consumers"), to("max_consumers", integer)),
+    **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), to("max_bytes_required", truth)),
+    **dict.fromkeys(
+        ("mem_max_stream_bytes", "memory_max_stream_bytes"),
+        to("memory_max_stream_bytes", size),
+    ),
+    **dict.fromkeys(("disk_max_stream_bytes", "store_max_stream_bytes"), to("storage_max_stream_bytes", size)),
+    "max_ack_pending": to("max_ack_pending", integer),
+    "cluster_traffic": nothing,
+}
+
+
+def _account_jetstream(value: Value) -> AccountLimits | None:
+    match value.content:
+        case bool(content):
+            return AccountLimits() if content else None
+        case str("enabled" | "enable" | "disabled" | "disable" as content):
+            return AccountLimits() if content.startswith("enable") else None
+        case dict(content):
+            return AccountLimits(**read_block(content, ACCOUNT_JETSTREAM))
+        case content:
+            raise refuse(value, f"expected 'enabled' or 'disabled' or a map, got {content!r}")
+
+
+ACCOUNT_LIMITS: Table = {
+    **dict.fromkeys(("max_connections", "max_conn"), to("max_connections", limit)),
+    **dict.fromkeys(("max_subscriptions", "max_subs"), to("max_subscriptions", limit)),
+    **dict.fromkeys(("max_payload", "max_pay"), to("max_payload", limit)),
+    **dict.fromkeys(("max_leafnodes", "max_leafs"), nothing),
+}
+ACCOUNT: Table = {
+    "users": to("users", users),
+    "jetstream": to("jetstream", _account_jetstream),
+    "limits": lambda value: read_block(entries(value), ACCOUNT_LIMITS),
+    "default_permissions": to("default_permissions", permissions),
+    "remotes": to("remotes", remotes),
+    "nkey": nothing,
+    "imports": not_served("imports between accounts are not served"),
+    "exports": not_served("exports between accounts are not served"),
+    **dict.fromkeys(("mappings", "maps"), not_served("mappings of subjects are not served")),
+    **dict.fromkeys(("msg_trace", "trace_dest"), not_served("tracing of messages is not served")),
+}
+
+
+def accounts(value: Value) -> tuple[AccountSettings, ...]:
+    """Read the accounts: a list of names, or a map of blocks."""
+    if isinstance(value.content, list):
+        return tuple(AccountSettings(text(each), jetstream=None) for each in value.content)
+    blocks = entries(value)
+    reserved = [name for name in blocks if name == GLOBAL_ACCOUNT]
+    if reserved:
+        raise refuse(blocks[GLOBAL_ACCOUNT], f"{GLOBAL_ACCOUNT!r} is a reserved account")
+    found = read_each(blocks.values(), lambda block: read_block(entries(block), ACCOUNT))
+    return tuple(_account(name, fields) for name, fields in zip(blocks, found, strict=True))
+
+
+def _account(name: str, fields: Fields) -> AccountSettings:
+    default = fields.pop("default_permissions", None)
+    fields["users"] = with_default(fields.get("users", ()), default)
+    return AccountSettings(name=name, **{"jetstream": None, **fields})
+
+
+def check_names(found: Iterable[AccountSettings]) -> None:
+    """Refuse a user that is there twice."""
+    seen: set[str] = set()
+    for account in found:
+        for user in account.users:
+            name = user.user or user.nkey
+            if name in seen:
+                raise ConfigurationRefused([f"duplicate user {name!r} detected"])
+            seen.add(name)

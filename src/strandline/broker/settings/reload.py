@@ -1,0 +1,64 @@
+"""What of new settings a running broker can take over.
+
+Invariants: pure; everything that is not in `RELOADABLE` must stay as it is, and a reload that would change any of it is
+refused as a whole, so that a server never runs with half of a configuration.
+"""
+
+from dataclasses import fields
+
+from strandline.broker.settings.errors import ConfigurationRefused
+from strandline.broker.settings.model import ServerSettings
+
+RELOADABLE = frozenset(
+    {
+        "accounts",
+        "allow_non_tls",
+        "auth_timeout_s",
+        "lame_duck_grace_s",
+        "lame_duck_s",
+        "log",
+        "max_closed_clients",
+        "max_connections",
+        "max_control_line",
+        "max_payload",
+        "max_pending",
+        "max_subscription_tokens",
+        "max_subscriptions",
+        "no_auth_user",
+        "pid_file",
+        "ping_interval_s",
+        "ping_max",
+        "tls",
+        "token",
+        "write_deadline_s",
+    }
+)
+
+
+def changed_fields(old: ServerSettings, new: ServerSettings) -> list[str]:
+    """Return the names of what a reload changes; raise `ConfigurationRefused` where some of it takes a restart.
+
+    TLS is always among them, where it is used: its files may have changed under their names.
+    """
+    changed = [each.name for each in fields(ServerSettings) if getattr(old, each.name) != getattr(new, each.name)]
+    fixed = [name for name in changed if name not in RELOADABLE]
+    if (old.tls is None) != (new.tls is None):
+        fixed.append("tls")
+    if _with_jetstream(old) != _with_jetstream(new):
+        fixed.append("accounts (JetStream of one begins or ends)")
+    if _remotes(old) != _remotes(new) and "remotes" not in fixed:
+        fixed.append("accounts (remotes of an account change)")
+    if fixed:
+        raise ConfigurationRefused(
+            [f"config reload not supported for {name}" for name in fixed], hint="restart the server to change these"
+        )
+    return [name for name in changed if name != "tls"] + ["tls"] * (new.tls is not None)
+
+
+def _with_jetstream(settings: ServerSettings) -> set[str]:
+    named = {account.name for account in settings.accounts if account.jetstream is not None}
+    return named if settings.jetstream is not None else set()
+
+
+def _remotes(settings: ServerSettings) -> dict[str, object]:
+    return {account.name: found for account in settings.accounts if (found := settings.remotes_of(account))}

@@ -1,0 +1,37 @@
+"""Servers that mirrors and sources copy from: the block `remotes`, which is our own.
+
+Invariants: a remote is known by the API prefix that a stream's `external` names; it is one URL, or a map.
+"""
+
+from typing import Any
+
+from strandline.broker.settings.syntax import Value
+from strandline.broker.settings.values import Table, entries, read_block, read_each, refuse, text, texts, to, truth
+
+REMOTE: Table = {
+    **dict.fromkeys(("url", "urls"), to("servers", texts)),
+    "creds_file": to("creds_file", text),
+    "ca_file": to("tls_ca", text),
+    "cert_file": to("tls_cert", text),
+    "key_file": to("tls_key", text),
+    "handshake_first": to("tls_first", truth),
+    "domain": to("domain", text),
+    "api_prefix": to("prefix", text),
+}
+
+
+def remotes(value: Value) -> dict[str, Any]:
+    """Read all remotes, by their API prefixes."""
+    blocks = entries(value)
+    return dict(zip(blocks, read_each(blocks.values(), _remote), strict=True))
+
+
+def _remote(value: Value) -> object:
+    from strandline.kv.nats.settings import NatsSettings  # noqa: PLC0415 - slow to import, and seldom wanted
+
+    if isinstance(value.content, str):
+        return NatsSettings(value.content)
+    fields = read_block(entries(value), REMOTE)
+    if "servers" not in fields:
+        raise refuse(value, "a remote needs a url")
+    return NatsSettings(fields.pop("servers"), **fields)

@@ -1,0 +1,31 @@
+"""Where the program begins: `serve` goes its own way, for people wait for a server; all else is typer's.
+
+Invariants: `strandline serve …` does the same through here and through the list of commands; only what is imported
+before differs.
+"""
+
+import gc
+import sys
+
+from strandline.cli.reporting import report
+from strandline.errors import StrandlineError
+
+EXIT_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    if sys.argv[1:2] != ["serve"]:
+        from strandline.cli.app import main as run_commands  # noqa: PLC0415 - typer takes a tenth of a second
+
+        return run_commands()
+    gc.disable()  # there is nothing to collect in what is only imported; a server that has started does it again
+    try:
+        from strandline.cli.serve_run import run  # noqa: PLC0415 - as above
+
+        code = run(sys.argv[2:])
+    except StrandlineError as error:
+        code = report(error)
+    except KeyboardInterrupt:  # before the server had begun to listen to signals
+        code = EXIT_INTERRUPTED
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Tests of what a broker is told: by flags and by a configuration file."""

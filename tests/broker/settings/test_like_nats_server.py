@@ -1,0 +1,136 @@
+"""The real nats-server takes and refuses the same configuration files, and knows the same keys and flags."""
+
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from strandline.broker.settings import configuration, identities, listeners
+from strandline.broker.settings.configuration import read_configuration
+from strandline.broker.settings.flags import BY_NAME
+from strandline.broker.settings.values import Table
+from strandline.errors import StrandlineError
+
+BINARY = Path(sysconfig.get_path("scripts")) / "nats-server"
+UNKNOWN = re.compile(r'unknown field "(\w+)"')
+TAKEN = (
+    'port 4222\nhost = "a", max_payload: 1KiB; ping_max: 3 # x',
+    '{"port": 4222, "authorization": {"users": [{"user": "a", "password": "b"}]}}',
+    "X = 5\nport: $X",
+    "host: a\\tb",
+    "host: http://x//y",
+    "server_tags: [a\nb\n]",
+    "authorization {\n user:\n a\n}",
+    "accounts { A { users: [ {user: a, password: $2a$11$xyz} ] } }",
+    "listen: *:4222",
+    "listen: localhost:-1",
+    "ping_interval: 2m30s",
+    "write_deadline: '2s'",
+    "jetstream: disabled",
+    "jetstream: {max_mem: 64MB, max_file: 1GB, store_dir: '/tmp/x', domain: hub}",
+    "jetstream { sync_interval: always }",
+    "authorization { token: abc, timeout: 3 }",
+    "authorization { users: [ {user: a} ] }",
+    "authorization { users: [ {user: a, password: b, permissions: {publish: {allow: 'a'}, subscribe: {deny: [x]}}}]}",
+    "authorization { users: [ {user: a, password: b, permissions: {allow_responses: {max: 2, expires: '1m'}}}]}",
+    "accounts { A { jetstream: {max_mem: 1M, max_file: 2M, max_streams: 3, max_consumers: 4} } }",
+    "accounts: [A, B]",
+    "websocket { listen: '127.0.0.1:-1', no_tls: true, compression: true }",
+    "http: 8222",
+    "host: $HOME",
+    "port: 4222 }",
+    "host: x\r\nport: 1\r\n",
+)
+REFUSED = (
+    "",
+    "{",
+    "=1",
+    "port",
+    '"port',
+    "port: x",
+    "port:\n4222",
+    "port: - 1",
+    "port: 4222 host: a",
+    "port: 4222 ]",
+    "max_payload: 1.5MB",
+    "max_payload: 12x",
+    "max_payload: 1024B",
+    "tls{ }",
+    "x { y: 1",
+    "host: 'a",
+    'host: "a\\q"',
+    "host: $NOT_IN_THE_ENVIRONMENT",
+    "include nope.conf",
+    "debug: 'true'",
+    "ping_interval: 2m",
+    "ping_interval: 20",
+    "lame_duck_duration: '5s'",
+    "listen: ':x'",
+    "jetstream: maybe",
+    "server_name: 'a b'",
+    "authorization { user: a, token: b }",
+    "authorization { users: [ {password: a} ] }",
+    "authorization { users: [ {user: a, password: b}, {user: a, password: c} ] }",
+    "accounts { A: {users: [{user: a, password: b}]}, B: {users: [{user: a, password: b}]} }",
+    "authorization { users: [ {nkey: UABC} ] }",
+    "tls { cert_file: 'x' }",
+)
+
+
+def nats_server(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the real server for a moment."""
+    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, check=False, timeout=20)
+
+
+def takes(file: Path) -> bool:
+    """Tell whether we take a configuration file."""
+    try:
+        read_configuration(file).refuse_doubts()
+    except StrandlineError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("texts", "expected"), [(TAKEN, True), (REFUSED, False)], ids=["taken", "refused"])
+def test_both_take_and_refuse_the_same_files(tmp_path: Path, texts: tuple[str, ...], expected: bool) -> None:
+    file = tmp_path / "c.conf"
+    for text in texts:
+        file.write_bytes(text.encode())
+        found = nats_server("-t", "-c", str(file))
+        assert (found.returncode == 0, takes(file)) == (expected, expected), (text, found.stderr)
+
+
+@pytest.mark.parametrize(
+    ("within", "table", "ours"),
+    [
+        ("", configuration.KEYS, {"remotes"}),
+        ("authorization", identities.AUTHORIZATION, set()),
+        ("accounts A", identities.ACCOUNT, {"remotes"}),
+        ("accounts A limits", identities.ACCOUNT_LIMITS, set()),
+        ("accounts A jetstream", identities.ACCOUNT_JETSTREAM, set()),
+        ("jetstream", configuration.JETSTREAM, set()),
+        ("tls", listeners.TLS, set()),
+        ("websocket", listeners.WEBSOCKET, set()),
+    ],
+)
+def test_every_key_that_we_know_is_one_of_nats_servers(
+    tmp_path: Path, within: str, table: Table, ours: set[str]
+) -> None:
+    file = tmp_path / "c.conf"
+    blocks = within.split()
+    unknown = set()
+    for key in table:  # one at a time, for some values make it stop looking
+        text = "".join(f"{block} {{ " for block in blocks) + f"{key}: zz" + " }" * len(blocks)
+        file.write_text(text)
+        unknown |= set(UNKNOWN.findall(nats_server("-t", "-c", str(file)).stderr))
+    assert unknown == ours
+
+
+def test_every_flag_of_nats_server_is_known() -> None:
+    help_text = nats_server("-h").stdout
+    flags = set(re.findall(r"(?:^\s+|, ?)--?(\w+)", help_text, re.MULTILINE))
+    assert len(flags) > 50
+    assert flags <= set(BY_NAME)
+    assert set(BY_NAME) - flags == {"sync"}
