@@ -94,6 +94,13 @@ def machine() -> str:
 
 def report(component: str, rows: Sequence[Row]) -> None:
     """Print the table and write `.bench/<component>.json`."""
+    show(component, rows)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{component}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def show(component: str, rows: Sequence[Row]) -> None:
+    """Print the table."""
     table = Table(title=f"{component} on {machine()}", title_justify="left")
     table.add_column("benchmark")
     for name in ("ours", "peer", "unit", "ratio", "goal"):
@@ -112,8 +119,6 @@ def report(component: str, rows: Sequence[Row]) -> None:
             style=style,
         )
     Console(width=140).print(table)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{component}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
 def figure(value: float | None) -> str:

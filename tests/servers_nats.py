@@ -33,6 +33,7 @@ class NatsServer:
     """One nats-server with JetStream; `url` is where its clients connect.
 
     `settings` are lines of its configuration, `jetstream` lines of that block, or None for a server without JetStream.
+    `program` is what takes that configuration in its stead.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class NatsServer:
         name: str = "one",
         scheme: str = "nats",
         ports: tuple[int, int] | None = None,
+        program: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.name = name
         self.settings = settings
         self._jetstream = jetstream
         self._scheme = scheme
+        self._program = program or (str(_binary()),)
         self.port, self.monitor_port = ports or free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -81,7 +84,7 @@ class NatsServer:
         configuration.write_text(self._configuration())
         # Whatever becomes of the tests, the kernel ends the server with the thread that started it.
         guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-        command = [*guard, str(_binary()), "--config", str(configuration)]
+        command = [*guard, *self._program, "--config", str(configuration)]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -96,7 +99,7 @@ class NatsServer:
         while not self._is_healthy():
             if self._process is None or self._process.poll() is not None or time.monotonic() > give_up:
                 self.stop()
-                raise RuntimeError("nats-server did not start: " + self.log()[-2000:])
+                raise RuntimeError(f"{self._program[0]} did not start: " + self.log()[-2000:])
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -236,10 +239,12 @@ def _leader(member: NatsServer, stream: str) -> str:
 
 
 @contextmanager
-def running_nats(settings: str = "", *, jetstream: str | None = "", scheme: str = "nats") -> Iterator[NatsServer]:
+def running_nats(
+    settings: str = "", *, jetstream: str | None = "", scheme: str = "nats", program: Sequence[str] = ()
+) -> Iterator[NatsServer]:
     """Run a nats-server in a folder of its own, both gone afterwards; a test may kill and start it as it likes."""
     with tempfile.TemporaryDirectory(prefix="nats-", ignore_cleanup_errors=True) as folder:
-        server = NatsServer(Path(folder), settings, jetstream=jetstream, scheme=scheme)
+        server = NatsServer(Path(folder), settings, jetstream=jetstream, scheme=scheme, program=program)
         server.start()
         try:
             yield server
