@@ -206,6 +206,11 @@ class NatsCluster:
                 member.launch()
         for member in self.members:
             member.wait_until_healthy()
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while not any(map(_sees_all_peers, self.members)):
+            if time.monotonic() > give_up:
+                raise RuntimeError("the members do not find each other")
+            time.sleep(0.05)
 
     def leader_of(self, stream: str) -> NatsServer:
         """Return the member that leads a stream (`KV_` and the name, for a bucket), when there is one."""
@@ -223,6 +228,18 @@ class NatsCluster:
         """Return the running members that do not lead a stream."""
         leader = self.leader_of(stream)
         return [member for member in self.members if member is not leader and member.is_running]
+
+
+def _sees_all_peers(member: NatsServer) -> bool:
+    """Tell whether a member leads all of them and would give each of them replicas."""
+    try:
+        answer = member.monitor("/jsz")
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+    assert isinstance(answer, dict)
+    meta = answer.get("meta_cluster", {})
+    peers = meta.get("replicas") or ()
+    return meta.get("leader") == member.name and len(peers) == 2 and not any(peer.get("offline") for peer in peers)
 
 
 def _leader(member: NatsServer, stream: str) -> str:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -250,5 +251,28 @@ def test_what_was_never_stored_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch
             with pytest.raises(Poisoned):
                 async with await watcher.watch_all() as watch:
                     await hear(watch)
+
+    asyncio.run(run())
+
+
+def test_who_stops_waiting_takes_nothing_from_others(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with serve(store_dir=tmp_path) as server, connected(server) as connection:
+            store, writer, _ = await bucket(connection, StoreConfig())
+            reader = store.reader()
+            assert reader is not None
+            await writer.put("a", b"1")
+            for number in range(30):
+                written = asyncio.ensure_future(writer.put("a", b"%d" % number))
+                await asyncio.sleep(0)
+                read = asyncio.ensure_future(reader.get("a"))
+                for _ in range(number % 6):
+                    await asyncio.sleep(0)
+                read.cancel()
+                await asyncio.wait([read])
+                await written
+            found = await reader.get("a")
+            assert found is not None
+            assert found.value == b"29"
 
     asyncio.run(run())

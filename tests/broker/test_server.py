@@ -182,6 +182,22 @@ def test_a_port_that_is_taken_and_a_store_that_is_in_use_are_refused(tmp_path: P
         pass
 
 
+def test_connections_leave_handles_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (4, 4))
+
+    async def test() -> None:
+        async with (
+            serve() as server,
+            connected(server.port),
+            connected(server.port),
+            connected(server.port),
+            connected(server.port) as late,
+        ):
+            assert await late.line() == b"-ERR 'maximum connections exceeded'\r\n"
+
+    run(test)
+
+
 def test_there_are_no_more_connections_than_there_may_be() -> None:
     async def test() -> None:
         async with serve(settings(max_connections=2)) as server:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import shutil
 import socket
 import tempfile
@@ -43,6 +44,7 @@ THREADS_MAX = 4
 PASSWORD_THREADS_MAX = 2
 """How many look at slow passwords: apart from the others, so that strangers do not hold up what is to be stored."""
 BACKLOG = 4_096
+HANDLES_MAX = 1 << 30
 CLOSING_S = 2.0
 """How long `close` waits for what clients still have to take."""
 _LISTEN_HINTS = {
@@ -70,6 +72,7 @@ class Server:
         self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
         self._last_client = 0
+        self._handles = _handles_for_clients()
         self._listener = Listener()
         self._websocket_listener = Listener()
         self._sockets: list[asyncio.Server] = []
@@ -202,6 +205,7 @@ class Server:
                 post=post,
                 pause=self._pause,
                 resume=self._resume,
+                limits=lambda: self.facts.wire_limits,
                 executor=self._executor,
                 server_name=settings.server_name,
             ),
@@ -324,7 +328,7 @@ class Server:
     def is_full(self) -> bool:
         """Whether there are more connections than there may be."""
         limit = self.settings.max_connections
-        return limit is not None and len(self._connections) > limit
+        return len(self._connections) > min(self._handles, limit if limit is not None else self._handles)
 
     def _follow(self, session: Session) -> None:
         """Let a session do what it does with time."""
@@ -363,6 +367,12 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _handles_for_clients() -> int:
+    """Return how many connections leave a quarter of the process's handles to files: a stream needs them to go on."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft - soft // 4 if soft != resource.RLIM_INFINITY else HANDLES_MAX
 
 
 @contextmanager

@@ -10,6 +10,7 @@ Invariants: what is imported before a server is ready is what it needs, for peop
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -87,6 +88,12 @@ def _speaks_as() -> str:
     return SERVER_VERSION
 
 
+def _raise_handles() -> None:
+    """Let this process have as many files and connections as it may, as Go's programs do."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _send(name: str, pid: str) -> None:
     if not pid:
         raise InvalidInput("which server? a signal needs a process id", hint=f"--signal {name}=PID, or =FILE of one")
@@ -131,6 +138,7 @@ class _Serving:
         self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
+        _raise_handles()
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)  # whoever sends one while the server starts does not mean to end it
         from strandline.broker.serving import serve as serving  # noqa: PLC0415 - settings are checked before

@@ -1,5 +1,7 @@
 """Times by owner."""
 
+import weakref
+
 import pytest
 
 from strandline.broker.jetstream.timers import Timers
@@ -72,3 +74,15 @@ def test_one_call_that_fails_does_not_keep_others_from_theirs(caplog: pytest.Log
     timers.run(5)
     assert called == [5]
     assert "what was due failed" in caplog.text
+
+
+def test_who_has_no_time_any_more_is_not_kept() -> None:
+    class Owner:
+        """Somebody large."""
+
+    timers, owner, called = Timers(), Owner(), list[int]()
+    timers.set(owner, 10**18, called.append)
+    timers.set(owner, None, called.append)
+    kept = weakref.ref(owner)
+    del owner
+    assert kept() is None

@@ -1,13 +1,24 @@
 """S2 streams: read as nats-server writes them, and refused when something in them changed."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, Corrupt, S2Reader, decode_block, format_chunks
+from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, STEPS_MAX, Corrupt, S2Reader, decode_block, format_chunks
 from tests.broker.conversations import FIXTURES
 
 REAL = (FIXTURES / "nats-server-2.15.1-snapshot.s2").read_bytes()
+
+
+def _decode(block: bytes) -> bytes:
+    work = decode_block(block)
+    while True:
+        try:
+            assert next(work) == b""
+        except StopIteration as end:
+            return bytes(end.value)
 
 
 def _read(data: bytes, step: int) -> bytes:
@@ -51,15 +62,15 @@ def test_what_ends_too_early_is_noticed() -> None:
 
 def test_a_block_that_claims_to_be_huge_is_refused() -> None:
     with pytest.raises(Corrupt):
-        decode_block(b"\xff\xff\xff\xff\x0f" + b"\x00a")
+        _decode(b"\xff\xff\xff\xff\x0f" + b"\x00a")
     for size, fits in ((BLOCK_MAX - 63, True), (BLOCK_MAX + 1, False)):
         claimed = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F | 0x80, size >> 21])
         block = claimed + b"\x00a" + b"\xfe\x01\x00" * (size // 64)
         if fits:
-            assert decode_block(block) == b"a" * size
+            assert _decode(block) == b"a" * size
         else:
             with pytest.raises(Corrupt):
-                decode_block(block)
+                _decode(block)
 
 
 def test_what_follows_unknown_chunks_is_read() -> None:
@@ -72,6 +83,22 @@ def test_what_follows_unknown_chunks_is_read() -> None:
 @given(st.binary(max_size=100))
 def test_nonsense_is_refused_or_read_but_never_fails_otherwise(data: bytes) -> None:
     try:
-        decode_block(data)
+        _decode(data)
     except Corrupt:
         return
+
+
+def test_a_long_block_is_read_in_steps() -> None:
+    block = b"\xd0\x86\x03" + b"\x00a" * 50_000
+    assert list(decode_block(block)) == [b""] * (50_000 // STEPS_MAX)
+    assert _decode(block) == b"a" * 50_000
+
+
+def test_a_chunk_in_tiny_pieces_is_not_copied_for_each_of_them() -> None:
+    reader = S2Reader()
+    list(reader.feed(BEGIN + b"\x00" + (4 << 20).to_bytes(3, "little") + bytes(3 << 20)))
+    start = time.process_time()
+    for _ in range(20_000):
+        list(reader.feed(b"x"))
+    assert time.process_time() - start < 1
+    assert reader.held_bytes == (3 << 20) + 20_004

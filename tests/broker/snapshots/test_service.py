@@ -3,14 +3,32 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from strandline.broker.snapshots import service
+from strandline.broker.snapshots import service, turns
+from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_entry, format_uvarint
+from strandline.broker.snapshots.restoring import Restoring
+from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.test_s2 import REAL
+
+ENTRY_HEAD = b"\x03\x00\x01\x00" + format_uvarint(1 << 20) + b"s.a"
+"""What a message of a mebibyte begins with."""
+
+
+def _bomb() -> bytes:
+    """Return a chunk of few bytes that holds as much as one may: zeros."""
+    repeat = b"\x1d\x00" + (BLOCK_MAX - 65 - 4 - (1 << 16)).to_bytes(3, "little")
+    block = format_uvarint(BLOCK_MAX) + b"\x00\x00" + b"\xfe\x01\x00" + repeat
+    body = _masked(bytes(BLOCK_MAX)).to_bytes(4, "little") + block
+    return b"\x00" + len(body).to_bytes(3, "little") + body
+
+
+BOMB = _bomb()
 
 
 @pytest.fixture
@@ -33,6 +51,7 @@ def _begin(world: World, name: str = "S") -> dict[str, Any]:
 def _end(world: World, place: str) -> dict[str, Any]:
     world.routes.take()
     world.routes.publish((place, b"", "end"))
+    world.settle()
     answer: dict[str, Any] = json.loads(next(payload for subject, payload in world.routes.take() if subject == "end"))
     return answer
 
@@ -74,6 +93,7 @@ def test_a_restore_with_too_many_consumers_is_refused(world: World) -> None:
     _limit(world, max_consumers=1)
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, REAL, "chunk"))
+    world.settle()
     found = next(iter(world.jetstream.snapshots._restores.values())).restoring.consumers  # noqa: SLF001
     found.append(found[0]._replace(name="d"))
     assert _end(world, place)["error"]["err_code"] == 10026
@@ -84,3 +104,111 @@ def test_only_so_many_restores_are_under_way_at_once(world: World, monkeypatch: 
     monkeypatch.setattr(service, "RESTORES_MAX", 2)
     assert all("error" not in _begin(world, name) for name in "ST")
     assert _begin(world, "U")["error"]["err_code"] == 10062
+
+
+def _packed(*entries: Archived, end: bytes = END) -> bytes:
+    return BEGIN + format_chunks(MAGIC + b"".join(map(format_entry, entries)) + end)
+
+
+def _consumer(name: str = "C", **state: object) -> Archived:
+    config = {"durable_name": name, "ack_policy": "explicit"}
+    payload = json.dumps({"config": config, "state": state}).encode()
+    return Archived(b"consumers/" + name.encode(), 0, 0, b"", payload)
+
+
+def _refused(world: World, data: bytes) -> str:
+    """Send something, and return why it is refused; whatever it is, nothing of it stays."""
+    place = _begin(world)["deliver_subject"]
+    world.routes.publish((place, data, "chunk"))
+    error = _end(world, place)["error"]
+    assert not world.jetstream.streams.streams
+    assert not world.jetstream.snapshots._restores  # noqa: SLF001
+    assert not world.paused
+    assert "error" not in _restore(world)
+    world.ask("STREAM.DELETE.S")
+    return str(error["description"])
+
+
+def test_a_consumer_whose_numbers_cannot_be_is_refused_and_nothing_stays(world: World) -> None:
+    for number in (2**70, -5):
+        data = _packed(_consumer(delivered={"consumer_seq": number, "stream_seq": 1}))
+        assert "no sequence" in _refused(world, data)
+
+
+def test_two_consumers_of_one_name_are_refused(world: World) -> None:
+    assert "already exists" in _refused(world, _packed(_consumer(), _consumer()))
+
+
+@pytest.mark.parametrize("where", ["attach", "feed", "finish"])
+def test_whatever_goes_wrong_is_answered_and_nothing_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("surprise")
+
+    if where == "attach":
+        monkeypatch.setattr(world.jetstream.consumers, "restore", fail)
+    else:
+        monkeypatch.setattr(Restoring, "_learn" if where == "feed" else "finish", fail)
+    assert "surprise" in _refused(world, REAL)
+
+
+def test_a_bomb_is_refused_at_once(world: World) -> None:
+    after_the_end = BEGIN + format_chunks(MAGIC + END) + BOMB * 150
+    assert "follows the end" in _refused(world, after_the_end)
+    huge = MAGIC + b"\x03\x00\x01\x00" + format_uvarint(100 << 20) + b"s.a"
+    assert "too large" in _refused(world, BEGIN + format_chunks(huge) + BOMB * 25)
+
+
+def test_what_a_message_unpacks_to_is_taken_in_turns_while_its_client_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "BUDGET_NS", 1)
+    monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)  # every look takes time
+    place = _begin(world)["deliver_subject"]
+    world.routes.publish((place, BEGIN + format_chunks(MAGIC + ENTRY_HEAD) + BOMB, "chunk"))
+    world.routes.publish((place, b"", "end"))
+    passed = 0
+    while world.posted:
+        assert world.paused == [1] * all(subject != "end" for subject, _ in world.routes.sent)
+        passed += 1
+        world.posted.pop(0)()
+    assert world.paused == []
+    assert passed > 3
+    assert [subject for subject, _ in world.routes.take() if subject in ("chunk", "end")] == ["chunk", "end"]
+
+
+def test_a_restore_that_was_given_up_unpacks_no_more(world: World) -> None:
+    place = _begin(world)["deliver_subject"]
+    world.routes.take()
+    world.routes.publish((place, REAL, "chunk"))
+    world.jetstream.snapshots.close()
+    world.settle()
+    assert world.paused == []
+    assert world.routes.take() == []
+
+
+def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CONSUMERS_MAX", 3)
+    four = [_consumer(name) for name in "CDEF"]
+    place = _begin(world)["deliver_subject"]
+    world.routes.publish((place, _packed(*four, end=b""), "chunk"))
+    world.settle()
+    sink = next(iter(world.jetstream.snapshots._restores.values()))  # noqa: SLF001
+    assert sink.problem is not None
+    assert sink.restoring.held_bytes == 0
+    assert _end(world, place)["error"]["err_code"] == 10026
+
+
+def test_restores_take_only_so_much_memory_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "HELD_MAX", 150_000)
+    part = BEGIN + format_chunks(MAGIC + ENTRY_HEAD + bytes(100_000))
+    places = [_begin(world, name)["deliver_subject"] for name in "ST"]
+    for place in places:
+        world.routes.publish((place, part, "chunk"))
+    world.settle()
+    problems = [sink.problem for sink in world.jetstream.snapshots._restores.values()]  # noqa: SLF001
+    assert problems[0] is None
+    assert "too much" in str(problems[1])
+    assert "too much" in _end(world, places[1])["error"]["description"]

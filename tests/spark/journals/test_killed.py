@@ -61,6 +61,7 @@ def test_t5_a_sink_killed_between_its_append_and_its_note_has_every_row_once(
     killed_in_the_sink(spark, tmp_path, "append")
 
 
+@pytest.mark.long
 def test_a_batch_killed_after_its_effects_is_replayed_with_the_same_range(spark: SparkSession, tmp_path: Path) -> None:
     killed_in_foreach(spark, tmp_path, "after")
 

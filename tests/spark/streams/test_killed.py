@@ -44,6 +44,7 @@ def killed_in_the_sink(spark: SparkSession, stream: World, target: World, folder
     assert target.datas() == numbered(1, COUNT + BATCH + 1)
 
 
+@pytest.mark.long
 def test_t5_a_sink_killed_between_two_windows_has_every_row_once(
     spark: SparkSession, stream: World, target: World, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from strandline.broker.streams.arrays import Times, Words
 from strandline.broker.streams.reading import Messages
 
 REPEATS_MAX = 256
+PARCEL_BYTES_MAX = 2 << 20
 FIRST_SIZE = 256
 OVERHEAD = 100
 """What a message takes beside its payload, about."""
@@ -128,11 +129,15 @@ class Feed:
             left = min(left, max(0, self._ack_max - len(self.state.pending)))
         return left + self.state.pending.queued_count
 
-    def next(self, limit: int, now_ns: int) -> Parcel | None:
-        """Return up to so many messages that come next, None if there are none, or not before `ready_ns`."""
+    def next(self, limit: int, room: int, now_ns: int) -> Parcel | None:
+        """Return up to so many messages that come next, None if there are none, or not before `ready_ns`.
+
+        They have about `room` bytes at most, but one is always taken.
+        """
+        bytes_max = min(room, PARCEL_BYTES_MAX)
         self.ready_ns = None
         if self.state.pending.queued_count:
-            parcel = self._repeats(min(limit, REPEATS_MAX))
+            parcel = self._repeats(min(limit, REPEATS_MAX), bytes_max)
             if parcel is not None:
                 return parcel
         if self._ack_max:
@@ -142,7 +147,7 @@ class Feed:
         sequences = self.cursor.next(limit)
         if not len(sequences):
             return None
-        messages = self.stream.read(sequences)
+        messages = self.stream.read(sequences, bytes_max)
         middle = messages.payloads[len(messages) // 2]
         self.mean_size = (self.mean_size + 2 * (OVERHEAD + len(middle))) // 3 or 1
         if self._replay is not None:
@@ -155,14 +160,15 @@ class Feed:
         replies = ack_subjects(self.prefix, messages, self.state.delivered_consumer + 1, self.cursor.left)
         return self._parcel(messages, replies, is_repeat=False)
 
-    def _repeats(self, limit: int) -> Parcel | None:
+    def _repeats(self, limit: int, bytes_max: int) -> Parcel | None:
         pending = self.state.pending
         while queued := pending.queued(limit):
             queued = [sequence for sequence in queued if not self.is_spent(sequence)]
-            messages = self.stream.read(np.array(sorted(queued), np.uint64))
+            messages = self.stream.read(np.array(sorted(queued), np.uint64), bytes_max)
             if len(messages) < len(queued):
                 found = set(messages.sequences.tolist())
-                self.forget([sequence for sequence in queued if sequence not in found], GONE)
+                last = max(found or queued, default=0)  # what comes after it was not looked at
+                self.forget([each for each in queued if each not in found and each <= last], GONE)
                 queued = [sequence for sequence in queued if sequence in found]
             if not queued:
                 continue

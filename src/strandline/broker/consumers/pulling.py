@@ -147,19 +147,19 @@ class Pulling:
             if not available:
                 return Served(more=False, at_end=not feed.is_full)
             allowed = self._allowed(pull, now_ns)
-            has_room = self._has_room(pull)
-            if allowed and has_room:
+            room = self._room(pull)
+            if allowed and room:
                 in_round = in_round or pulls.rivals()
                 share = -(-available // in_round)
                 in_round -= 1
-                done = self._serve_one(pull, min(allowed, share, limit), now_ns)
+                done = self._serve_one(pull, min(allowed, share, limit), room, now_ns)
                 if done is None:
                     return Served(more=False, at_end=feed.ready_ns is None and not feed.is_full)
                 limit -= max(done, 1)
                 passed_over = 0
             elif allowed is not None:
                 passed_over += 1
-                no_room = no_room or (bool(allowed) and not has_room)
+                no_room = no_room or (bool(allowed) and not room)
                 if passed_over >= len(pulls):
                     return Served(more=False, at_end=not no_room)
                 pulls.rotate()
@@ -199,15 +199,15 @@ class Pulling:
             self._tell(GroupPinned("", self._feed.stream.config.name, self._feed.name, pull.group, pull.pin))
         return wanted if pull.pin == pin.identifier else 0
 
-    def _has_room(self, pull: Pull) -> bool:
-        if self._routes.room(pull.inbox) > 0:
-            return True
-        self._routes.when_room(pull.inbox, self._turn)
-        return False
+    def _room(self, pull: Pull) -> int:
+        room = self._routes.room(pull.inbox)
+        if room <= 0:
+            self._routes.when_room(pull.inbox, self._turn)
+        return max(0, room)
 
-    def _serve_one(self, pull: Pull, limit: int, now_ns: int) -> int | None:
+    def _serve_one(self, pull: Pull, limit: int, room: int, now_ns: int) -> int | None:
         """Deliver up to so many messages to the first pull; return how many, None if there are none."""
-        parcel = self._feed.next(limit, now_ns)
+        parcel = self._feed.next(limit, room, now_ns)
         if parcel is None:
             return None
         if self._feed.config.priority_policy is PriorityPolicy.PINNED_CLIENT:

@@ -78,10 +78,11 @@ class Pushing:
         self.look(now_ns)
         feed = self._feed
         while self.is_active and limit > 0 and not (self._window and self._window.is_stalled):
-            if self._routes.room(self._subject) <= 0:
+            room = self._routes.room(self._subject)
+            if room <= 0:
                 self._routes.when_room(self._subject, self._turn)
                 return False
-            parcel = feed.next(limit, now_ns)
+            parcel = feed.next(limit, room, now_ns)
             if parcel is None:
                 return False
             count = self._fits(parcel, now_ns)

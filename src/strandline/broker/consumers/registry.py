@@ -190,7 +190,11 @@ class Registry:
             files = None
         state = memory_state() if files is None else self._open_state(files.prepare(name))
         if where is not None:
-            state.adopt(where)
+            try:
+                state.adopt(where)
+            except BaseException:
+                state.close()
+                raise
         entry = self._add(stream, config, now_ns, state, now_ns, is_kept=files is not None, name=name)
         if stream.config.retention is Retention.WORK_QUEUE and state.delivered_stream >= stream.first_seq:
             entry.consumer.history = turned((), state.delivered_stream, None)
@@ -214,6 +218,8 @@ class Registry:
     def restore(self, stream: Stream, name: str, config: ConsumerConfig, where: Saved, now_ns: int) -> None:
         """Make a consumer that goes on where another one was."""
         config = check_consumer(replace(config, name=config.name or name), stream.config, self.streams.limits)
+        if config.name in self._entries[stream.config.name]:
+            raise codes.CONSUMER_ALREADY_EXISTS.error()
         if not config.is_durable and config.inactive_threshold <= 0:
             config = replace(config, inactive_threshold=INACTIVE_DEFAULT)
         self._make(stream, config.with_level(), now_ns, where)

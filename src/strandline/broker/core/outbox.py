@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from strandline.broker.core.reasons import CLIENT_CLOSED, SLOW_CONSUMER
 
+ROOM_BYTES_MAX = 8 << 20
 ROOM_AGAIN_BYTES = 1 << 20
 """So little unsent is room again: more than nothing, so that a client never runs dry."""
 
@@ -28,6 +29,10 @@ class Outbox:
         """What to call, by who waits: one entry each, as a consumer asks again in every turn."""
         self._wake = wake
         self._pending_max = pending_max
+        # Where little may be pending, what waits for room leaves half of it to what does not.
+        self._room_max = min(ROOM_BYTES_MAX, pending_max // 2)
+        self.room_again = min(ROOM_AGAIN_BYTES, pending_max // 4)
+        """No more unsent than this is room for those who wait."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -35,9 +40,14 @@ class Outbox:
         return self.out_bytes + self.buffered
 
     @property
+    def room(self) -> int:
+        """Return how many bytes may come from those who can wait."""
+        return max(0, self._room_max - self.out_bytes - self.buffered)
+
+    @property
     def has_room(self) -> bool:
         """Tell whether so little is unsent that more may come."""
-        return self.out_bytes + self.buffered <= ROOM_AGAIN_BYTES
+        return self.out_bytes + self.buffered <= self.room_again
 
     def write(self, data: bytes, messages: int = 0) -> bool:
         """Append whole frames to what is to be sent; return False if the client is on its way out."""

@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from strandline.broker.core.interest import Interest
+from strandline.broker.core.outbox import ROOM_BYTES_MAX
 from strandline.broker.core.outgoing import from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.session import Session
 from strandline.broker.core.sublist import Sublist
@@ -21,7 +22,6 @@ from strandline.broker.core.subscriptions import Entry, Route, SinkEntry, Subscr
 from strandline.broker.routes import Cancel, Deliveries, Inbound, Sink
 from strandline.wire import FrameBatch
 
-ROOM_BYTES_MAX = 8 << 20
 ROUTES_APART_MAX = 16
 COMMON_MIN = 4
 _BEGINNING = itemgetter(slice(8))
@@ -207,8 +207,8 @@ class Router:
         """Return how many bytes whoever listens on a subject may be sent now without being swamped."""
         route = self._sublist.find(subject)
         if route.only is not None:
-            return max(ROOM_BYTES_MAX - route.only.session.unsent_bytes, 0)
-        return max(ROOM_BYTES_MAX - max([each.session.unsent_bytes for each in _all(route)], default=0), 0)
+            return route.only.session.room
+        return min([each.session.room for each in _all(route)], default=ROOM_BYTES_MAX)
 
     def when_room(self, subject: bytes, go_on: Callable[[], None]) -> None:
         """Call somebody once, soon, when there is room for a subject again or nobody listens on it any more."""

@@ -36,7 +36,7 @@ from strandline.broker.streams.log import DONE
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
-from strandline.wire import subject_matches
+from strandline.wire import WireLimits, subject_matches
 
 if TYPE_CHECKING:
     from strandline.kv.nats import NatsSettings
@@ -57,6 +57,7 @@ class Surroundings:
     post: Post
     pause: Callable[[int], None] = _ignore
     resume: Callable[[int], None] = _ignore
+    limits: Callable[[], WireLimits] = WireLimits
     executor: Executor | None = None
     server_name: str = ""
 
@@ -133,6 +134,9 @@ class JetStream:
                 post=surroundings.post,
                 client=advisories.client,
                 restored=self.follow,
+                pause=pauses.begin,
+                resume=pauses.end,
+                limits=surroundings.limits,
             ),
         )
         requests = Requests(self, self._backlog)

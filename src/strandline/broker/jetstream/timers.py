@@ -19,7 +19,9 @@ class Timers:
     """Times by owner."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Hashable]] = []
+        self._heap: list[tuple[int, int]] = []
+        """Times and numbers, not owners: an entry that no longer counts keeps nobody in memory."""
+        self._owners: dict[int, Hashable] = {}
         self._due: dict[Hashable, tuple[int, int, Callable[[int], None]]] = {}
         self._numbers = count()
 
@@ -28,26 +30,28 @@ class Timers:
         known = self._due.get(owner)
         if due_ns is None:
             if known is not None:
-                del self._due[owner]
+                del self._due[owner], self._owners[known[1]]
             return
         if known is not None and known[0] == due_ns:
             return
+        if known is not None:
+            del self._owners[known[1]]
         number = next(self._numbers)
         self._due[owner] = (due_ns, number, call)
-        heapq.heappush(self._heap, (due_ns, number, owner))
+        self._owners[number] = owner
+        heapq.heappush(self._heap, (due_ns, number))
         if len(self._heap) > STALE_MIN + 4 * len(self._due):
-            self._heap = [(due_ns, number, owner) for owner, (due_ns, number, _) in self._due.items()]
+            self._heap = [(due_ns, number) for due_ns, number, _ in self._due.values()]
             heapq.heapify(self._heap)
 
     @property
     def next_ns(self) -> int | None:
         """The earliest time, None if there is none."""
-        heap, due = self._heap, self._due
+        heap, owners = self._heap, self._owners
         while heap:
-            _, number, owner = heap[0]
-            known = due.get(owner)
-            if known is not None and known[1] == number:
-                return heap[0][0]
+            due_ns, number = heap[0]
+            if number in owners:
+                return due_ns
             heapq.heappop(heap)
         return None
 
@@ -55,7 +59,7 @@ class Timers:
         """Call everybody whose time has come, once; what they set anew waits for the next run."""
         ready = []
         while (due_ns := self.next_ns) is not None and due_ns <= now_ns:
-            owner = heapq.heappop(self._heap)[2]
+            owner = self._owners.pop(heapq.heappop(self._heap)[1])
             ready.append(self._due.pop(owner)[2])
         for call in ready:
             try:

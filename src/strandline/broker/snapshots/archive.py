@@ -12,9 +12,11 @@
 
 Entries that are no messages come first: `state.json`, and `consumers/<name>` for each consumer.
 
-Invariants: pure. A reader takes bytes in whatever pieces they come, and keeps no more of them than one entry.
+Invariants: pure. A reader takes bytes in whatever pieces they come, in time that grows with their number, and keeps no
+more of them than one entry; nothing may follow the end.
 """
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -28,8 +30,10 @@ MAGIC = b"NATSARC1"
 STATE_NAME = b"state.json"
 CONSUMER_PREFIX = b"consumers/"
 END = bytes(5)
-_ENTRY_MAX = 128 << 20
-"""How large an entry may be; a payload is at most 64 MiB."""
+ENTRY_MAX = 8 << 20
+"""How large an entry may be that is no message: a consumer that waits for 100,000 answers."""
+BATCH = 512
+"""So many entries are read at once."""
 _VARINT_MAX = 10
 
 
@@ -102,40 +106,74 @@ def _uvarints(values: Words) -> list[bytes]:
 
 
 class ArchiveReader:
-    """Reads an archive piece by piece."""
+    """Reads an archive piece by piece; a message may have so many bytes, its subject and headers among them."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, message_max: int) -> None:
+        self._message_max = message_max
+        self._rest = bytearray()
+        self._needed = len(MAGIC)
         self._begun = False
         self.ended = False
 
-    def feed(self, data: bytes) -> list[Archived]:
-        """Return the entries that a further piece completes."""
-        data, at = self._rest + data, 0
+    @property
+    def held_bytes(self) -> int:
+        """How much is kept of an entry that is not all there."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[list[Archived]]:
+        """Yield the entries that a further piece completes, some at a time."""
+        self._rest += data
+        if len(self._rest) < self._needed and not self.ended:
+            return
+        known, at = bytes(self._rest), 0
+        self._rest.clear()
         if not self._begun:
-            if len(data) < len(MAGIC):
-                self._rest = data
-                return []
-            if not data.startswith(MAGIC):
+            if not known.startswith(MAGIC):
                 raise BadArchive("unknown snapshot format", hint="only snapshots of nats-server 2.15 and later can be")
             self._begun, at = True, len(MAGIC)
-        found = []
-        while not self.ended and (entry := _entry(data, at)) is not None:
+        found: list[Archived] = []
+        while not self.ended and (entry := self._entry(known, at)) is not None:
             archived, at = entry
             self.ended = archived == (b"", 0, 0, b"", b"")
             if not self.ended:
                 found.append(archived)
-        self._rest = data[at:]
-        return found
+            if len(found) >= BATCH:
+                yield found
+                found = []
+        if found:
+            yield found
+        if self.ended and at < len(known):
+            raise BadArchive("something follows the end", hint="take the snapshot again")
+        self._rest += known[at:]
 
     def close(self) -> None:
         """Tell that there is no more; `BadArchive` if something is missing."""
-        if not self.ended or self._rest:
+        if not self.ended:
             raise BadArchive("unexpected EOF", hint="take the snapshot again")
 
+    def _entry(self, data: bytes, at: int) -> tuple[Archived, int] | None:
+        """Return the entry at a place and where the next one begins; None, and note what it needs, if that is short."""
+        head = _numbers(data, at)
+        if head is None:
+            self._needed = len(data) - at + 1
+            return None
+        (name_size, time_code, sequence, headers_size, payload_size), name_at = head
+        size = name_size + headers_size + payload_size
+        if size > (self._message_max if sequence else ENTRY_MAX):
+            raise BadArchive("an entry is too large", hint="max_payload bounds the messages that are taken")
+        stop = name_at + size
+        if stop > len(data):
+            self._needed = stop - at
+            return None
+        headers_at = name_at + name_size
+        payload_at = headers_at + headers_size
+        time_ns = time_code >> 1 ^ -(time_code & 1)
+        parts = data[name_at:headers_at], time_ns, sequence, data[headers_at:payload_at], data[payload_at:stop]
+        return Archived(*parts), stop
 
-def _entry(data: bytes, at: int) -> tuple[Archived, int] | None:
-    """Return the entry at a place and where the next one begins, None if it is not all there."""
+
+def _numbers(data: bytes, at: int) -> tuple[list[int], int] | None:
+    """Return the numbers that an entry begins with and where they end, None if they are not all there."""
     numbers = []
     for _ in range(5):
         value = shift = 0
@@ -151,15 +189,4 @@ def _entry(data: bytes, at: int) -> tuple[Archived, int] | None:
             if shift >= 7 * _VARINT_MAX:
                 raise BadArchive("a number is too large")
         numbers.append(value)
-    name_size, time_code, sequence, headers_size, payload_size = numbers
-    size = name_size + headers_size + payload_size
-    if size > _ENTRY_MAX:
-        raise BadArchive("an entry is too large")
-    stop = at + size
-    if stop > len(data):
-        return None
-    headers_at = at + name_size
-    payload_at = headers_at + headers_size
-    time_ns = time_code >> 1 ^ -(time_code & 1)
-    parts = data[at:headers_at], time_ns, sequence, data[headers_at:payload_at], data[payload_at:stop]
-    return Archived(*parts), stop
+    return numbers, at

@@ -1,7 +1,7 @@
 """A consumer as an archive holds it: its configuration and where it is, in nats-server's JSON.
 
-Invariants: pure; what `format_saved` writes, `parse_saved` reads. A time in it is when a message was delivered last;
-how long its answer is waited for follows from the configuration.
+Invariants: pure; what `format_saved` writes, `parse_saved` reads, and sequences that no stream has are refused. A time
+in it is when a message was delivered last; how long its answer is waited for follows from the configuration.
 """
 
 from typing import Any
@@ -10,9 +10,11 @@ from strandline.broker.api.codes import ApiError
 from strandline.broker.api.consumer_checks import ACK_WAIT_DEFAULT
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
-from strandline.broker.api.schema import from_plain, to_plain
+from strandline.broker.api.schema import SEQUENCE_MAX, from_plain, to_plain
 from strandline.broker.consumers.state import ConsumerState, Saved
 from strandline.broker.snapshots.archive import BadArchive
+
+DELIVERIES_MAX = 1 << 31
 
 
 def saved(state: ConsumerState) -> Saved:
@@ -52,17 +54,25 @@ def parse_saved(data: bytes) -> tuple[ConsumerConfig, Saved]:
         plain = read_json(data)
         config = from_plain(ConsumerConfig, plain["config"])
         state = plain.get("state") or {}
-        again = {int(key): int(count) for key, count in (state.get("redelivered") or {}).items()}
+        again = {_sequence(key): _sequence(count) for key, count in (state.get("redelivered") or {}).items()}
         wait_ns = config.ack_wait or ACK_WAIT_DEFAULT
-        pending = {
-            int(key): (int(part["Sequence"]), int(part["Timestamp"]) + wait_ns, again.get(int(key), 0) + 1)
-            for key, part in (state.get("pending") or {}).items()
-        }
+        pending = {}
+        for key, part in (state.get("pending") or {}).items():
+            sequence, deadline_ns = _sequence(key), int(part["Timestamp"]) + wait_ns
+            deliveries = min(again.get(sequence, 0) + 1, DELIVERIES_MAX)
+            pending[sequence] = _sequence(part["Sequence"]), max(0, min(deadline_ns, SEQUENCE_MAX)), deliveries
         return config, Saved(_both(state.get("delivered")), _both(state.get("ack_floor")), pending)
-    except (ApiError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (ApiError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadArchive(f"a consumer cannot be read: {error}") from error
 
 
 def _both(part: dict[str, Any] | None) -> tuple[int, int]:
     part = part or {}
-    return int(part.get("consumer_seq", 0)), int(part.get("stream_seq", 0))
+    return _sequence(part.get("consumer_seq", 0)), _sequence(part.get("stream_seq", 0))
+
+
+def _sequence(value: Any) -> int:  # noqa: ANN401 - whatever JSON holds
+    number = int(value)
+    if not 0 <= number <= SEQUENCE_MAX:
+        raise ValueError(f"{number} is no sequence")
+    return number

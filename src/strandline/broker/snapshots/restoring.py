@@ -1,12 +1,13 @@
 """A snapshot on its way in: stored as it comes, aside, and put in its place when it is whole.
 
 Invariants: the stream is not there before everything of it is on stable storage, and then all of it is; one that was
-given up, or cut off by a crash, leaves nothing but a folder that the next start removes.
+given up, or cut off by a crash, leaves nothing but a folder that the next start removes. What is stored is what could
+have been published.
 """
 
 import contextlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,15 +17,21 @@ from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json
+from strandline.broker.api.schema import SEQUENCE_MAX
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
+from strandline.broker.snapshots.checks import check_messages
 from strandline.broker.snapshots.consumers import parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.stream import Stream
+from strandline.errors import StrandlineError
 from strandline.journal import WRITTEN
+from strandline.wire import WireLimits
 
 RESTORING_FOLDER = "restoring"
+CONSUMER_BYTES, CONSUMER_FACTOR = 1024, 8
+"""What a consumer takes in memory: so much, and so many times what it takes in the archive."""
 
 
 class RestoredConsumer(NamedTuple):
@@ -44,14 +51,19 @@ def forget_unfinished(streams: StreamService) -> None:
 class Restoring:
     """One restore under way."""
 
-    def __init__(self, config: StreamConfig, streams: StreamService, identity: str, now_ns: int) -> None:
+    def __init__(
+        self, config: StreamConfig, streams: StreamService, identity: str, now_ns: int, limits: WireLimits
+    ) -> None:
         self.config = config
         self.start_ns = self.heard_ns = now_ns
         self.byte_count = 0
         self.consumers: list[RestoredConsumer] = []
         self._streams = streams
+        self._limits = limits
         self._packed = S2Reader()
-        self._archive = ArchiveReader()
+        self._archive = ArchiveReader(limits.payload_bytes_max + limits.line_bytes_max)
+        self._consumer_bytes = 0
+        self._abandoned = False
         self._last_seq = 0
         self._folder: Path | None = None
         if streams.folder is not None and config.storage is Storage.FILE:
@@ -68,37 +80,50 @@ class Restoring:
     @property
     def stored_bytes(self) -> int:
         """How much of the stream has come, as its account counts it."""
-        return self._stream.byte_count
+        return 0 if self._abandoned else self._stream.byte_count
 
-    def feed(self, data: bytes) -> None:
-        """Take a further piece."""
+    @property
+    def held_bytes(self) -> int:
+        """How much of the memory it takes, about, beside the stream."""
+        return self._packed.held_bytes + self._archive.held_bytes + self._consumer_bytes
+
+    def feed(self, data: bytes) -> Iterator[None]:
+        """Take a further piece, a step at a time: few bytes may hold many messages."""
         self.byte_count += len(data)
         for piece in self._packed.feed(data):
-            self._take(self._archive.feed(piece))
+            for entries in self._archive.feed(piece):
+                yield from self._take(entries)
+            yield
 
-    def _take(self, entries: Iterable[Archived]) -> None:
+    def _take(self, entries: Iterable[Archived]) -> Iterator[None]:
         rows = []
         for entry in entries:
             if entry.sequence:
                 rows.append(entry)
             else:
                 self._learn(entry)
+                yield
         if not rows:
             return
+        check_messages(rows, self._limits)
         subjects, times, sequences, headers, payloads = map(list, zip(*rows, strict=True))
         numbers = np.array(sequences, np.uint64)
         if sequences[0] <= self._stream.last_seq or not (numbers[1:] > numbers[:-1]).all():
             raise BadArchive("messages are out of order", hint="take the snapshot again")
         self._stream.store(numbers, np.array(times, np.int64), subjects, headers, payloads)
+        yield
 
     def _learn(self, entry: Archived) -> None:
         if entry.name == STATE_NAME:
             try:
                 self._last_seq = int(read_json(entry.payload)["last_seq"])
-            except (ApiError, KeyError, TypeError, ValueError) as error:
+            except (ApiError, KeyError, TypeError, ValueError, OverflowError) as error:
                 raise BadArchive(f"the state cannot be read: {error}") from error
+            if not 0 <= self._last_seq <= SEQUENCE_MAX:
+                raise BadArchive("the state has a sequence that cannot be")
         elif entry.name.startswith(CONSUMER_PREFIX):
             name = entry.name.removeprefix(CONSUMER_PREFIX).decode(errors="replace")
+            self._consumer_bytes += CONSUMER_BYTES + CONSUMER_FACTOR * len(entry.payload)
             self.consumers.append(RestoredConsumer(name, *parse_saved(entry.payload)))
 
     def check_whole(self) -> None:
@@ -118,18 +143,26 @@ class Restoring:
         if target.exists():
             shutil.rmtree(target)
         folder.rename(target)
-        streams.disk.sync_folder(streams.folder)
-        return Stream.open(
-            target,
-            disk=streams.disk,
-            clock=streams.clock,
-            durability=streams.durability,
-            executor=streams.executor,
-        )
+        try:
+            streams.disk.sync_folder(streams.folder)
+            return Stream.open(
+                target,
+                disk=streams.disk,
+                clock=streams.clock,
+                durability=streams.durability,
+                executor=streams.executor,
+            )
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
 
     def abandon(self) -> None:
-        """Let go of what was stored so far."""
-        with contextlib.suppress(OSError):
+        """Let go of everything so far; doing so twice is harmless."""
+        self._abandoned = True
+        self._packed, self._archive = S2Reader(), ArchiveReader(0)
+        self._consumer_bytes = 0
+        self.consumers = []
+        with contextlib.suppress(OSError, StrandlineError):
             self._stream.close(keep_index=False)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,11 +1,13 @@
 """S2 streams, which snapshots travel in: read as anybody writes them, written without compression.
 
 Invariants: pure; what does not fit its checksum, or claims more than a block may hold, is `Corrupt`, and no more memory
-is used than for one block. A reader takes bytes in whatever pieces they come. What is written is a Snappy stream of
-plain chunks, which every reader of S2 takes: messages are sent once, so the time to compress them is better saved.
+is used than for one block. A reader takes bytes in whatever pieces they come, in time that grows with their number; a
+few bytes may hold megabytes, so it stops after each block, and within one that is long work. What is written is a
+Snappy stream of plain chunks, which every reader of S2 takes: messages are sent once, so the time to compress them is
+better saved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from crc32c import crc32c
 
@@ -19,6 +21,8 @@ _CRC = 4
 PLAIN_MAX = 65_536
 """How much a plain chunk of Snappy holds."""
 BLOCK_MAX = 4 << 20
+STEPS_MAX = 4096
+"""So many literals and copies are read at once."""
 _CHUNK_MAX = BLOCK_MAX + (BLOCK_MAX >> 3) + 64
 _MASK = 0xFFFFFFFF
 _LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
@@ -53,31 +57,34 @@ class S2Reader:
     """Reads a stream piece by piece."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._begun = False
 
+    @property
+    def held_bytes(self) -> int:
+        """How much is kept of a chunk that is not all there."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what a further piece completes."""
-        data = self._rest + data
-        at = 0
-        while len(data) - at >= _HEAD:
-            kind, size = data[at], int.from_bytes(data[at + 1 : at + _HEAD], "little")
+        """Yield what a further piece completes; nothing where it has only worked for a while."""
+        rest = self._rest
+        rest += data
+        while len(rest) >= _HEAD:
+            kind, size = rest[0], int.from_bytes(rest[1:_HEAD], "little")
             if size > _CHUNK_MAX or not (self._begun or kind == _STREAM):
                 raise Corrupt
-            if len(data) - at - _HEAD < size:
+            if len(rest) - _HEAD < size:
                 break
-            found = self._chunk(kind, data[at + _HEAD : at + _HEAD + size])
-            at += _HEAD + size
-            if found:
-                yield found
-        self._rest = data[at:]
+            body = bytes(rest[_HEAD : _HEAD + size])
+            del rest[: _HEAD + size]
+            yield (yield from self._chunk(kind, body))
 
     def close(self) -> None:
         """Tell that there is no more; `Corrupt` if something is missing."""
         if self._rest or not self._begun:
             raise Corrupt
 
-    def _chunk(self, kind: int, body: bytes) -> bytes:
+    def _chunk(self, kind: int, body: bytes) -> Generator[bytes, None, bytes]:
         if kind == _STREAM:
             if body not in _MAGICS:
                 raise Corrupt
@@ -87,19 +94,19 @@ class S2Reader:
             if kind < _SKIPPABLE:
                 raise Corrupt
             return b""
-        plain = body[_CRC:] if kind == _PLAIN else decode_block(body[_CRC:])
+        plain = body[_CRC:] if kind == _PLAIN else (yield from decode_block(body[_CRC:]))
         if len(body) < _CRC or _masked(plain) != int.from_bytes(body[:_CRC], "little"):
             raise Corrupt
         return plain
 
 
-def decode_block(source: bytes) -> bytes:
-    """Return what a compressed block holds."""
+def decode_block(source: bytes) -> Generator[bytes, None, bytes]:
+    """Return what a compressed block holds; yields nothing whenever it has worked for a while."""
     try:
         size, at = _varint(source)
         if size > BLOCK_MAX:
             raise Corrupt
-        found = _decode(source, at, size)
+        found = yield from _decode(source, at, size)
     except IndexError:
         raise Corrupt from None
     if len(found) != size:
@@ -119,10 +126,13 @@ def _varint(source: bytes) -> tuple[int, int]:
             raise Corrupt
 
 
-def _decode(source: bytes, at: int, size: int) -> bytearray:
+def _decode(source: bytes, at: int, size: int) -> Generator[bytes, None, bytearray]:
     found = bytearray()
-    offset = 0
+    offset = steps = 0
     while at < len(source):
+        steps += 1
+        if not steps % STEPS_MAX:
+            yield b""
         tag = source[at]
         if tag & 3 == _LITERAL:
             at, stop = _literal(source, at)

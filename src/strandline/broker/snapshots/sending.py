@@ -89,7 +89,7 @@ class Sending:
                 self._end(None)
             elif self._outstanding and self._outstanding + self._chunk > self._window:
                 return
-            elif self._routes.room(self._to) < self._chunk:
+            elif self._routes.room(self._to) <= 0:
                 self._routes.when_room(self._to, self.pump)
                 return
             elif budget <= 0:

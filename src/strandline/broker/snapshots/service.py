@@ -2,11 +2,14 @@
 
 Invariants: what is sent can be restored here and by nats-server 2.15, and what that sends can be restored here. A
 restore answers each of its chunks with nothing and the last, empty one with the stream, when that is durable. What an
-account may use holds for what is restored, too, also while it comes.
+account may use holds for what is restored, too, also while it comes. Whatever is wrong with a restore ends that one, is
+answered, and leaves nothing behind; what it unpacks shares the loop with everybody, and meanwhile nothing more is read
+from its client.
 """
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from strandline.broker.api import answers, codes
@@ -28,33 +31,47 @@ from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.requests import InfoRequest, RestoreRequest, SnapshotRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.service import ConsumerService
-from strandline.broker.routes import Cancel, Inbound, Origin, Routes
+from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived
+from strandline.broker.snapshots.chunks import Chunk, RestoreSink
 from strandline.broker.snapshots.consumers import format_saved, saved
 from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
 from strandline.broker.snapshots.sending import Post, Sending, live_sequences, pieces
+from strandline.broker.snapshots.turns import Turns
 from strandline.broker.streams.service import PREFIX, check_level
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
-from strandline.wire import has_wildcard
+from strandline.wire import WireLimits, has_wildcard
 
+logger = logging.getLogger("strandline.broker")
 SNAPSHOT, RESTORE = "STREAM.SNAPSHOT.", "STREAM.RESTORE."
 LOOK_NS = 1_000_000_000
 PATIENCE_NS = 30_000_000_000
 """How long a restore waits for its next chunk."""
 RESTORES_MAX = 64
 """So many restores of an account may be under way; each of them is a stream that is open."""
+HELD_MAX = 256 << 20
+"""So much of the memory the restores of an account may take together, about."""
+CONSUMERS_MAX = 10_000
+"""So many consumers come back with a stream: all of them are made at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Whom snapshots speak with: `restored` is called with the name of a stream that came back."""
+    """Whom snapshots speak with.
+
+    `restored` is called with the name of a stream that came back; between `pause` and `resume`, which are counted,
+    nothing is read from a client; `limits` are those of what is published.
+    """
 
     routes: Routes
     tell: Callable[[Advisory], None]
     post: Post
     client: Callable[[Origin], ClientInfo]
     restored: Callable[[str], None]
+    pause: Callable[[int], None]
+    resume: Callable[[int], None]
+    limits: Callable[[], WireLimits]
 
 
 class SnapshotService:
@@ -65,7 +82,8 @@ class SnapshotService:
         self._streams = consumers.streams
         self._around = around
         self._sending: list[Sending] = []
-        self._restores: dict[str, _RestoreSink] = {}
+        self._restores: dict[str, RestoreSink] = {}
+        self._turns = Turns(self._streams.clock, around.post)
         self._next_look_ns: int | None = None
 
     def open(self) -> None:
@@ -158,7 +176,8 @@ class SnapshotService:
         if len(self._restores) >= RESTORES_MAX:
             raise codes.STREAM_RESTORE.with_text(err="too many restores are under way")
         identity = new_id()
-        sink = _RestoreSink(self, Restoring(config, self._streams, identity, now_ns), self._around.client(origin))
+        restoring = Restoring(config, self._streams, identity, now_ns, self._around.limits())
+        sink = RestoreSink(restoring, self._around.client(origin), self._take_chunk)
         subject = f"$JS.SNAPSHOT.RESTORE.{name}.{identity}"
         sink.cancel = self._around.routes.subscribe(subject.encode(), sink)
         sink.key = identity
@@ -192,36 +211,66 @@ class SnapshotService:
         if 0 <= limit < self._streams.used().bytes[config.storage] + more:
             raise (codes.MEMORY_RESOURCES_EXCEEDED if is_memory else codes.STORAGE_RESOURCES_EXCEEDED).error()
 
-    def _check_consumers(self, restoring: Restoring) -> None:
-        limits = (restoring.config.max_consumers, self._streams.limits.max_consumers)
+    def _check_memory(self, restoring: Restoring) -> None:
+        limits = (restoring.config.max_consumers, self._streams.limits.max_consumers, CONSUMERS_MAX)
         if any(0 < limit < len(restoring.consumers) for limit in limits):
             raise codes.MAXIMUM_CONSUMERS_LIMIT.error()
+        if sum(sink.restoring.held_bytes for sink in self._restores.values()) > HELD_MAX:
+            raise codes.STREAM_RESTORE.with_text(err="too much is restored at once")
 
-    def take_chunk(self, sink: "_RestoreSink", data: bytes, reply: bytes) -> None:
-        """Take a chunk of a restore, or its end, and answer it."""
-        now_ns = self._streams.clock.now_ns()
+    def _take_chunk(self, sink: RestoreSink, chunk: Chunk) -> None:
+        """Take a chunk of a restore, or its end, and answer it when it is done."""
+        self._around.pause(chunk.client_id)
+        sink.restoring.heard_ns = self._streams.clock.now_ns()
+        sink.waiting.append(chunk)
+        if len(sink.waiting) == 1:
+            self._turns.add(self._work(sink))
+
+    def _work(self, sink: RestoreSink) -> Iterator[None]:
+        """Do what waits of a restore, in order; whatever comes of it, its senders are read from again."""
+        try:
+            while sink.waiting:
+                chunk = sink.waiting[0]
+                yield from self._unpack(sink, chunk.data)
+                if not self._is_over(sink):
+                    self._answer(sink, chunk)
+                self._around.resume(sink.waiting.popleft().client_id)
+                yield
+        finally:
+            while sink.waiting:
+                self._around.resume(sink.waiting.popleft().client_id)
+
+    def _is_over(self, sink: RestoreSink) -> bool:
+        return sink.is_ending or sink.key not in self._restores
+
+    def _unpack(self, sink: RestoreSink, data: bytes) -> Iterator[None]:
         restoring = sink.restoring
-        restoring.heard_ns = now_ns
-        if sink.is_ending:
+        if sink.problem is not None or self._is_over(sink):
             return
         try:
-            if sink.problem is None:
-                if data:
-                    restoring.feed(data)
-                    self._check_room(restoring.config)
-                else:
-                    restoring.check_whole()
-                    self._check_consumers(restoring)
-        except StrandlineError as error:
+            for _ in restoring.feed(data):
+                self._check_room(restoring.config)
+                self._check_memory(restoring)
+                yield
+                if self._is_over(sink):
+                    return
+                restoring.heard_ns = self._streams.clock.now_ns()
+            if not data:
+                restoring.check_whole()
+                self._check_memory(restoring)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             sink.problem = error
-        if data:
-            self._around.routes.send(reply, b"")
-        elif sink.problem is not None:
-            self._fail(sink, reply, sink.problem)
-        else:
-            self._finish(sink, reply)
+            restoring.abandon()
 
-    def _finish(self, sink: "_RestoreSink", reply: bytes) -> None:
+    def _answer(self, sink: RestoreSink, chunk: Chunk) -> None:
+        if chunk.data:
+            self._around.routes.send(chunk.reply, b"")
+        elif sink.problem is not None:
+            self._fail(sink, chunk.reply, sink.problem)
+        else:
+            self._finish(sink, chunk.reply)
+
+    def _finish(self, sink: RestoreSink, reply: bytes) -> None:
         """Put the stream in its place, beside the loop if there is somebody to do it."""
         sink.is_ending = True
         name = sink.restoring.config.name
@@ -229,10 +278,12 @@ class SnapshotService:
             self._refuse_existing(name)
             self._checked(sink.restoring.config)
             if self._streams.executor is None:
-                self._attach(sink, reply, sink.restoring.finish())
-                return
-        except StrandlineError as error:
+                stream = sink.restoring.finish()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             self._fail(sink, reply, error)
+            return
+        if self._streams.executor is None:
+            self._attach(sink, reply, stream)
             return
         self._streams.unreadable[name] = "it is being restored"
 
@@ -254,42 +305,45 @@ class SnapshotService:
         # A thread of its own: closing and opening streams waits for the executor.
         threading.Thread(target=finish, name=f"restore {name}", daemon=True).start()
 
-    def _attach(self, sink: "_RestoreSink", reply: bytes, stream: Stream) -> None:
+    def _attach(self, sink: RestoreSink, reply: bytes, stream: Stream) -> None:
         name, now_ns = stream.config.name, self._streams.clock.now_ns()
-        self._streams.attach(stream)
         try:
+            self._streams.attach(stream)
             for found in sink.restoring.consumers:
                 self._consumers.restore(stream, found.name, found.config, found.where, now_ns)
-        except StrandlineError as error:
-            self._streams.delete(name)
-            self._fail(sink, reply, error)
+            self._around.restored(name)
+            answer = to_json(answers.StreamCreated(info=self._streams.info(stream, now_ns, request=InfoRequest())))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            try:
+                self._streams.delete(name)
+            finally:
+                self._fail(sink, reply, error)
             return
-        self._around.restored(name)
         self._drop(sink)
-        info = self._streams.info(stream, now_ns, request=InfoRequest())
-        answer = to_json(answers.StreamCreated(info=info))
         self._around.routes.send(reply, answer)
         self._tell_restored(sink, now_ns)
 
-    def _fail(self, sink: "_RestoreSink", reply: bytes, error: BaseException) -> None:
+    def _fail(self, sink: RestoreSink, reply: bytes, error: BaseException) -> None:
         self._streams.errors += 1
+        if not isinstance(error, StrandlineError):
+            logger.error("stream %s cannot be restored", sink.restoring.config.name, exc_info=error)
         refusal = error if isinstance(error, ApiError) else codes.STREAM_RESTORE.with_text(err=for_clients(error))
         self._around.routes.send(reply, to_json(answers.StreamCreated(error=refusal)))
         self._give_up(sink)
         self._tell_restored(sink, self._streams.clock.now_ns())
 
-    def _tell_restored(self, sink: "_RestoreSink", now_ns: int) -> None:
+    def _tell_restored(self, sink: RestoreSink, now_ns: int) -> None:
         restoring = sink.restoring
         told = RestoreCompleted(
             restoring.config.name, restoring.start_ns, now_ns, restoring.byte_count, client=sink.client
         )
         self._around.tell(told)
 
-    def _drop(self, sink: "_RestoreSink") -> None:
+    def _drop(self, sink: RestoreSink) -> None:
         self._restores.pop(sink.key, None)
         sink.cancel()
 
-    def _give_up(self, sink: "_RestoreSink") -> None:
+    def _give_up(self, sink: RestoreSink) -> None:
         self._drop(sink)
         sink.restoring.abandon()
 
@@ -313,23 +367,3 @@ class SnapshotService:
 
     def _look_soon(self, now_ns: int) -> None:
         self._next_look_ns = self._next_look_ns or now_ns + LOOK_NS
-
-
-class _RestoreSink:
-    """Takes the chunks of one restore."""
-
-    def __init__(self, service: SnapshotService, restoring: Restoring, client: ClientInfo) -> None:
-        self._service = service
-        self.restoring = restoring
-        self.client = client
-        self.key = ""
-        self.cancel: Cancel = lambda: None
-        self.is_ending = False
-        self.problem: StrandlineError | None = None
-        """What is wrong with what came so far; it is told at the end."""
-
-    def take(self, messages: Inbound) -> None:
-        """Take chunks, in order."""
-        frames = messages.frames
-        for payload, reply in zip(frames.payloads(), frames.replies(), strict=True):
-            self._service.take_chunk(self, payload, reply)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("strandline.broker")
 READ_BYTES = 512 << 10
-HIGH_BYTES, LOW_BYTES = 1 << 20, 1 << 18
-"""When a client is said to be behind, and when it has caught up."""
 NANOS = 1_000_000_000
 
 
@@ -69,10 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         """Say who we are, or wait for what has to come before."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio says less than it knows
         self._transport = transport
-        transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
         listener = self._listener
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.session = self._server.open_session(self, host, port, is_websocket=listener.websocket is not None)
+        # When no more than this is left the session has room, and asyncio says so only of what was above it.
+        transport.set_write_buffer_limits(self.session.room_again, self.session.room_again // 4)
         tell_created(self.session)
         if listener.websocket is not None:
             self._websocket = WebsocketLayer(listener.websocket, is_tls=listener.tls is not None)
@@ -254,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(data)
         self._sent += len(data)
         unsent = transport.get_write_buffer_size()
-        if unsent or self.session.buffered:
+        if unsent or self.session.buffered or self.session.when_room:
             self.session.note_buffered(unsent)
         if unsent and not self._is_watched:
             self._is_watched = True

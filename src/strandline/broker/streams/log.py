@@ -36,6 +36,10 @@ AHEAD_MAX, AHEAD_BYTES_MAX, AHEAD_READERS = 8_192, MiB, 4
 class Ticket(Future[None]):
     """When an append is as durable as asked: done, or failed."""
 
+    def cancel(self) -> bool:
+        """Refuse: others wait for it too, and what was appended cannot be taken back."""
+        return False
+
 
 def done_ticket() -> Ticket:
     """Return a ticket that is done."""
@@ -224,7 +228,7 @@ class JournalLog:
             ahead = _Ahead(start)
             del self._ahead[: -AHEAD_READERS + 1]
         else:
-            self._ahead.remove(ahead)
+            self._ahead = [one for one in self._ahead if one is not ahead]
             ahead.forget_below(start)
             if stop > ahead.entries.end:
                 ahead.records = min(self._ahead_max(), max(stop - start, 2 * ahead.records))
@@ -262,7 +266,7 @@ class JournalLog:
 
     def remove_below(self, place: int) -> None:
         """Let go of whole parts whose records are all below a place."""
-        self._ahead.clear()
+        self._ahead = []  # not emptied in place: this is not the thread that reads
         self._journal.remove_below(place)
 
     def sync(self) -> None:

@@ -45,10 +45,18 @@ class Reader:
         """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
         return self._state.index.subjects.filter(patterns)
 
-    def read(self, sequences: Words) -> Messages:
-        """Return the messages of some sequences, which rise; those that are not there are left out."""
+    def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
+        """Return the messages of some sequences, which rise; those that are not there are left out.
+
+        Of those that together have more than `bytes_max` bytes only as many as have not, but at least one.
+        """
         rows = self._state.index.rows_of(sequences)
-        return self.read_rows(rows[rows >= 0])
+        rows = rows[rows >= 0]
+        if bytes_max is not None and len(rows) > 1:
+            ends = np.cumsum(self._state.index.rows.size[rows], dtype=np.int64)
+            if ends[-1] > bytes_max:
+                rows = rows[: max(1, int(np.searchsorted(ends, bytes_max, side="right")))]
+        return self.read_rows(rows)
 
     def read_rows(self, rows: Places) -> Messages:
         """Return the messages of some rows, which rise."""

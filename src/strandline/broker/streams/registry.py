@@ -213,7 +213,8 @@ class Streams:
             self.consumers.deleting(name)
         del self.streams[name]
         self.on_delete(name)
-        stream.close(keep_index=False)
+        with suppress(StrandlineError):  # a disk that fails may be why it is removed
+            stream.close(keep_index=False)
         if self.folder is not None and stream.config.storage is Storage.FILE:
             remove_stream(self.disk, self.folder / name)
         if self.consumers is not None:

@@ -295,9 +295,9 @@ class Stream:
         """Tell which sequences have a message."""
         return self._state.is_live(sequences)
 
-    def read(self, sequences: Words) -> Messages:
-        """Return the messages of some sequences, which rise; those that are not there are left out."""
-        return self._reader.read(sequences)
+    def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
+        """Return messages by sequences, which rise; only the first ones, at least one, if all are larger than asked."""
+        return self._reader.read(sequences, bytes_max)
 
     def get(self, sequence: int) -> Message | None:
         """Return a message, or None."""

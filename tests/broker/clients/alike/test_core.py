@@ -61,7 +61,7 @@ def what_is_no_publish(talk: Talk) -> None:
 
 
 def subjects_that_are_wrong(talk: Talk) -> None:
-    for subject in (b"a..b", b".a", b"a.", b".", b"a.>.b", b"a.*b", b"a>", b">", b"*", b"a.*.b"):
+    for subject in (b"a..b", b".a", b"a.", b".", b"a.>.b", b"a.*b", b"a>", b"only.>", b"only.*", b"a.*.b"):
         talk.another().raw(b"SUB %s 5\r\nPUB %s 1\r\nx\r\n" % (subject, subject))
         talk.another({"pedantic": True, "verbose": True}).raw(b"SUB %s 5\r\nPUB %s 1\r\nx\r\n" % (subject, subject))
 

@@ -72,7 +72,7 @@ def test_what_may_not_be_published_below_the_prefix_of_a_domain(compare_with: Co
     def script(talk: Talk) -> None:
         talk.ask("$JS.hub.API.STREAM.CREATE.KV_B", {"name": "KV_B", "subjects": ["$KV.B.>"]})
         for subject in ("$KV.B.k", "$JS.hub.API.$KV.B.k", "$JS.API.$KV.B.k", "$JS.hub.API.STREAM.PURGE.KV_B"):
-            talk.ask(subject, "x", answers=-1)
+            talk.raw(b"PUB %b 1\r\nx\r\n" % subject.encode())
         talk.ask("$JS.hub.API.STREAM.INFO.KV_B")
 
     login = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "user": "guest", "pass": "g"}
