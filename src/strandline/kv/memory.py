@@ -41,6 +41,7 @@ from strandline.kv.faults import Faults
 from strandline.kv.keys import key_filter, validate_bucket, validate_key
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.memory_watch import MemoryWatch, to_batch
+from strandline.kv.watch_forms import WatchForms
 
 SCAN_BATCH = 4096
 TTL_S_MIN = 1.0
@@ -240,36 +241,12 @@ class MemoryReader(_Role):
         return [record for record in log.latest() if _is_live(record) and wanted(record.key)]
 
 
-class MemoryWatcher(_Role):
+class MemoryWatcher(_Role, WatchForms):
     """The watcher of a memory bucket."""
 
     def __init__(self, connection: MemoryConnection, name: str, overrun: Overrun = Overrun.PROBE) -> None:
         super().__init__(connection, name)
         self._overrun = overrun
-
-    async def watch_all(self) -> Watch:
-        """Watch every key."""
-        return await self._watch([""], None)
-
-    async def watch_prefix(self, prefix: str) -> Watch:
-        """Watch the keys below a prefix."""
-        return await self._watch([prefix], None)
-
-    async def watch_prefixes(self, prefixes: Sequence[str]) -> Watch:
-        """Watch the keys below any of some prefixes, in one order."""
-        return await self._watch(prefixes, None)
-
-    async def watch_all_from(self, cursor: WatchCursor) -> Watch:
-        """Watch every key, after a cursor."""
-        return await self._watch([""], cursor)
-
-    async def watch_prefix_from(self, prefix: str, cursor: WatchCursor) -> Watch:
-        """Watch the keys below a prefix, after a cursor."""
-        return await self._watch([prefix], cursor)
-
-    async def watch_prefixes_from(self, prefixes: Sequence[str], cursor: WatchCursor) -> Watch:
-        """Watch the keys below any of some prefixes, after a cursor."""
-        return await self._watch(prefixes, cursor)
 
     async def retention(self) -> Retention:
         """Return what the bucket has kept, now."""

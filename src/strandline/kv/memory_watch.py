@@ -6,17 +6,16 @@ after its last revision if the log still reaches back there, and fails with `Cur
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable
 
 import numpy as np
 
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.config import Overrun
-from strandline.kv.entries import KvUpdate, UpdateBatch
+from strandline.kv.entries import UpdateBatch
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.memory_log import MemoryLog, Record
+from strandline.kv.watch_forms import IterableWatch
 from strandline.protocol.windows import resume_window_ok
 
 UPDATES_MAX = 4096
@@ -32,7 +31,7 @@ def to_batch(records: list[Record]) -> UpdateBatch:
     )
 
 
-class MemoryWatch:
+class MemoryWatch(IterableWatch):
     """A watch over some keys of a `MemoryLog`; `position` is the last revision it knows of.
 
     With `Overrun.SENTINEL` it knows of every update as it is written; with `PROBE`, when it waits for more; with
@@ -94,27 +93,6 @@ class MemoryWatch:
         """End the watch; a second time does nothing."""
         self._queue.clear()
         self.fail(Closed("the watch"))
-
-    def __aiter__(self) -> AsyncIterator[KvUpdate]:
-        """Yield update by update until the watch is stopped."""
-        return self._updates()
-
-    async def _updates(self) -> AsyncIterator[KvUpdate]:
-        while True:
-            try:
-                batch = await self.batch(1)
-            except Closed:
-                return
-            for update in batch:
-                yield update
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     def cut(self) -> None:
         """Stop hearing of updates, as when the connection is lost."""

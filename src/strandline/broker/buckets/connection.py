@@ -22,6 +22,7 @@ from strandline.kv.keys import key_filter, validate_bucket
 from strandline.kv.nats.calls import Calls, Refused
 from strandline.kv.nats.streams import StreamState, format_stream_differences, stream_config, stream_name
 from strandline.kv.nats.writer import NatsWriter
+from strandline.kv.watch_forms import WatchForms
 
 if TYPE_CHECKING:
     from strandline.broker.server import Server
@@ -145,37 +146,13 @@ class EmbeddedStore:
         return NatsWriter(self._calls, self._info, self._info.write_prefix)
 
 
-class EmbeddedWatcher:
+class EmbeddedWatcher(WatchForms):
     """The watcher of a bucket."""
 
     def __init__(self, connection: EmbeddedConnection, calls: Calls, info: StreamState) -> None:
         self._connection = connection
         self._calls = calls
         self._info = info
-
-    async def watch_all(self) -> Watch:
-        """Watch every key."""
-        return await self._watch([""], None)
-
-    async def watch_prefix(self, prefix: str) -> Watch:
-        """Watch the keys below a prefix."""
-        return await self._watch([prefix], None)
-
-    async def watch_prefixes(self, prefixes: Sequence[str]) -> Watch:
-        """Watch the keys below any of some prefixes, in one order."""
-        return await self._watch(prefixes, None)
-
-    async def watch_all_from(self, cursor: WatchCursor) -> Watch:
-        """Watch every key, after a cursor; `CursorExpired` if the bucket does not reach back to it."""
-        return await self._watch([""], cursor)
-
-    async def watch_prefix_from(self, prefix: str, cursor: WatchCursor) -> Watch:
-        """Watch the keys below a prefix, after a cursor; `CursorExpired` as above."""
-        return await self._watch([prefix], cursor)
-
-    async def watch_prefixes_from(self, prefixes: Sequence[str], cursor: WatchCursor) -> Watch:
-        """Watch the keys below any of some prefixes, after a cursor; `CursorExpired` as above."""
-        return await self._watch(prefixes, cursor)
 
     async def retention(self) -> Retention:
         """Return what the bucket has kept, now."""

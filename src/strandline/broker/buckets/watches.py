@@ -7,8 +7,7 @@ as its key's next one follows; one that went without a successor is `CursorExpir
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,9 +18,10 @@ from strandline.broker.buckets.reader import filters_of
 from strandline.broker.routes import Cancel
 from strandline.broker.streams import Removed, Stream
 from strandline.errors import Closed, StrandlineError
-from strandline.kv.entries import KvUpdate, UpdateBatch
+from strandline.kv.entries import UpdateBatch
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.nats.streams import StreamState
+from strandline.kv.watch_forms import IterableWatch
 from strandline.protocol.windows import resume_window_ok
 
 UPDATES_MAX = 4_096
@@ -161,7 +161,7 @@ class Tap:
             self._cancels.pop()()
 
 
-class EmbeddedWatch:
+class EmbeddedWatch(IterableWatch):
     """A watch over some keys of a bucket; it belongs to the loop in which it was made."""
 
     def __init__(
@@ -262,24 +262,3 @@ class EmbeddedWatch:
     def _fail(self, error: StrandlineError) -> None:
         self._failure = self._failure or error
         self._wake.set()
-
-    def __aiter__(self) -> AsyncIterator[KvUpdate]:
-        """Yield update by update until the watch is stopped."""
-        return self._updates()
-
-    async def _updates(self) -> AsyncIterator[KvUpdate]:
-        while True:
-            try:
-                batch = await self.batch(1)
-            except Closed:
-                return
-            for update in batch.to_updates():
-                yield update
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()

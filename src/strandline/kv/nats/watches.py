@@ -6,15 +6,14 @@ and begins anew where it stood. While nobody takes batches, the reader waits, an
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.config import Overrun, Retention
 from strandline.kv.contracts import Watch
-from strandline.kv.entries import KvUpdate, UpdateBatch, WatchCursor, parse_cursor
+from strandline.kv.entries import UpdateBatch, WatchCursor, parse_cursor
 from strandline.kv.keys import key_filter
 from strandline.kv.nats.bulk.buckets import BucketReader
 from strandline.kv.nats.bulk.hangups import Hangup
@@ -24,6 +23,7 @@ from strandline.kv.nats.calls import Calls
 from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
 from strandline.kv.nats.settings import NatsSettings
 from strandline.kv.nats.streams import StreamState
+from strandline.kv.watch_forms import IterableWatch, WatchForms
 
 LOOKS_EVERY_S = 0.2
 UPDATES_MAX = 4096
@@ -37,7 +37,7 @@ class _Told(NamedTuple):
     frontier: int
 
 
-class NatsWatch:
+class NatsWatch(IterableWatch):
     """A watch over some keys of a bucket; `forget` is called when it was stopped."""
 
     def __init__(self, pump: Pump[_Told], began: _Told, forget: Callable[["NatsWatch"], None]) -> None:
@@ -95,27 +95,6 @@ class NatsWatch:
             self._told = told
         return self._told
 
-    def __aiter__(self) -> AsyncIterator[KvUpdate]:
-        """Yield update by update until the watch is stopped."""
-        return self._updates()
-
-    async def _updates(self) -> AsyncIterator[KvUpdate]:
-        while True:
-            try:
-                batch = await self.batch(1)
-            except Closed:
-                return
-            for update in batch:
-                yield update
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
 
 class Watches:
     """The watches of a connection, which end with it."""
@@ -146,7 +125,7 @@ class Watches:
             self._open.remove(watch)
 
 
-class NatsWatcher:
+class NatsWatcher(WatchForms):
     """The watcher of a NATS bucket; `settings` returns how a connection of its own is made, or raises."""
 
     def __init__(
@@ -157,30 +136,6 @@ class NatsWatcher:
         self._settings = settings
         self._watches = watches
         self._overrun = overrun
-
-    async def watch_all(self) -> Watch:
-        """Watch every key."""
-        return await self._watch([""], None)
-
-    async def watch_prefix(self, prefix: str) -> Watch:
-        """Watch the keys below a prefix."""
-        return await self._watch([prefix], None)
-
-    async def watch_prefixes(self, prefixes: Sequence[str]) -> Watch:
-        """Watch the keys below any of some prefixes, in one order."""
-        return await self._watch(prefixes, None)
-
-    async def watch_all_from(self, cursor: WatchCursor) -> Watch:
-        """Watch every key, after a cursor; `CursorExpired` if the bucket does not reach back to it."""
-        return await self._watch([""], cursor)
-
-    async def watch_prefix_from(self, prefix: str, cursor: WatchCursor) -> Watch:
-        """Watch the keys below a prefix, after a cursor; `CursorExpired` as above."""
-        return await self._watch([prefix], cursor)
-
-    async def watch_prefixes_from(self, prefixes: Sequence[str], cursor: WatchCursor) -> Watch:
-        """Watch the keys below any of some prefixes, after a cursor; `CursorExpired` as above."""
-        return await self._watch(prefixes, cursor)
 
     async def retention(self) -> Retention:
         """Return what the bucket has kept, now; one that was there may seem gone while servers elect."""
