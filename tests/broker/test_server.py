@@ -182,6 +182,23 @@ def test_a_port_that_is_taken_and_a_store_that_is_in_use_are_refused(tmp_path: P
         pass
 
 
+def test_who_waits_for_room_is_called_when_everything_goes_at_once() -> None:
+    async def test() -> None:
+        async with (
+            serve(settings(max_payload=1024, max_pending=64 << 10)) as server,
+            connected(server.port) as peer,
+        ):
+            assert await peer.ask(b"") == []
+            (session,) = server.sessions
+            called = asyncio.Event()
+            session.write(b"+OK\r\n" * 4096)
+            assert not session.has_room
+            session.when_room[called.set] = called.set
+            await asyncio.wait_for(called.wait(), 5)
+
+    run(test)
+
+
 def test_connections_leave_handles_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (4, 4))
 
