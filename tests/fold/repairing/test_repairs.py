@@ -26,9 +26,10 @@ from strandline.fold import (
     repair_fold,
 )
 from strandline.fold.errors import BucketOutruns
-from strandline.fold.events import CursorFellOut, EvictingSeen, GapPassed, RepairEnded, WatchBegan
+from strandline.fold.events import CaughtUp, CursorFellOut, EvictingSeen, GapPassed, RepairEnded, WatchBegan
 from strandline.kv import (
     NO_CURSOR,
+    BucketNotFound,
     Discard,
     NotSupported,
     StoreConfig,
@@ -40,7 +41,7 @@ from strandline.kv import (
 )
 from strandline.kv.memory import MemoryReader, MemoryWatcher
 from strandline.protocol.repairs import KeyRepair
-from tests.fold.buckets import Twin, Watching, listening, twin, watching
+from tests.fold.buckets import PATIENCE_S, Twin, Watching, listening, twin, watching
 from tests.fold.shelves import Fault, Killed, Shelf
 
 AGES = StoreConfig(age_max_s=100.0)
@@ -370,13 +371,14 @@ def test_a_bucket_made_anew_while_it_is_watched_ends_the_watch_and_the_next_one_
     async def check() -> None:
         bucket = await twin("a=1")
         shelf = Shelf()
-        run = Watching(bucket.store, shelf)
-        await run.until_stored({"a": b"1"})
+        heard, hooks = listening()
+        run = Watching(bucket.store, shelf, hooks=hooks)
+        await run.until(lambda: bool(heard.of(CaughtUp)))  # before that it looks again, and repairs by itself
         bucket.server.remove_bucket("b")
         await bucket.start()
         await bucket.put("b=2")
-        with pytest.raises(Exception, match="does not exist"):
-            await run.task
+        with pytest.raises(BucketNotFound, match="does not exist"):
+            await asyncio.wait_for(run.task, PATIENCE_S)
         await folded(bucket, shelf)
         assert shelf.values == {"b": b"2"}
 

@@ -192,27 +192,30 @@ def test_a_server_that_is_gone_is_waited_for(things: Things, monkeypatch: pytest
         socket = server.dsn.split()[0].removeprefix("host=").replace("/", "%2F")
         address = made(f"postgresql://postgres@/postgres?host={socket}")
         request = request_for(address, things, lease_ttl_s=30.0)
-        stopped, mended = threading.Event(), threading.Event()
+        first, stopped, mended, over = threading.Lock(), threading.Event(), threading.Event(), threading.Event()
 
         def stops(_: Content) -> None:
-            if len(READS) > 10 and not stopped.is_set():
-                stopped.set()
+            if len(READS) > 10 and first.acquire(blocking=False):
                 server.stop()
+                stopped.set()
 
-        class Mending(ThreadWorkers):
-            def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
-                def look() -> None:
-                    if stopped.is_set() and not mended.is_set():
-                        time.sleep(0.3)
-                        server.start()  # by this thread: it ends with the one that started it
-                        mended.set()
-                    poll()
-
-                return super().run(job, shards, look)
+        def mends() -> None:
+            stopped.wait()
+            time.sleep(0.3)
+            server.start()
+            mended.set()
+            over.wait()  # the server ends with the thread that started it
 
         on_each_look(monkeypatch, stops)
-        assert scanned(request, Mending()).is_whole
-        assert mended.is_set()
+        mending = threading.Thread(target=mends)
+        mending.start()
+        try:
+            assert scanned(request).is_whole
+            assert mended.is_set()
+        finally:
+            stopped.set()
+            over.set()
+            mending.join()
 
 
 def test_a_server_that_stays_away_is_a_typed_error_and_the_next_run_finishes(
