@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Protocol
 
+NS_PER_S = 1_000_000_000
+
 
 class Clock(Protocol):
     """What time it is, in nanoseconds since 1970 (UTC). May step backwards, as wall clocks do."""

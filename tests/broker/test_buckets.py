@@ -16,7 +16,7 @@ from strandline.broker.server import Server
 from strandline.broker.serving import serve
 from strandline.broker.settings import ServerSettings
 from strandline.broker.streams import Stream
-from strandline.broker.streams.log import JournalLog
+from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Closed, Poisoned, StorageRefused
 from strandline.journal import WRITTEN
 from strandline.kv import (

@@ -28,6 +28,7 @@ from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream, Surroundings
 from strandline.broker.jetstream.absent import Absent
 from strandline.broker.settings import AccountSettings, ServerSettings
+from strandline.broker.settings.model import format_address
 from strandline.broker.sockets.connection import READ_BYTES, Connection, Listener
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.turn import Turn
@@ -100,9 +101,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where clients connect, without credentials."""
-        host = self.settings.host if self.settings.host not in ("0.0.0.0", "::", "") else "127.0.0.1"  # noqa: S104
-        scheme = "nats" if self.settings.tls is None else "tls"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return format_address("nats" if self.settings.tls is None else "tls", self.settings.host, self.port)
 
     @property
     def sessions(self) -> Iterator[Session]:

@@ -13,9 +13,8 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from strandline.broker.jetstream.timers import Timers
-from strandline.clock import Clock
+from strandline.clock import NS_PER_S, Clock
 
-NANOS = 1_000_000_000
 ALONE_TURNS = 32
 """How many turns run at once after one that had a single read."""
 logger = logging.getLogger("strandline.broker")
@@ -142,7 +141,7 @@ class Turn:
         if self._armed is not None:
             self._armed.cancel()
         self._armed_ns = due_ns
-        self._armed = self._loop.call_later(max(0.0, (due_ns - self._clock.now_ns()) / NANOS), self._tick)
+        self._armed = self._loop.call_later(max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S), self._tick)
 
     def _tick(self) -> None:
         self._armed_ns = self._armed = None

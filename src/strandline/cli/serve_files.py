@@ -9,12 +9,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strandline.broker.settings.model import format_address
 from strandline.errors import InvalidInput
 
 if TYPE_CHECKING:
     from strandline.broker.server import Server
-
-EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
 
 def format_ports_name(pid: int) -> str:
@@ -25,12 +24,12 @@ def format_ports_name(pid: int) -> str:
 def ports_of(server: "Server") -> dict[str, list[str]]:
     """Return where a server listens, by what for, as nats-server tells it."""
     settings = server.settings
-    found = {"nats": [f"nats://{_host(settings.host)}:{server.port}"]}
+    found = {"nats": [format_address("nats", settings.host, server.port)]}
     if server.http_port is not None:
-        found["monitoring"] = [f"http://{_host(settings.http_host or settings.host)}:{server.http_port}"]
+        found["monitoring"] = [format_address("http", settings.http_host or settings.host, server.http_port)]
     if server.websocket_port is not None and settings.websocket is not None:
         scheme = "wss" if settings.websocket.tls else "ws"
-        found["websocket"] = [f"{scheme}://{_host(settings.websocket.host)}:{server.websocket_port}"]
+        found["websocket"] = [format_address(scheme, settings.websocket.host, server.websocket_port)]
     return found
 
 
@@ -57,9 +56,3 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         hint = "name a folder that exists" if isinstance(error, FileNotFoundError) else None
         raise InvalidInput(f"cannot write {file}: {error.strerror}", hint=hint) from error
-
-
-def _host(host: str) -> str:
-    if host in EVERYWHERE:
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

@@ -3,7 +3,8 @@
 import pytest
 
 from strandline.broker.api.schedules import parse_schedule
-from strandline.broker.api.times import NANOS, format_time, parse_time
+from strandline.broker.api.times import format_time, parse_time
+from strandline.clock import NS_PER_S
 
 
 def _next(text: str, after: str, zone: str = "") -> str:
@@ -59,5 +60,5 @@ def test_each_second_follows_the_other() -> None:
     time_ns, found = parse_time("2026-11-15T22:59:50Z"), []
     for _ in range(4):
         time_ns = schedule.next_ns(time_ns) or 0
-        found.append(time_ns // NANOS % 60)
+        found.append(time_ns // NS_PER_S % 60)
     assert found == [56, 0, 7, 14]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.broker.core import outgoing
+from strandline.broker.core import message_frames
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
 from strandline.wire import FrameParser, Side, format_headers, format_pubs
@@ -137,7 +137,7 @@ def test_columns_become_frames_that_read_back(count: int, data: st.DataObject, r
     wanted = zip(
         rows.subjects, rows.replies or [b""] * count, rows.headers or [b""] * count, rows.payloads, strict=True
     )
-    assert msgs(outgoing.from_columns(rows, b"12")) == [(subject, b"12", *rest) for subject, *rest in wanted]
+    assert msgs(message_frames.from_columns(rows, b"12")) == [(subject, b"12", *rest) for subject, *rest in wanted]
 
 
 @settings(max_examples=80)
@@ -151,9 +151,9 @@ def test_frames_are_passed_on_with_everything(size: int, count: int, reply: byte
         for n in range(count)
     ]
     frames = FrameParser(Side.CLIENT).feed(format_pubs(sent))
-    assert msgs(outgoing.from_frames(frames, b"3")) == [(subject, b"3", *rest) for subject, *rest in sent]
+    assert msgs(message_frames.from_frames(frames, b"3")) == [(subject, b"3", *rest) for subject, *rest in sent]
     plain = [(subject, b"3", reply, b"", payload) for subject, reply, _, payload in sent]
-    assert msgs(outgoing.without_headers(frames, b"3")) == plain
+    assert msgs(message_frames.without_headers(frames, b"3")) == plain
 
 
 def test_a_client_without_headers_gets_payloads_alone() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from strandline.broker.settings import (
-    AccountLimits,
     AccountSettings,
+    JetStreamLimits,
     JetStreamSettings,
     Permissions,
     ResponseRule,
@@ -119,7 +119,7 @@ def test_accounts_have_users_limits_and_jetstream_of_their_own() -> None:
     assert found.accounts == (
         AccountSettings("$G", jetstream=None),
         AccountSettings("A", (ANN,), max_connections=2),
-        AccountSettings("a", jetstream=AccountLimits(max_memory=10**6, max_streams=3)),
+        AccountSettings("a", jetstream=JetStreamLimits(max_memory=10**6, max_streams=3)),
         AccountSettings("$SYS", (UserSettings("s", "s"),), None),
     )
     assert found.no_auth_user == "ann"

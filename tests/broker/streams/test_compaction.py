@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from strandline.broker.api.config import Storage
-from strandline.broker.streams.log import JournalLog
+from strandline.broker.streams.storage import JournalLog
 from strandline.journal import WRITTEN
 from tests.broker.streams.helpers import FOLDER, Kept
 from tests.broker.streams.world import everything_small

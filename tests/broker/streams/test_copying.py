@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strandline.broker.api.config import StreamSource
 from strandline.broker.streams import OriginBatch, Position, PublishBatch, Stream, part_of
 from strandline.broker.streams.records import Origins, format_control, parse_control
-from strandline.broker.streams.sourcing import format_source, parse_source
+from strandline.broker.streams.source_header import format_source, parse_source
 from strandline.clock import ManualClock
 from strandline.errors import StrandlineError
 from strandline.gather import InlineExecutor

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.broker.streams.entries import Entries, Entry
-from strandline.broker.streams.log import AHEAD_READERS, JournalLog
+from strandline.broker.streams.storage import AHEAD_READERS, JournalLog
 from strandline.clock import ManualClock
 from strandline.gather import InlineExecutor
 from strandline.journal import SYNCED

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.broker.streams.front import Front, format_front, parse_front
+from strandline.broker.streams.index_file import capture, format_snapshot, parse_snapshot
 from strandline.broker.streams.records import (
     Config,
     Control,
@@ -19,7 +20,6 @@ from strandline.broker.streams.records import (
     parse_control,
     to_ranges,
 )
-from strandline.broker.streams.snapshot import capture, format_snapshot, parse_snapshot
 from strandline.broker.streams.state import Going, State
 from strandline.errors import Damaged, FormatError
 from tests.broker.streams.test_stream_machine import make

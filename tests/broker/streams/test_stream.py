@@ -11,7 +11,7 @@ from strandline.broker.api.config import Discard, RePublish, Retention, Storage,
 from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.streams import Removed, atomic
 from strandline.broker.streams.entries import Entry
-from strandline.broker.streams.log import JournalLog, Ticket
+from strandline.broker.streams.storage import JournalLog, Ticket
 from strandline.errors import Closed, InvalidInput, Poisoned, StrandlineError
 from strandline.journal import WRITTEN
 from strandline.sim import Fault

@@ -30,11 +30,11 @@ Row = tuple[bytes, bytes, bytes]
 def everything_small() -> Iterator[None]:
     """Make segments, steps and thresholds so small that a few messages reach all of them."""
     patches = {
-        "log.SEGMENT_BYTES": 1024,
-        "log.TAIL_BYTES_MAX": 512,
-        "log.AHEAD_MIN": 2,
-        "log.AHEAD_MAX": 5,
-        "log.GAP_MAX": 3,
+        "storage.SEGMENT_BYTES": 1024,
+        "storage.TAIL_BYTES_MAX": 512,
+        "storage.AHEAD_MIN": 2,
+        "storage.AHEAD_MAX": 5,
+        "storage.GAP_MAX": 3,
         "compaction.STEP_MESSAGES": 3,
         "compaction.STORED_BYTES_MIN": 1500,
         "writing.ANCHOR_MESSAGES": 5,

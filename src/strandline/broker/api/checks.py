@@ -19,6 +19,7 @@ from strandline.broker.api.origins import (
     is_subject,
     is_valid_name,
 )
+from strandline.clock import NS_PER_S
 from strandline.wire import pattern_covers, patterns_overlap
 
 NAME_MAX = 255
@@ -26,8 +27,7 @@ DESCRIPTION_MAX = 4 * 1024
 METADATA_MAX = 128 * 1024
 REPLICAS_MAX = 5
 MILLIS_100 = 100_000_000
-SECOND = 1_000_000_000
-DUPLICATE_WINDOW_DEFAULT = 120 * SECOND
+DUPLICATE_WINDOW_DEFAULT = 120 * NS_PER_S
 _RESERVED = ("$JS.>", "$JSC.>", "$NRG.>")
 _NAME_RULE = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
 
@@ -202,7 +202,7 @@ def _with_markers(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         raise invalid_config("subject delete marker TTL must not be negative")
     if not ttl:
         return config
-    if ttl < SECOND:
+    if ttl < NS_PER_S:
         raise invalid_config("subject delete marker TTL must be at least 1 second")
     if config.allow_msg_counter and config.allow_msg_ttl:
         raise invalid_config("counter stream cannot use message TTLs")

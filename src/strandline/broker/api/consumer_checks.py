@@ -10,19 +10,20 @@ from dataclasses import replace
 
 from strandline.broker.api import codes
 from strandline.broker.api.answers import AccountLimits
-from strandline.broker.api.checks import DESCRIPTION_MAX, METADATA_MAX, MILLIS_100, NAME_MAX, SECOND
+from strandline.broker.api.checks import DESCRIPTION_MAX, METADATA_MAX, MILLIS_100, NAME_MAX
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy
 from strandline.broker.api.origins import invalid_config, is_subject, is_valid_name
 from strandline.broker.api.times import format_duration
+from strandline.clock import NS_PER_S
 from strandline.wire import has_wildcard, patterns_overlap
 
 MAX_WAITING_DEFAULT = 512
-ACK_WAIT_DEFAULT = 30 * SECOND
+ACK_WAIT_DEFAULT = 30 * NS_PER_S
 ACK_PENDING_DEFAULT = 1000
-PINNED_TTL_DEFAULT = 120 * SECOND
-INACTIVE_DEFAULT = 5 * SECOND
+PINNED_TTL_DEFAULT = 120 * NS_PER_S
+INACTIVE_DEFAULT = 5 * NS_PER_S
 MILLISECOND = 1_000_000
 _GROUP = re.compile(r"[a-zA-Z0-9/_=)+-]{1,16}")
 _WORDS = {
@@ -227,7 +228,7 @@ def _refuse_negatives(config: ConsumerConfig) -> None:
 def _with_flow_control(config: ConsumerConfig) -> ConsumerConfig:
     if config.ack_policy is not AckPolicy.FLOW_CONTROL or not config.is_push:
         return config
-    return replace(config, flow_control=True, idle_heartbeat=max(0, config.idle_heartbeat) or SECOND)
+    return replace(config, flow_control=True, idle_heartbeat=max(0, config.idle_heartbeat) or NS_PER_S)
 
 
 def _pedantic(problem: str) -> ApiError:

@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from strandline.broker.api.times import NANOS, parse_duration, parse_time
+from strandline.broker.api.times import parse_duration, parse_time
+from strandline.clock import NS_PER_S
 
 _PRESETS = {
     "@yearly": "0 0 0 1 1 *",
@@ -71,7 +72,7 @@ class Every:
 
     def next_ns(self, after_ns: int) -> int | None:
         """Return the time that is a period after the nearest second."""
-        return (after_ns + NANOS // 2) // NANOS * NANOS + self.period_ns
+        return (after_ns + NS_PER_S // 2) // NS_PER_S * NS_PER_S + self.period_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,13 @@ class Clockwork:
 
     def next_ns(self, after_ns: int) -> int | None:
         """Return the next such second; None if none comes within five years."""
-        start = datetime.fromtimestamp(after_ns // NANOS + 1, self.zone)
+        start = datetime.fromtimestamp(after_ns // NS_PER_S + 1, self.zone)
         for ahead in range(_DAYS_AHEAD):
             day = start.date() + timedelta(days=ahead)
             if self._has_day(day):
                 found = self._first(day, start if ahead == 0 else None)
                 if found is not None:
-                    return found * NANOS
+                    return found * NS_PER_S
         return None
 
     def _has_day(self, day: date) -> bool:
@@ -133,7 +134,7 @@ def parse_schedule(text: str, zone: str = "") -> Schedule:
         return Once(parse_time(rest.strip()))
     if kind == "@every":
         period_ns = parse_duration(rest.strip())
-        if period_ns < NANOS:
+        if period_ns < NS_PER_S:
             raise ValueError(text)
         return Every(period_ns)
     fields = _PRESETS.get(text, text).split()

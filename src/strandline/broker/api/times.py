@@ -8,8 +8,9 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-NANOS = 1_000_000_000
-ZERO_TIME_NS = -62_135_596_800 * NANOS
+from strandline.clock import NS_PER_S
+
+ZERO_TIME_NS = -62_135_596_800 * NS_PER_S
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)")
 _UNITS = {
@@ -18,9 +19,9 @@ _UNITS = {
     "µs": 1_000,
     "μs": 1_000,
     "ms": 1_000_000,
-    "s": NANOS,
-    "m": 60 * NANOS,
-    "h": 3_600 * NANOS,
+    "s": NS_PER_S,
+    "m": 60 * NS_PER_S,
+    "h": 3_600 * NS_PER_S,
 }
 _PART = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)")
 _INT64_MAX = 2**63 - 1
@@ -28,7 +29,7 @@ _INT64_MAX = 2**63 - 1
 
 def format_time(time_ns: int) -> str:
     """Return a time as Go's `RFC3339Nano` has it: UTC, without trailing zeros."""
-    seconds, nanos = divmod(time_ns, NANOS)
+    seconds, nanos = divmod(time_ns, NS_PER_S)
     return f"{_format_seconds(seconds)}{f'.{nanos:09d}'.rstrip('0') if nanos else ''}Z"
 
 
@@ -51,7 +52,7 @@ def parse_time(text: str) -> int:
     if found[8] != "Z":
         sign = -1 if found[8][0] == "-" else 1
         seconds -= sign * (int(found[8][1:3]) * 3600 + int(found[8][4:6]) * 60)
-    return seconds * NANOS + int((found[7] or "")[:9].ljust(9, "0"))
+    return seconds * NS_PER_S + int((found[7] or "")[:9].ljust(9, "0"))
 
 
 def _not_a_time(text: str) -> str:
@@ -79,11 +80,11 @@ def parse_duration(text: str) -> int:
 
 def format_duration(duration_ns: int) -> str:
     """Return a duration of whole milliseconds or more as Go writes it: `1m30s`, `1h0m0s`, `1.5s`, `100ms`."""
-    if duration_ns < NANOS:
+    if duration_ns < NS_PER_S:
         return f"{_trimmed(duration_ns, 1_000_000)}ms" if duration_ns else "0s"
-    minutes, rest = divmod(duration_ns, 60 * NANOS)
+    minutes, rest = divmod(duration_ns, 60 * NS_PER_S)
     hours, minutes = divmod(minutes, 60)
-    seconds = f"{_trimmed(rest, NANOS)}s"
+    seconds = f"{_trimmed(rest, NS_PER_S)}s"
     if hours:
         return f"{hours}h{minutes}m{seconds}"
     return f"{minutes}m{seconds}" if minutes else seconds

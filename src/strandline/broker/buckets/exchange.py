@@ -12,7 +12,7 @@ from strandline.broker.buckets.host import Host, durable
 from strandline.broker.buckets.writes import Write, Writes
 from strandline.broker.streams import Ticket
 from strandline.broker.streams.headers import with_headers
-from strandline.broker.streams.log import DONE
+from strandline.broker.streams.storage import DONE
 from strandline.kv.nats.exchanges import NoListener
 from strandline.kv.nats.settings import NatsSettings
 

@@ -12,7 +12,7 @@ import numpy as np
 from strandline.broker.api.advisories import AckSample, Advisory, MessageNaked, MessageTerminated
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.api.schema import SEQUENCE_MAX
-from strandline.broker.consumers.answers import Answer, Kind, PlainAcks, parse_delay
+from strandline.broker.consumers.ack_payloads import Answer, Kind, PlainAcks, parse_delay
 from strandline.broker.consumers.feed import NEVER_NS, Feed
 from strandline.broker.streams.headers import parse_number, special_headers
 

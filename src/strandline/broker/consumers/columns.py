@@ -3,7 +3,7 @@
 import numpy as np
 
 from strandline.broker.streams.headers import VERSION_LINE
-from strandline.broker.streams.reading import Messages
+from strandline.broker.streams.messages import Messages
 
 
 def ack_subjects(prefix: bytes, messages: Messages, consumer_seq: int, left: int) -> list[bytes]:

@@ -15,8 +15,8 @@ from strandline.broker.api.consumer_answers import ConsumerInfo, PriorityGroupSt
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.consumers import statuses
+from strandline.broker.consumers.ack_payloads import Answer, AnswerReader, PlainAcks
 from strandline.broker.consumers.acking import Acking
-from strandline.broker.consumers.answers import Answer, AnswerReader, PlainAcks
 from strandline.broker.consumers.cursor import Cursor, starting_sequence
 from strandline.broker.consumers.feed import Feed
 from strandline.broker.consumers.history import History, Span, passed

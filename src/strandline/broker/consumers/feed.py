@@ -24,7 +24,7 @@ from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries
 from strandline.broker.streams import Removed, Stream
 from strandline.broker.streams.arrays import Times, Words
-from strandline.broker.streams.reading import Messages
+from strandline.broker.streams.messages import Messages
 
 REPEATS_MAX = 256
 PARCEL_BYTES_MAX = 2 << 20

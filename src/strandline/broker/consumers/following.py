@@ -16,8 +16,8 @@ from strandline.broker.consumers.files import ConsumerFiles
 from strandline.broker.consumers.interest import follow_interest
 from strandline.broker.consumers.registry import DELETED, SHUTDOWN, Post, Registry
 from strandline.broker.routes import Routes
-from strandline.broker.streams.log import is_passed
 from strandline.broker.streams.service import StreamService
+from strandline.broker.streams.storage import is_passed
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
 

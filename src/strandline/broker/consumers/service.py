@@ -26,7 +26,7 @@ from strandline.broker.consumers.following import Following
 from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.routes import Origin
 from strandline.broker.streams.headers import special_headers
-from strandline.broker.streams.reading import Reply
+from strandline.broker.streams.messages import Reply
 from strandline.broker.streams.service import PREFIX, check_level
 from strandline.errors import StrandlineError
 from strandline.wire import format_headers

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.broker.settings import ServerSettings
+from strandline.clock import NS_PER_S
 from strandline.wire import WireLimits, format_info
 
 SERVER_VERSION = "2.15.1"
@@ -17,7 +18,6 @@ GO_VERSION = "none"
 """Clients expect to be told; nobody acts on it."""
 
 NONCE_BYTES = 11
-NS_PER_S = 1_000_000_000
 
 
 def new_server_id() -> str:

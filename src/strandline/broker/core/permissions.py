@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from strandline.broker.core.sublist import Sublist
 from strandline.broker.settings import Permissions, ResponseRule, Rule
+from strandline.clock import NS_PER_S
 from strandline.wire import has_wildcard, pattern_covers, patterns_overlap
 
 RESPONSES_MAX = 1 << 16
-NS_PER_S = 1_000_000_000
 
 
 class Subjects:

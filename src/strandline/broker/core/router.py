@@ -14,8 +14,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from strandline.broker.core.interest import Interest
+from strandline.broker.core.message_frames import from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.outbox import ROOM_BYTES_MAX
-from strandline.broker.core.outgoing import from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.session import Session
 from strandline.broker.core.sublist import Sublist
 from strandline.broker.core.subscriptions import Entry, Route, SinkEntry, Subscription

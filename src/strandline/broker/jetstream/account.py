@@ -22,18 +22,17 @@ from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
-from strandline.broker.jetstream.publishing import StreamSink
 from strandline.broker.jetstream.requests import Requests
 from strandline.broker.jetstream.settling import Line, Post, Settling
+from strandline.broker.jetstream.stream_sink import StreamSink
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.jetstream.upkeep import Upkeep
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Cancel, Inbound, Origin, Routes
-from strandline.broker.snapshots import SnapshotService
-from strandline.broker.snapshots import Surroundings as SnapshotSurroundings
+from strandline.broker.snapshots import SnapshotService, SnapshotSurroundings
 from strandline.broker.streams import Published, Removed, Republish
-from strandline.broker.streams.log import DONE
 from strandline.broker.streams.service import StreamService
+from strandline.broker.streams.storage import DONE
 from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
 from strandline.wire import WireLimits, subject_matches

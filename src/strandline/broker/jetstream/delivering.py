@@ -12,7 +12,7 @@ from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.api.reasons import for_log
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.service import ConsumerService
-from strandline.broker.jetstream.publishing import headers_of
+from strandline.broker.jetstream.stream_sink import headers_of
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.routes import Inbound, Routes
 from strandline.errors import StrandlineError

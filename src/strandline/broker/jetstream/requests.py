@@ -14,12 +14,12 @@ from strandline.broker.api import codes
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.reasons import for_clients
 from strandline.broker.jetstream.backlog import Backlog
-from strandline.broker.jetstream.publishing import headers_of
+from strandline.broker.jetstream.stream_sink import headers_of
 from strandline.broker.routes import Deliveries, Inbound, Origin
 from strandline.broker.streams import Reply, Stream, Ticket
-from strandline.broker.streams.log import is_passed
-from strandline.broker.streams.reading import STORAGE_FAILED
+from strandline.broker.streams.messages import STORAGE_FAILED
 from strandline.broker.streams.service import OF_ALL
+from strandline.broker.streams.storage import is_passed
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:

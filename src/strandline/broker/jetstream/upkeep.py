@@ -6,7 +6,7 @@ steps between turns, and only while there are some. A stream whose storage has f
 
 from collections.abc import Callable, Container
 
-from strandline.broker.jetstream.publishing import StreamSink
+from strandline.broker.jetstream.stream_sink import StreamSink
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.streams import Published
 from strandline.errors import StrandlineError

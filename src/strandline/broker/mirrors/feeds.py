@@ -11,11 +11,11 @@ import numpy as np
 from strandline.broker.api import codes
 from strandline.broker.api.answers import SourceInfo
 from strandline.broker.api.codes import ApiError
-from strandline.broker.api.times import NANOS
 from strandline.broker.mirrors.plans import Plan, Start
 from strandline.broker.streams import Copied, OriginBatch, Published, Stream
+from strandline.clock import NS_PER_S
 
-RETRY_NS = NANOS
+RETRY_NS = NS_PER_S
 """How long to wait for room."""
 
 Stored = Callable[[str, Published], None]

@@ -27,7 +27,7 @@ from strandline.broker.streams.headers import (
     with_headers,
     without_header,
 )
-from strandline.broker.streams.sourcing import format_source, parse_source
+from strandline.broker.streams.source_header import format_source, parse_source
 from strandline.errors import Conflict
 from strandline.kv.nats import NatsSettings
 from strandline.kv.nats.bulk import BulkSocket, Hangup, JetStreamApi

@@ -11,12 +11,12 @@ import numpy as np
 
 from strandline.broker.api import codes
 from strandline.broker.api.config import Retention
-from strandline.broker.api.times import NANOS
 from strandline.broker.mirrors.feeds import NO_SEQUENCES, Feed, Stored
 from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.mirrors.plans import Plan
 from strandline.broker.streams import OriginBatch, Stream, Ticket
 from strandline.broker.streams.arrays import Flags, Words
+from strandline.clock import NS_PER_S
 
 STEP_BYTES = 1 << 18
 STEP_MAX, STEP_FIRST = 4_096, 256
@@ -128,5 +128,5 @@ class LocalFeed(Feed):
 
     def beat(self, now_ns: int) -> None:
         """Note that the origin is there, as its heartbeats would tell if it were elsewhere."""
-        if self._origin is not None and now_ns - self.heard_ns > NANOS:
+        if self._origin is not None and now_ns - self.heard_ns > NS_PER_S:
             self.heard_ns = now_ns

@@ -12,10 +12,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from strandline.broker.api.times import NANOS, format_time
+from strandline.broker.api.times import format_time
 from strandline.broker.mirrors.names import short_hash
 from strandline.broker.mirrors.plans import Plan, Start
 from strandline.broker.streams import OriginBatch
+from strandline.clock import NS_PER_S
 from strandline.errors import Unavailable
 from strandline.kv.nats import NatsSettings
 from strandline.kv.nats.bulk import BulkSocket, ConsumerSpec, Delivered, Hangup, JetStreamApi, ReadPlan
@@ -125,12 +126,12 @@ class NatsOrigin:
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": start.sequence,
             "ack_policy": "none",
-            "ack_wait": ACK_WAIT_S * NANOS,
+            "ack_wait": ACK_WAIT_S * NS_PER_S,
             "max_deliver": 1,
             "replay_policy": "instant",
             "flow_control": True,
-            "idle_heartbeat": int(HEARTBEAT_S * NANOS),
-            "inactive_threshold": int(INACTIVE_S * NANOS),
+            "idle_heartbeat": int(HEARTBEAT_S * NS_PER_S),
+            "inactive_threshold": int(INACTIVE_S * NS_PER_S),
             "num_replicas": 1,
             "mem_storage": True,
             "direct": True,

@@ -12,7 +12,7 @@ from strandline.broker.api.mapping import SubjectMapping
 from strandline.broker.mirrors.names import ALL, source_name
 from strandline.broker.streams import OriginBatch, Position, Stream
 from strandline.broker.streams.headers import STREAM_SOURCE, VERSION_LINE, with_headers, without_header
-from strandline.broker.streams.sourcing import format_source
+from strandline.broker.streams.source_header import format_source
 
 _CONDITIONS = (b"Nats-Expected-", b"Nats-Batch-")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from strandline.broker.api.times import format_duration, format_time
 from strandline.broker.monitoring.asked import Asked, BadQuestion
 from strandline.broker.settings import GLOBAL_ACCOUNT
+from strandline.clock import NS_PER_S
 from strandline.wire import patterns_overlap, subject_matches
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from strandline.broker.server import Server
 
 Fields = dict[str, Any]
-NS_PER_S = 1_000_000_000
 STATES = {"": "open", "open": "open", "closed": "closed", "any": "all", "all": "all"}
 
 

@@ -10,6 +10,7 @@ from strandline.broker.core.facts import SERVER_VERSION
 from strandline.broker.monitoring.asked import Asked, BadQuestion
 from strandline.broker.monitoring.connections import format_age, sublist_stats
 from strandline.broker.monitoring.jetstream import config_of, stats_of
+from strandline.clock import NS_PER_S
 
 if TYPE_CHECKING:
     from strandline.broker.core.accounts import Account
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from strandline.broker.server import Server
 
 Fields = dict[str, Any]
-NS_PER_S = 1_000_000_000
 KINDS = ("clients", "routes", "gateways", "leafs")
 
 

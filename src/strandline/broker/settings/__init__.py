@@ -10,8 +10,8 @@ is a promise that is silently broken.
 from strandline.broker.settings.model import (
     GLOBAL_ACCOUNT,
     SYSTEM_ACCOUNT,
-    AccountLimits,
     AccountSettings,
+    JetStreamLimits,
     JetStreamSettings,
     LogSettings,
     Permissions,
@@ -26,8 +26,8 @@ from strandline.broker.settings.model import (
 __all__ = [
     "GLOBAL_ACCOUNT",
     "SYSTEM_ACCOUNT",
-    "AccountLimits",
     "AccountSettings",
+    "JetStreamLimits",
     "JetStreamSettings",
     "LogSettings",
     "Permissions",

@@ -17,8 +17,8 @@ from strandline.broker.settings.identities import accounts, authorization, check
 from strandline.broker.settings.listeners import http, leafnodes, listen, tls, websocket
 from strandline.broker.settings.model import (
     GLOBAL_ACCOUNT,
-    AccountLimits,
     AccountSettings,
+    JetStreamLimits,
     JetStreamSettings,
     LogSettings,
     ServerSettings,
@@ -262,7 +262,7 @@ def assemble(given: Fields) -> Configured:
     notes: tuple[str, ...] = given.pop("notes", ())
     doubts: tuple[str, ...] = given.pop("doubts", ())
     others = [each for each in named if each.name != given.get("system_account", "$SYS")]
-    limits = None if others else AccountLimits()
+    limits = None if others else JetStreamLimits()
     given["accounts"] = (AccountSettings(GLOBAL_ACCOUNT, users, limits), *named)
     check_names(given["accounts"])
     log = {name: given.pop(name) for name in _names(LogSettings) if name in given}

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from strandline.broker.settings.errors import ConfigurationRefused
 from strandline.broker.settings.model import (
     GLOBAL_ACCOUNT,
-    AccountLimits,
     AccountSettings,
+    JetStreamLimits,
     Permissions,
     ResponseRule,
     Rule,
@@ -184,14 +184,14 @@ ACCOUNT_JETSTREAM: Table = {
 }
 
 
-def _account_jetstream(value: Value) -> AccountLimits | None:
+def _account_jetstream(value: Value) -> JetStreamLimits | None:
     match value.content:
         case bool(content):
-            return AccountLimits() if content else None
+            return JetStreamLimits() if content else None
         case str("enabled" | "enable" | "disabled" | "disable" as content):
-            return AccountLimits() if content.startswith("enable") else None
+            return JetStreamLimits() if content.startswith("enable") else None
         case dict(content):
-            return AccountLimits(**read_block(content, ACCOUNT_JETSTREAM))
+            return JetStreamLimits(**read_block(content, ACCOUNT_JETSTREAM))
         case content:
             raise refuse(value, f"expected 'enabled' or 'disabled' or a map, got {content!r}")
 

@@ -71,7 +71,7 @@ class UserSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountLimits:
+class JetStreamLimits:
     """How much JetStream an account may keep; -1 is as much as the server has."""
 
     max_memory: int = -1
@@ -90,7 +90,7 @@ class AccountSettings:
 
     name: str = GLOBAL_ACCOUNT
     users: tuple[UserSettings, ...] = ()
-    jetstream: AccountLimits | None = field(default_factory=AccountLimits)
+    jetstream: JetStreamLimits | None = field(default_factory=JetStreamLimits)
     max_connections: int | None = None
     max_subscriptions: int | None = None
     max_payload: int | None = None
@@ -227,6 +227,12 @@ class ServerSettings:
     def remotes_of(self, account: AccountSettings) -> "Mapping[str, NatsSettings]":
         """Return the other servers that mirrors and sources of an account may copy from."""
         return {**self.remotes, **account.remotes} if account.name == GLOBAL_ACCOUNT else account.remotes
+
+
+def format_address(scheme: str, host: str, port: int) -> str:
+    """Return the address at which this machine's clients reach a listener, also one that listens everywhere."""
+    reached = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - compared, not bound
+    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 
 def check_port(name: str, port: int) -> None:

@@ -14,6 +14,6 @@ within the client's window; `Restoring` stores it aside and puts it in its place
 - Snapshots of nats-server before 2.15 hold its own files and are refused.
 """
 
-from strandline.broker.snapshots.service import SnapshotService, Surroundings
+from strandline.broker.snapshots.service import SnapshotService, SnapshotSurroundings
 
-__all__ = ["SnapshotService", "Surroundings"]
+__all__ = ["SnapshotService", "SnapshotSurroundings"]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from strandline.broker.streams.arrays import Words
-from strandline.broker.streams.reading import Messages
+from strandline.broker.streams.messages import Messages
 from strandline.errors import StrandlineError
 
 MAGIC = b"NATSARC1"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from strandline.broker.api.schema import SEQUENCE_MAX
 from strandline.broker.snapshots.archive import Archived, BadArchive
-from strandline.broker.streams.publishing import HEADERS_MAX
+from strandline.broker.streams.admission import HEADERS_MAX
 from strandline.wire import WireLimits
 
 _SUBJECT = re.compile(rb"[^ \t\r\n.]+(?:\.[^ \t\r\n.]+)*")

@@ -57,7 +57,7 @@ CONSUMERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SnapshotSurroundings:
     """Whom snapshots speak with.
 
     `restored` is called with the name of a stream that came back; between `pause` and `resume`, which are counted,
@@ -77,7 +77,7 @@ class Surroundings:
 class SnapshotService:
     """The snapshots and restores of one account that are under way."""
 
-    def __init__(self, consumers: ConsumerService, around: Surroundings) -> None:
+    def __init__(self, consumers: ConsumerService, around: SnapshotSurroundings) -> None:
         self._consumers = consumers
         self._streams = consumers.streams
         self._around = around

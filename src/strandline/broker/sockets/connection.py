@@ -19,13 +19,13 @@ from strandline.broker.core.tellings import tell_closed, tell_created, tell_slow
 from strandline.broker.settings import TlsSettings, WebsocketSettings
 from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
 from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
+from strandline.clock import NS_PER_S
 
 if TYPE_CHECKING:
     from strandline.broker.server import Server
 
 logger = logging.getLogger("strandline.broker")
 READ_BYTES = 512 << 10
-NANOS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class Connection(asyncio.BufferedProtocol):
             if listener.tls.handshake_first_fallback_s is not None:
                 self._turn.at(
                     (self, "greet"),
-                    self._server.clock.now_ns() + int(listener.tls.handshake_first_fallback_s * NANOS),
+                    self._server.clock.now_ns() + int(listener.tls.handshake_first_fallback_s * NS_PER_S),
                     lambda _: self._greet(),
                 )
 
     def _deadline(self, seconds: float) -> None:
         """End the connection if it has not come to its first NATS frame within some time."""
-        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NANOS), self._too_late)
+        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NS_PER_S), self._too_late)
 
     def _too_late(self, now_ns: int) -> None:
         del now_ns
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(SLOW_WRITE)
             return
         self._seen = self._sent - unsent
-        self._turn.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NANOS), self._watch)
+        self._turn.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NS_PER_S), self._watch)
 
     def resume_writing(self) -> None:
         """Tell the session that there is room again."""
@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session.close(reason)
         self._transport.close()
         if self._transport.get_write_buffer_size():
-            deadline_ns = self._server.clock.now_ns() + int(self._server.settings.write_deadline_s * NANOS)
+            deadline_ns = self._server.clock.now_ns() + int(self._server.settings.write_deadline_s * NS_PER_S)
             self._turn.at((self, "write"), deadline_ns, lambda _: self._transport.abort())
 
     def _say_goodbye(self) -> None:

@@ -4,16 +4,16 @@
 through the same state, so a crash is only a replay that stops early.
 
 **How.** `Publisher` decides about a batch, `Writing` gathers its records and applies them to the `State` (the `Index`
-of rows and subjects, the duplicate window, times to live), and the `log` keeps them. `Replay` does the same from the
-log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
+of rows and subjects, the duplicate window, times to live), and the log (`storage`) keeps them. `Replay` does the same
+from the log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
 """
 
 from strandline.broker.streams.copying import Claim, Copied, OriginBatch, part_of
 from strandline.broker.streams.files import remove_stream, stream_exists
-from strandline.broker.streams.log import Ticket
-from strandline.broker.streams.reading import Message, Messages, Reply
+from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.records import Position
 from strandline.broker.streams.state import Removed
+from strandline.broker.streams.storage import Ticket
 from strandline.broker.streams.stream import Stream
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import PublishBatch, Published, Republish

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from strandline.broker.api import codes
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.streams import headers as names
-from strandline.broker.streams.publishing import Draft
+from strandline.broker.streams.admission import Draft
 
 ID_MAX = 64
 MESSAGES_MAX = 1_000

@@ -15,9 +15,9 @@ import numpy as np
 
 from strandline.broker.streams.arrays import Places, Times, Words
 from strandline.broker.streams.entries import Entry
-from strandline.broker.streams.log import RECORD_OVERHEAD, MessageLog, MiB, Ticket
 from strandline.broker.streams.records import Facts, Origins, Placed, format_control
 from strandline.broker.streams.state import State
+from strandline.broker.streams.storage import RECORD_OVERHEAD, MessageLog, MiB, Ticket
 
 STEP_MESSAGES = 2_048
 STEP_BYTES = MiB

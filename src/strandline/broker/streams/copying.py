@@ -15,16 +15,16 @@ import numpy as np
 from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.admission import Draft, lifted_ttl
 from strandline.broker.streams.arrays import Flags, Times, Words
 from strandline.broker.streams.counters import Sources, parse_counter, parse_sources, parse_value
 from strandline.broker.streams.expiry import due_of
 from strandline.broker.streams.headers import special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses, refusal
 from strandline.broker.streams.publisher import Publisher
-from strandline.broker.streams.publishing import Draft, lifted_ttl
 from strandline.broker.streams.records import Gone, Origins, Position
 from strandline.broker.streams.sizes import stored_size
-from strandline.broker.streams.sourcing import positions_of
+from strandline.broker.streams.source_header import positions_of
 from strandline.broker.streams.state import State
 from strandline.broker.streams.writing import PublishBatch, Published, Writing
 

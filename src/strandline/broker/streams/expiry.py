@@ -9,17 +9,17 @@ from array import array
 
 import numpy as np
 
-from strandline.broker.api.times import NANOS
 from strandline.broker.streams.arrays import Places, Times, Words
 from strandline.broker.streams.headers import NEVER
 from strandline.broker.streams.index import Index
+from strandline.clock import NS_PER_S
 
 _TIME_MAX_NS = 2**63 - 1
 
 
 def due_of(time_ns: int, ttl_s: int) -> int:
     """Return when a message goes, or the last time that can be kept."""
-    return min(time_ns + ttl_s * NANOS, _TIME_MAX_NS)
+    return min(time_ns + ttl_s * NS_PER_S, _TIME_MAX_NS)
 
 
 class Expiry:
@@ -39,7 +39,7 @@ class Expiry:
 
     def add_at(self, sequence: int, due_ns: int) -> None:
         """Note when a message goes."""
-        second = due_ns // NANOS
+        second = due_ns // NS_PER_S
         kept = self._seconds.get(second)
         if kept is None:
             kept = self._seconds[second] = (array("Q"), array("q"))
@@ -62,7 +62,7 @@ class Expiry:
 
     def next_ns(self, index: Index, max_age_ns: int) -> int | None:
         """Return when something may go next, or None; never late, at times early."""
-        due = [self._order[0] * NANOS] if self._order else []
+        due = [self._order[0] * NS_PER_S] if self._order else []
         if max_age_ns > 0 and index.messages:
             if not self.never:
                 due.append(index.rows.time_at[index.first_row] + max_age_ns)
@@ -88,7 +88,7 @@ class Expiry:
             times = index.rows.time[first : index.used]
             stop = first + int(np.searchsorted(times, now_ns - max_age_ns, side="right"))
             parts.append(self._aged(index, stop))
-        if self._order and self._order[0] * NANOS <= now_ns:
+        if self._order and self._order[0] * NS_PER_S <= now_ns:
             sequences = self._take(now_ns)
             rows = index.rows_of(sequences)
             parts.append(rows[rows >= 0])
@@ -98,7 +98,7 @@ class Expiry:
 
     def _take(self, now_ns: int) -> Words:
         taken: list[Words] = []
-        while self._order and self._order[0] * NANOS <= now_ns:
+        while self._order and self._order[0] * NS_PER_S <= now_ns:
             second = self._order[0]
             sequences, dues = self._seconds[second]
             late = np.frombuffer(dues, np.int64) <= now_ns

@@ -12,7 +12,7 @@ import contextlib
 from pathlib import Path
 
 from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
-from strandline.broker.streams.snapshot import INDEX_NAME, Captured, format_snapshot, parse_snapshot
+from strandline.broker.streams.index_file import INDEX_NAME, Captured, format_snapshot, parse_snapshot
 from strandline.broker.streams.state import State
 from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
 from strandline.journal.recovery import LOCK_NAME

@@ -4,7 +4,8 @@ Invariants: names count with their case, the first of several counts, and an emp
 nats-server. Pure.
 """
 
-from strandline.broker.api.times import NANOS, parse_duration
+from strandline.broker.api.times import parse_duration
+from strandline.clock import NS_PER_S
 
 MARK = b"Nats-"
 MSG_ID = b"Nats-Msg-Id"
@@ -58,7 +59,7 @@ def parse_ttl(text: bytes) -> int:
         return 0
     if text.lower() == b"never":
         return NEVER
-    seconds = parse_number(text) if text.isdigit() else parse_duration(text.decode(errors="replace")) // NANOS
+    seconds = parse_number(text) if text.isdigit() else parse_duration(text.decode(errors="replace")) // NS_PER_S
     if seconds is None or seconds < 1:
         raise ValueError(text)
     return min(seconds, TTL_SECONDS_MAX)

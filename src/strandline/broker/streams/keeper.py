@@ -16,10 +16,10 @@ from strandline.broker.streams.compaction import Compaction
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.files import StreamFiles
 from strandline.broker.streams.front import Front
-from strandline.broker.streams.log import DONE, JournalLog, MessageLog, Ticket
+from strandline.broker.streams.index_file import capture
 from strandline.broker.streams.replay import Replay, sequence_at
-from strandline.broker.streams.snapshot import capture
 from strandline.broker.streams.state import State
+from strandline.broker.streams.storage import DONE, JournalLog, MessageLog, Ticket
 from strandline.errors import Closed, Damaged, Poisoned, StrandlineError
 
 SNAPSHOT_BYTES_MIN = 64 << 20

@@ -5,7 +5,7 @@ Invariants: a request means one message or none; what contradicts itself is refu
 
 from strandline.broker.api import codes
 from strandline.broker.api.requests import GetRequest
-from strandline.broker.streams.reading import Message
+from strandline.broker.streams.messages import Message
 from strandline.broker.streams.stream import Stream
 
 

@@ -6,13 +6,14 @@ Invariants: a marker is a message like any other, with a time to live of its own
 import numpy as np
 
 from strandline.broker.api.config import StreamConfig
-from strandline.broker.api.times import NANOS, format_duration
+from strandline.broker.api.times import format_duration
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.admission import ROLLUP_SUBJECT, Draft, lifted_ttl
 from strandline.broker.streams.arrays import Places
 from strandline.broker.streams.headers import special_headers, with_headers
-from strandline.broker.streams.log import MessageLog
-from strandline.broker.streams.publishing import ROLLUP_SUBJECT, Draft, lifted_ttl
+from strandline.broker.streams.storage import MessageLog
 from strandline.broker.streams.writing import Writing
+from strandline.clock import NS_PER_S
 
 MAX_AGE = b"MaxAge"
 
@@ -33,7 +34,7 @@ def make_marker(subject: bytes, config: StreamConfig) -> Draft:
             (names.ROLLUP, ROLLUP_SUBJECT),
         ],
     )
-    ttl_s = lifted_ttl(config, ttl // NANOS)
+    ttl_s = lifted_ttl(config, ttl // NS_PER_S)
     return Draft(subject, headers, b"", {}, rollup=ROLLUP_SUBJECT, ttl_s=ttl_s)
 
 

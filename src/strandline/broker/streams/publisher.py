@@ -15,11 +15,11 @@ from strandline.broker.api.mapping import SubjectMapping
 from strandline.broker.api.schema import to_json
 from strandline.broker.api.times import format_time
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.admission import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.atomic import AtomicBatches
 from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses
-from strandline.broker.streams.publishing import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
 from strandline.broker.streams.scheduling import Scheduling
 from strandline.broker.streams.state import State
 from strandline.broker.streams.subjects import Filter

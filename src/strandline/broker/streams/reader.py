@@ -10,8 +10,7 @@ import numpy as np
 
 from strandline.broker.api.requests import GetRequest, PurgeRequest
 from strandline.broker.streams.arrays import Places, Words
-from strandline.broker.streams.log import MessageLog
-from strandline.broker.streams.reading import (
+from strandline.broker.streams.messages import (
     BYTES_MAX,
     MESSAGE_NOT_FOUND,
     MULTI_LAST_MAX,
@@ -26,6 +25,7 @@ from strandline.broker.streams.reading import (
     message_bytes,
 )
 from strandline.broker.streams.state import State
+from strandline.broker.streams.storage import MessageLog
 from strandline.broker.streams.subjects import Filter
 from strandline.wire import has_wildcard
 

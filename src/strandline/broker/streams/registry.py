@@ -21,7 +21,7 @@ from strandline.broker.api.origins import Neighbours
 from strandline.broker.api.reasons import for_clients, for_log
 from strandline.broker.api.requests import InfoRequest
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
-from strandline.broker.streams.log import Ticket, is_passed
+from strandline.broker.streams.storage import Ticket, is_passed
 from strandline.broker.streams.stream import Stream
 from strandline.clock import Clock, SystemClock
 from strandline.errors import StrandlineError

@@ -14,9 +14,9 @@ import numpy as np
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.admission import lifted_ttl
 from strandline.broker.streams.arrays import Ids, Places, Times, Words
 from strandline.broker.streams.headers import special_headers
-from strandline.broker.streams.publishing import lifted_ttl
 from strandline.broker.streams.records import Config, Facts, Gone, Origins, Placed, Sequence, parse_control
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
 from strandline.broker.streams.state import Going, State

@@ -18,8 +18,8 @@ from strandline.broker.api.codes import ApiError
 from strandline.broker.api.schedules import PURGE, Once, Schedule, parse_schedule
 from strandline.broker.api.times import format_time, parse_time
 from strandline.broker.streams import headers as names
+from strandline.broker.streams.admission import Draft
 from strandline.broker.streams.headers import Special, special_headers, with_headers, without_header
-from strandline.broker.streams.publishing import Draft
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.records import Gone
 from strandline.broker.streams.writing import Writing

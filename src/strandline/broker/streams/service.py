@@ -26,7 +26,7 @@ from strandline.broker.api.requests import (
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.streams.headers import parse_number, special_headers
 from strandline.broker.streams.lookup import wanted
-from strandline.broker.streams.reading import (
+from strandline.broker.streams.messages import (
     BAD_REQUEST,
     EMPTY_REQUEST,
     MALFORMED_REQUEST,

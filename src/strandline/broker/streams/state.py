@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strandline.broker.api.config import StreamConfig
+from strandline.broker.streams.admission import ROLLUP_ALL, ROLLUP_SUBJECT
 from strandline.broker.streams.arrays import Flags, Ids, Places, Times, Words, distinct
 from strandline.broker.streams.dedupe import Dedupe
 from strandline.broker.streams.expiry import Expiry
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import has_limits, needs_rows, over_subject, over_total
-from strandline.broker.streams.publishing import ROLLUP_ALL, ROLLUP_SUBJECT
 from strandline.broker.streams.records import Position
 
 FEW = 24

@@ -21,14 +21,14 @@ from strandline.broker.streams.files import StreamFiles, remove_leftovers
 from strandline.broker.streams.front import Front
 from strandline.broker.streams.keeper import Keeper, recover
 from strandline.broker.streams.listening import Listeners
-from strandline.broker.streams.log import JournalLog, MemoryLog, MessageLog, Ticket
 from strandline.broker.streams.markers import mark_gone
+from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.publisher import Publisher
 from strandline.broker.streams.reader import Reader
-from strandline.broker.streams.reading import Message, Messages, Reply
 from strandline.broker.streams.records import Config, Gone, Position
 from strandline.broker.streams.state import Removed, State
 from strandline.broker.streams.status import stream_state
+from strandline.broker.streams.storage import JournalLog, MemoryLog, MessageLog, Ticket
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import Anchor, PublishBatch, Published, Writing
 from strandline.clock import Clock, SystemClock

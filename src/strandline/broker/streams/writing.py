@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strandline.broker.api.config import Storage
+from strandline.broker.streams.admission import Draft
 from strandline.broker.streams.arrays import Ids, Times, Words
 from strandline.broker.streams.entries import Entry
-from strandline.broker.streams.log import DONE, Ticket
-from strandline.broker.streams.publishing import Draft
 from strandline.broker.streams.records import Control, Facts, Gone, KnownId, Placed, Sequence, format_control
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD, MEMORY_OVERHEAD
 from strandline.broker.streams.state import FEW, Going, Removed, State
+from strandline.broker.streams.storage import DONE, Ticket
 
 ANCHOR_MESSAGES, ANCHOR_BYTES = 4_096, 1 << 20
 """How often the log says which sequence comes next, so that it can be read from its middle."""

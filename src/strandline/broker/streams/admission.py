@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import StreamConfig
-from strandline.broker.api.times import NANOS
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.counters import DIGITS_MAX as COUNTER_DIGITS_MAX
 from strandline.broker.streams.counters import parse_counter, parse_sources
@@ -24,6 +23,7 @@ from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import refusal
 from strandline.broker.streams.schedule_checks import check_schedule
 from strandline.broker.streams.sizes import stored_size
+from strandline.clock import NS_PER_S
 from strandline.wire import has_wildcard
 
 HEADERS_MAX = 65_535
@@ -251,7 +251,7 @@ class Checker:
 
 def lifted_ttl(config: StreamConfig, ttl_s: int) -> int:
     """Return a time to live that is not shorter than a delete marker's, so that no marker is missed."""
-    marker_s = config.subject_delete_marker_ttl // NANOS
+    marker_s = config.subject_delete_marker_ttl // NS_PER_S
     return max(ttl_s, marker_s) if ttl_s > 0 and marker_s and config.max_msgs_per_subject != 1 else ttl_s
 
 
