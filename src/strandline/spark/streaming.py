@@ -15,13 +15,10 @@ that whatever Spark forgot or repeats changes nothing; a driver whose lease is l
 
 import os
 import secrets
-import shutil
-import tempfile
 import threading
 import time
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -49,17 +46,16 @@ from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
 from strandline.spark.portions import ROWS_DDL, Portion, PortionScanner, merge_portions, scan_portions
+from strandline.spark.queries import ForgetfulQuery
 from strandline.spark.stream_inventory import StreamInventory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS_PER_TRIGGER = 48 * BLOCK_OFFSETS
 """Whole blocks, so that a stream that catches up names the same versions as a bounded scan."""
 _KEY_BYTES = 8
 _CLAIM_PAUSE_S = 0.1
-_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for what is thrown away
 
 
 class JournalTaken(Unavailable):
@@ -228,25 +224,18 @@ class JournalScan:
         with JournalReader.open(os.fsdecode(source.folder)) as reader:
             begin, end = reader.first_offset, reader.next_offset
         self._inventory = StreamInventory(stores.state, request, source, writer, begin=begin, done=self.offset, end=end)
-        self._checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
-        self.query: StreamingQuery | None = None
+        self._query = ForgetfulQuery()
 
     def start(self, spark: "SparkSession", options: dict[str, str], *, follow: bool) -> None:
         """Start the query."""
         self._renewing.start()
         folder = os.fsdecode(self._source.folder)
         stream = spark.readStream.format("strandline").options(**options).load(folder)
-        writing = stream.writeStream.foreachBatch(self._apply).option("checkpointLocation", str(self._checkpoint))
-        self.query = (writing if follow else writing.trigger(availableNow=True)).start()
+        self._query.start(stream, self._apply, follow=follow)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the scan has ended, which one that follows does not by itself; raises what made it fail."""
-        if self.query is None:
-            return True
-        if timeout_s is None:
-            self.query.awaitTermination()
-            return True
-        return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+        return self._query.wait(timeout_s)
 
     def stop(self) -> None:
         """End the query, the run and the lease; twice is harmless."""
@@ -254,14 +243,12 @@ class JournalScan:
             return
         self._ended.set()
         try:
-            if self.query is not None:
-                self.query.stop()
+            self._query.stop()
             with self._lock:
                 if self._shard.is_held:
                     self._chain.end(self._shard)
         finally:
             self._stores.close()
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

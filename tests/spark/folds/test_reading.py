@@ -9,7 +9,7 @@ from strandline.errors import FormatError, InvalidInput
 from strandline.fold import FoldBatch
 from strandline.fold.opening import Backend, open_fold
 from strandline.kv import WatchCursor
-from strandline.spark.folds.reading import parse_fold_options, read_fold, revisions_of, schema_of
+from strandline.spark.folds.reading import COLUMNS, parse_fold_options, read_fold, revisions_of
 
 BACKENDS = list(Backend)
 
@@ -52,14 +52,14 @@ def test_a_prefix_and_some_columns_can_be_asked_for(tmp_path: Path) -> None:
     batches = list(read_fold(str(tmp_path / "f"), ["value", "key"], prefix=b"k0001"))
     assert [batch.schema.names for batch in batches] == [["value", "key"]]
     assert batches[0].column("key").to_pylist() == [b"k%05d" % number for number in range(10, 20)]
-    with pytest.raises(InvalidInput, match="a fold cannot be read as columns offset"):
+    with pytest.raises(InvalidInput, match="a fold has no column offset"):
         list(read_fold(str(tmp_path / "f"), ["offset"]))
 
 
 def test_versions_that_are_no_revisions_have_none() -> None:
     assert revisions_of(pa.array([b"", bytes(7) + b"\x05", b"abc"])).to_pylist() == [None, 5, None]
     assert revisions_of(pa.array([], pa.binary())).to_pylist() == []
-    assert schema_of(None).names == ["key", "revision", "version", "value"]
+    assert COLUMNS.chosen(None).names == ["key", "revision", "version", "value"]
 
 
 def test_what_is_no_fold_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from strandline.errors import InvalidInput
 from strandline.kv.errors import AccessRefused, Unreachable
 from strandline.kv.nats.settings import NatsSettings
 from strandline.spark.streams import RecordsMissing, Target, fetching, read_batches
-from strandline.spark.streams.columns import schema_of
+from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import ConsumerLost, check_order
 from strandline.spark.streams.options import Kind
 from strandline.spark.streams.ranges import Range, open_session, read_frames, read_range, resolve_range, split_range
@@ -30,7 +30,7 @@ def plan(world: World, **options: object) -> Range:
 def read(world: World, wanted: Range | None = None, **options: object) -> list[int]:
     parsed = batch_options(world, **options)
     name = "sequence" if world.target.kind == "stream" else "revision"
-    schema = schema_of(world.target.kind, [name])
+    schema = COLUMNS[world.target.kind].chosen([name])
     batches = read_range(parsed, wanted or plan(world, **options), schema)
     return [sequence for batch in batches for sequence in batch.column(0).to_pylist()]
 

@@ -10,8 +10,6 @@ while it is kept.
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +29,7 @@ from strandline.kv.nats.streams import StreamState
 from strandline.protocol.windows import is_other_log
 from strandline.spark.folds.marking import check_truth, options_of, scope_digest
 from strandline.spark.journals.errors import RecordsMissing
+from strandline.spark.queries import ForgetfulQuery
 from strandline.spark.streams.columns import KINDS
 from strandline.spark.streams.offsets import parse_position
 from strandline.spark.streams.options import StreamOptions
@@ -38,10 +37,8 @@ from strandline.spark.streams.ranges import check_retention, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS_PER_TRIGGER = 250_000
-_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for what is thrown away
 
 
 def keep_current(
@@ -108,8 +105,7 @@ class KeptFold:
         self.applied = 0
         self._options = options
         self._mark = mark
-        self._checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
-        self.query: StreamingQuery | None = None
+        self._query = ForgetfulQuery()
 
     @property
     def revision(self) -> int:
@@ -127,26 +123,18 @@ class KeptFold:
         types = {"revision": "BIGINT", "sequence": "BIGINT", "value": "BINARY", "data": "BINARY"}
         ddl = ", ".join(f"{name} {types.get(name, 'STRING')}" for name in names.split(", "))
         stream = spark.readStream.format("strandline").schema(ddl).options(**given).load()
-        writing = stream.writeStream.foreachBatch(self._apply).option("checkpointLocation", str(self._checkpoint))
-        self.query = (writing if follow else writing.trigger(availableNow=True)).start()
+        self._query.start(stream, self._apply, follow=follow)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the query has ended, which one that follows does not by itself; raises what made it fail."""
-        if self.query is None:
-            return True
-        if timeout_s is None:
-            self.query.awaitTermination()
-            return True
-        return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+        return self._query.wait(timeout_s)
 
     def stop(self) -> None:
         """End the query and close the fold; twice is harmless."""
         try:
-            if self.query is not None:
-                self.query.stop()
+            self._query.stop()
         finally:
             self.store.close()
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +161,7 @@ class KeptFold:
         still while others' keys are written, until the bucket has forgotten where it stands.
         """
         try:
-            lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
+            lines = (self._query.checkpoint / "offsets" / str(number)).read_text().splitlines()
             end = parse_position(json.loads(lines[-1]))
         except (OSError, ValueError, IndexError, FormatError):
             return 0

@@ -24,6 +24,7 @@ from strandline.fold.sqlite import SqliteReader
 from strandline.fold.store import FoldReader
 from strandline.spark.journals.errors import refused
 from strandline.spark.options import ROWS_PER_BATCH, Given, absolute, parse_count
+from strandline.spark.schemas import Columns
 from strandline.wire import binary_spans
 
 SCHEMA = pa.schema(
@@ -36,7 +37,7 @@ SCHEMA = pa.schema(
 )
 OPTIONS = ("fold", "prefix", "rowsPerBatch")
 _REVISION_BYTES = 8
-_NAMES = ", ".join(SCHEMA.names)
+COLUMNS = Columns("a fold", SCHEMA, cast="key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +55,6 @@ def parse_fold_options(options: Mapping[str, str]) -> FoldOptions:
     prefix = (given.text("prefix") or "").encode()
     rows = given.take("rowsPerBatch", parse_count, default=ROWS_PER_BATCH)
     return FoldOptions(absolute(given.text("fold") or ""), prefix, rows)
-
-
-def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of some of the columns, in the order given; all of them for None."""
-    if columns is None:
-        return SCHEMA
-    unknown = [name for name in columns if name not in SCHEMA.names]
-    if unknown or not columns or len(set(columns)) != len(columns):
-        raise refused(f"a fold cannot be read as columns {', '.join(columns)}", f"it has {_NAMES}, each once")
-    return pa.schema([SCHEMA.field(name) for name in columns])
-
-
-def check_schema(schema: pa.Schema) -> None:
-    """Raise `InvalidInput` unless a schema that the user gave names columns of a fold with their types."""
-    for field, ours in zip(schema, schema_of(schema.names), strict=True):
-        if field.type != ours.type:
-            raise refused(
-                f"column {field.name} is {ours.type} and cannot be read as {field.type}",
-                "read it as it is and convert it with CAST, as in CAST(key AS STRING)",
-            )
-        if ours.nullable and not field.nullable:
-            raise refused(f"column {field.name} may be null and cannot be declared NOT NULL", "leave NOT NULL out")
 
 
 def open_reader(path: str) -> FoldReader:
@@ -96,7 +75,7 @@ def read_fold(
     path: str, columns: Sequence[str] | None = None, *, prefix: bytes = b"", rows_per_batch: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
     """Yield the entries of a fold as Arrow batches, without Spark, as they are at one moment."""
-    yield from read_entries(FoldOptions(path, prefix, rows_per_batch), schema_of(columns))
+    yield from read_entries(FoldOptions(path, prefix, rows_per_batch), COLUMNS.chosen(columns))
 
 
 def read_entries(options: FoldOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

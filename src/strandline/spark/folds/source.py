@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from strandline.spark.folds.reading import FoldOptions, check_schema, open_reader, parse_fold_options, read_entries
+from strandline.spark.folds.reading import COLUMNS, FoldOptions, open_reader, parse_fold_options, read_entries
 
 COLUMNS_DDL = "key BINARY NOT NULL, revision BIGINT, version BINARY NOT NULL, value BINARY NOT NULL"
 
@@ -16,7 +16,7 @@ class FoldBatchReader(DataSourceReader):
     """Reads a fold as it is when its one task begins."""
 
     def __init__(self, options: FoldOptions, schema: pa.Schema) -> None:
-        check_schema(schema)
+        COLUMNS.check(schema)
         self._options = options
         self._schema = schema
 

@@ -10,13 +10,13 @@ Invariants: a batch has the very schema that was asked for, which Spark compares
 are views over the bytes that were read, unless small batches are joined into one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.journal import Batch
-from strandline.spark.journals.errors import refused
+from strandline.spark.schemas import Columns
 
 MICROSECOND_NS = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -29,31 +29,7 @@ SCHEMA = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-_NAMES = ", ".join(SCHEMA.names)
-
-
-def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of some of the columns, in the order given; all of them for None."""
-    if columns is None:
-        return SCHEMA
-    unknown = [name for name in columns if name not in SCHEMA.names]
-    if unknown:
-        raise refused(f"a journal has no column {', '.join(unknown)}", f"it has {_NAMES}")
-    if not columns or len(set(columns)) != len(columns):
-        raise refused("columns are named once each, and at least one", f"a journal has {_NAMES}")
-    return pa.schema([SCHEMA.field(name) for name in columns])
-
-
-def check_schema(schema: pa.Schema) -> None:
-    """Raise `InvalidInput` unless a schema that the user gave names columns of a journal with their types."""
-    for field, ours in zip(schema, schema_of(schema.names), strict=True):
-        if field.type != ours.type:
-            raise refused(
-                f"column {field.name} is {ours.type} and cannot be read as {field.type}",
-                "read it as it is and convert it with CAST, as in CAST(value AS STRING)",
-            )
-        if ours.nullable and not field.nullable:
-            raise refused(f"column {field.name} may be null and cannot be declared NOT NULL", "leave NOT NULL out")
+COLUMNS = Columns("a journal", SCHEMA, cast="value")
 
 
 def project(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:

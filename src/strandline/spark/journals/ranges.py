@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, OffsetBelowRetained, OffsetsLost
 from strandline.journal import Batch, JournalReader
-from strandline.spark.journals.columns import BATCH_BYTES_MAX, project, resized, schema_of
+from strandline.spark.journals.columns import BATCH_BYTES_MAX, COLUMNS, project, resized
 from strandline.spark.journals.errors import RecordsMissing, refused
 from strandline.spark.journals.options import ROWS_PER_BATCH, At, Place, ReadOptions
 
@@ -44,7 +44,7 @@ def read_batches(
     rows_per_batch: int = ROWS_PER_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a journal as Arrow batches, without Spark: from the first that is there to the last now."""
-    schema = schema_of(columns)
+    schema = COLUMNS.chosen(columns)
     options = ReadOptions(
         path,
         "earliest" if start is None else start,

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from strandline.spark.collector import spare_planner
-from strandline.spark.journals.columns import check_schema
+from strandline.spark.journals.columns import COLUMNS
 from strandline.spark.journals.offsets import StreamOffset, format_offset, parse_offset
 from strandline.spark.journals.options import (
     ReadOptions,
@@ -91,7 +91,7 @@ class JournalBatchReader(DataSourceReader):
     """Reads the range that the options name."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        check_schema(schema)
+        COLUMNS.check(schema)
         self._options = options
         self._schema = schema
 
@@ -108,7 +108,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a journal as it grows. Its lag is `latestOffset` less `endOffset` in the query's progress."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        check_schema(schema)
+        COLUMNS.check(schema)
         self._options = options
         self._schema = schema
         self._target: int | None = None

@@ -10,15 +10,13 @@ Invariants: a batch has the very schema that was asked for, which Spark compares
 asked for is not made. Subjects and keys that are not UTF-8 are refused, since a string cannot hold them.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.kv.nats.messages import KIND_OF_OPERATION, KIND_OF_REASON, MARKER_REASON, OPERATION
 from strandline.spark.journals.errors import refused
-from strandline.spark.streams.options import Kind
+from strandline.spark.schemas import Columns
 from strandline.wire import FrameBatch, parse_headers
 from strandline.wire.acks import AckColumns
 from strandline.wire.columns import gather
@@ -26,24 +24,32 @@ from strandline.wire.columns import gather
 MICROSECOND_NS = 1000
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
-SCHEMAS = {
-    "stream": pa.schema(
-        [
-            pa.field("sequence", pa.int64(), nullable=False),
-            pa.field("subject", pa.string(), nullable=False),
-            pa.field("time", TIME, nullable=False),
-            pa.field("headers", HEADERS),
-            pa.field("data", pa.binary(), nullable=False),
-        ]
+COLUMNS = {
+    "stream": Columns(
+        "a stream",
+        pa.schema(
+            [
+                pa.field("sequence", pa.int64(), nullable=False),
+                pa.field("subject", pa.string(), nullable=False),
+                pa.field("time", TIME, nullable=False),
+                pa.field("headers", HEADERS),
+                pa.field("data", pa.binary(), nullable=False),
+            ]
+        ),
+        cast="data",
     ),
-    "bucket": pa.schema(
-        [
-            pa.field("key", pa.string(), nullable=False),
-            pa.field("revision", pa.int64(), nullable=False),
-            pa.field("kind", pa.string(), nullable=False),
-            pa.field("value", pa.binary()),
-            pa.field("time", TIME, nullable=False),
-        ]
+    "bucket": Columns(
+        "a bucket",
+        pa.schema(
+            [
+                pa.field("key", pa.string(), nullable=False),
+                pa.field("revision", pa.int64(), nullable=False),
+                pa.field("kind", pa.string(), nullable=False),
+                pa.field("value", pa.binary()),
+                pa.field("time", TIME, nullable=False),
+            ]
+        ),
+        cast="value",
     ),
 }
 DDL = {
@@ -64,32 +70,6 @@ _MARKS = tuple(
     for text, kind in kinds.items()
 )
 """Headers by which a message of a bucket takes its key away; the last that is there counts."""
-
-
-def schema_of(kind: Kind, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of some of the columns, in the order given; all of them for None."""
-    whole = SCHEMAS[kind]
-    if columns is None:
-        return whole
-    has = f"it has {', '.join(whole.names)}"
-    unknown = [name for name in columns if name not in whole.names]
-    if unknown:
-        raise refused(f"a {kind} has no column {', '.join(unknown)}", has)
-    if not columns or len(set(columns)) != len(columns):
-        raise refused("columns are named once each, and at least one", has)
-    return pa.schema([whole.field(name) for name in columns])
-
-
-def check_schema(kind: Kind, schema: pa.Schema) -> None:
-    """Raise `InvalidInput` unless a schema that the user gave names columns with their types."""
-    for field, ours in zip(schema, schema_of(kind, schema.names), strict=True):
-        if field.type != ours.type:
-            raise refused(
-                f"column {field.name} is {ours.type} and cannot be read as {field.type}",
-                "read it as it is and convert it with CAST, as in CAST(data AS STRING)",
-            )
-        if ours.nullable and not field.nullable:
-            raise refused(f"column {field.name} may be null and cannot be declared NOT NULL", "leave NOT NULL out")
 
 
 def project(frames: FrameBatch, acks: AckColumns, schema: pa.Schema, skip: int = 0) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from strandline.kv.nats.streams import StreamState
 from strandline.spark.journals.columns import BATCH_BYTES_MAX, resized
 from strandline.spark.journals.errors import RecordsMissing, refused
 from strandline.spark.options import ROWS_PER_BATCH, At, Place
-from strandline.spark.streams.columns import PUT, kinds_of, project, schema_of
+from strandline.spark.streams.columns import COLUMNS, PUT, kinds_of, project
 from strandline.spark.streams.counting import find_time
 from strandline.spark.streams.fetching import Session, fetch, select
 from strandline.spark.streams.options import StreamOptions, Target, View
@@ -62,7 +62,7 @@ def read_batches(
 
     `filters` are subjects of a stream, with wildcards, or prefixes of a bucket's keys.
     """
-    schema = schema_of(target.kind, columns)
+    schema = COLUMNS[target.kind].chosen(columns)
     options = StreamOptions(
         settings,
         target,

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from strandline.kv.errors import ConnectionDropped
 from strandline.spark.journals.errors import hinting
-from strandline.spark.streams.columns import check_schema
+from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.offsets import format_position, parse_position, position_in
 from strandline.spark.streams.options import StreamOptions
@@ -37,7 +37,7 @@ class StreamBatchReader(DataSourceReader):
     """Reads the range that the options name."""
 
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
-        check_schema(options.target.kind, schema)
+        COLUMNS[options.target.kind].check(schema)
         self._options = options
         self._schema = schema
 
@@ -55,7 +55,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream as it grows. Its lag is `latestOffset` less `endOffset` in the query's progress."""
 
     def __init__(self, options: StreamOptions, schema: pa.Schema) -> None:
-        check_schema(options.target.kind, schema)
+        COLUMNS[options.target.kind].check(schema)
         self._options = options
         self._schema = schema
         self._target: int | None = None
