@@ -75,7 +75,7 @@ class Routes(Protocol):
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
 
     def room(self, subject: bytes) -> int:
-        """Return how many bytes whoever listens on a subject may be sent now without being swamped; at most 8 MiB."""
+        """Return how many bytes may be sent now to who has most room of those who listen; at most 8 MiB."""
 
     def when_room(self, subject: bytes, go_on: Callable[[], None]) -> None:
         """Call somebody once, soon, when there is room for a subject again or nobody listens on it any more."""

@@ -95,6 +95,24 @@ def test_what_a_consumer_delivers_waits_for_a_client_that_does_not_read(server: 
         owner.api(f"STREAM.DELETE.{name}")
 
 
+def test_who_looks_on_and_does_not_read_holds_no_consumer_up(server: NatsServer) -> None:
+    name = fresh_bucket()
+    before = connections(server)
+    with SocketClient(server.port, buffer=BUFFER) as onlooker, SocketClient(server.port) as reader:
+        onlooker.subscribe(">", "1")
+        onlooker.flush()
+        reader.api(f"STREAM.CREATE.{name}", {"name": name})
+        made = reader.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": {"ack_policy": "none"}})
+        reader.subscribe(f"in.{name}", "in")
+        for _ in range(FLOOD // 50):
+            reader.send(pub_frame(name, PAYLOAD) * 50)
+            reader.publish(f"$JS.API.CONSUMER.MSG.NEXT.{name}.{made['name']}", b"50", reply=f"in.{name}")
+            assert [reader.next(5).payload for _ in range(50)] == [PAYLOAD] * 50
+        reader.api(f"STREAM.DELETE.{name}")
+        assert onlooker.wait_for_end() in ([], ["Slow Consumer"])
+    eventually(lambda: connections(server) <= before)
+
+
 def test_a_client_may_stop_reading_for_a_while(server: NatsServer) -> None:
     name = fresh_bucket()
     with SocketClient(server.port, buffer=BUFFER) as slow, SocketClient(server.port) as publisher:

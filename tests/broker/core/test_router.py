@@ -231,6 +231,33 @@ def test_whoever_waits_for_several_is_called_when_the_first_has_room() -> None:
         assert told == [1]
 
 
+def test_there_is_room_while_one_of_those_who_listen_has_some() -> None:
+    world = World()
+    slow, quick = (world.client(CONNECT + b"SUB to 1\r\n") for _ in range(2))
+    whole = world.router.room(b"to")
+    world.router.send(b"to", b"x" * whole)
+    assert world.router.room(b"to") == 0
+    quick.heard()
+    assert world.router.room(b"to") == whole
+    quick.session.close()
+    assert world.router.room(b"to") == 0
+    slow.heard()
+    assert world.router.room(b"to") == whole
+
+
+def test_a_group_gives_to_those_who_have_room() -> None:
+    world = World()
+    slow, quick = (world.client(CONNECT + b"SUB to group 1\r\nSUB own%d 2\r\n" % number) for number in range(2))
+    world.router.send(b"own0", b"x" * world.router.room(b"own0"))
+    waiting = slow.session.out_bytes
+    for number in range(10):
+        assert world.router.deliver(b"to", Deliveries([b"s"], [b"%d" % number]), b"group") == 1
+    assert slow.session.out_bytes == waiting
+    assert quick.heard().count(b"MSG s 1 1\r\n") == 10
+    world.router.send(b"own1", b"x" * world.router.room(b"own1"))
+    assert world.router.deliver(b"to", Deliveries([b"s"], [b"last"]), b"group") == 1
+
+
 def test_whoever_waits_again_and_again_is_kept_and_called_once() -> None:
     world = World()
     client = world.client(CONNECT + b"SUB to 1\r\n")

@@ -204,11 +204,15 @@ class Router:
         return self._interest.watch(subject, changed)
 
     def room(self, subject: bytes) -> int:
-        """Return how many bytes whoever listens on a subject may be sent now without being swamped."""
+        """Return how many bytes may be sent now to the one of those who listen on a subject that has most room.
+
+        One that only looks on, and reads slowly, holds nobody up: he is cut off as for any message.
+        """
         route = self._sublist.find(subject)
         if route.only is not None:
             return route.only.session.room
-        return min([each.session.room for each in _all(route)], default=ROOM_BYTES_MAX)
+        open_ones = (each.session for each in _all(route) if each.session.closing is None)
+        return max((session.room for session in open_ones), default=ROOM_BYTES_MAX)
 
     def when_room(self, subject: bytes, go_on: Callable[[], None]) -> None:
         """Call somebody once, soon, when there is room for a subject again or nobody listens on it any more."""
@@ -279,6 +283,7 @@ class Router:
         for members in route.queues.values():
             self._turn += 1
             able = _able(members)
+            able = [each for each in able if each.session.room] or able
             turn = self._turn
             heard |= any(self._hand_columns(able[(turn + n) % len(able)], messages) for n in range(len(able)))
         return heard
