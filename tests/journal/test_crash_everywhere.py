@@ -16,6 +16,9 @@ RESERVING = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=700)
 FORGETTING = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=0, retain_bytes=2000)
 CONFIGS = pytest.mark.parametrize("config", [TINY, RESERVING, FORGETTING], ids=["tiny", "reserving", "forgetting"])
 
+OPENING_CHANGES_MAX = 20
+"""More than the disk changes while a journal is opened."""
+
 Step = Callable[[World], object]
 
 WORKLOAD: list[Step] = [
@@ -91,9 +94,32 @@ def fail_everywhere(config: JournalConfig, code: int, *, crashes: bool, seeds: r
                 world.reopen()
 
 
+def cut_power_while_opening(config: JournalConfig, seeds: range) -> None:
+    """Kill the process after each step; let the power go at every change of the disk while the next one opens."""
+    for steps in range(1, len(WORKLOAD) + 1):
+        for changes in range(OPENING_CHANGES_MAX):
+            for seed in seeds:
+                with telling(steps=steps, changes=changes, seed=seed):
+                    random = Random(f"{steps}/{changes}/{seed}")
+                    world = World(config, later=True)
+                    assert world.open()
+                    run(world, WORKLOAD[:steps])
+                    world.kill()
+                    world.cut.left = changes
+                    world.open()
+                    world.crash(random)
+                    world.reopen()
+                    world.check_certain(random)
+
+
 @CONFIGS
 def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig) -> None:
     cut_power_everywhere(config, range(6))
+
+
+@CONFIGS
+def test_the_power_may_go_while_what_a_killed_process_left_is_opened(config: JournalConfig) -> None:
+    cut_power_while_opening(config, range(3))
 
 
 @CONFIGS
@@ -193,6 +219,14 @@ def _crash_while_opening(world: World, random: Random) -> None:
     world.reopen()
 
 
+def _crash_while_opening_after_a_kill(world: World, random: Random) -> None:
+    world.kill()
+    world.cut.left = random.randint(0, 25)
+    world.open()
+    world.crash(random)
+    world.reopen()
+
+
 def _crash_twice(world: World, random: Random) -> None:
     world.crash(random)
     world.reopen()
@@ -200,7 +234,7 @@ def _crash_twice(world: World, random: Random) -> None:
 
 
 MOVES = [_append] * 6 + [_append_later] * 4 + [_run_some, _run_some, _sync, _remove, _fault, _cut, _time]
-MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_twice]
+MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_while_opening_after_a_kill, _crash_twice]
 
 
 @pytest.mark.parametrize("hundred", range(6))

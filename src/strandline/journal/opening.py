@@ -73,9 +73,11 @@ def recover(disk: Disk, folder: Path, events: Events) -> Recovered:
     _cut(disk, folder, found)
     if found.torn is not None:
         events.emit(TornTailCut(folder, found.torn.bytes, found.next_offset, found.torn.problem))
-    for scan in found.segments:
-        if scan.end_offset > found.proof or scan.base_offset >= found.proof:
-            _make_certain(disk, folder, scan, found.proof)
+    unproved = [scan for scan in found.segments if scan.end_offset > found.proof or scan.base_offset >= found.proof]
+    for scan in unproved:
+        _make_certain(disk, folder, scan, found.proof)
+    if unproved:
+        disk.sync_folder(folder)  # their names too: the next manifest vouches for both
     segments = tuple(_segment(scan) for scan in found.segments)
     if segments and segments[-1].index is None:
         active = segments[-1]
