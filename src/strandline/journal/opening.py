@@ -70,14 +70,14 @@ def recover(disk: Disk, folder: Path, events: Events) -> Recovered:
     """Bring a locked folder to a state that can be appended to; raise `Damaged` and change nothing if it cannot be."""
     found = examine(disk, folder)
     found.refuse_damage(folder)
+    unproved = [scan for scan in found.segments if scan.end_offset > found.proof or scan.base_offset >= found.proof]
+    if unproved or found.leftovers:
+        disk.sync_folder(folder)  # names are vouched for by the next manifest, or go by this one: both must be there
     _cut(disk, folder, found)
     if found.torn is not None:
         events.emit(TornTailCut(folder, found.torn.bytes, found.next_offset, found.torn.problem))
-    unproved = [scan for scan in found.segments if scan.end_offset > found.proof or scan.base_offset >= found.proof]
     for scan in unproved:
         _make_certain(disk, folder, scan, found.proof)
-    if unproved:
-        disk.sync_folder(folder)  # their names too: the next manifest vouches for both
     segments = tuple(_segment(scan) for scan in found.segments)
     if segments and segments[-1].index is None:
         active = segments[-1]
