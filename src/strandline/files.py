@@ -83,6 +83,10 @@ class Disk(Protocol):
         """Create a folder and its parents, durably; existing ones are fine."""
         ...
 
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder; durable after `sync_folder` of the one that it is in."""
+        ...
+
     def rename(self, source: Path, target: Path) -> None:
         """Put `source` in the place of `target`, atomically; durable after `sync_folder`."""
         ...
@@ -203,6 +207,10 @@ class OsDisk:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
         self.sync_folder(folder.parent)
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder; durable after `sync_folder` of the one that it is in."""
+        os.rmdir(folder)
 
     def rename(self, source: Path, target: Path) -> None:
         """Put `source` in the place of `target`, atomically; durable after `sync_folder`."""

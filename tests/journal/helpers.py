@@ -132,6 +132,10 @@ class WatchedDisk:
         self._watch("make_folder", folder, 0)
         self._disk.make_folder(folder)
 
+    def remove_folder(self, folder: Path) -> None:
+        self._watch("remove_folder", folder, 0)
+        self._disk.remove_folder(folder)
+
     def rename(self, source: Path, target: Path) -> None:
         self._watch("rename", target, 0)
         self._disk.rename(source, target)

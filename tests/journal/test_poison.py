@@ -463,3 +463,40 @@ def test_a_poisoned_journal_can_still_be_read_from_beside() -> None:
     found = examine(disk, FOLDER, deep=True)
     assert found.torn is not None
     assert not found.damage
+
+
+def test_a_poisoned_journal_that_is_retired_can_be_read_while_another_goes_on_with_it() -> None:
+    disk = SimDisk()
+    journal = open_sim(disk)
+    journal.append([b"a"])
+    disk.fault = Fault(frozenset({"pwritev"}), 1)
+    with pytest.raises(CommitFailed):
+        journal.append([b"b" * 500])
+    for _ in range(2):
+        journal.retire()
+    with pytest.raises(Poisoned):
+        journal.append([b"c"])
+    with open_sim(disk) as another:
+        another.append([b"d"])
+        assert values_of(journal) == [b"a"]
+        assert values_of(another) == [b"a", b"d"]
+        journal.close()
+        with pytest.raises(Closed):
+            journal.fetch(0)
+        another.append([b"e"])
+    with open_sim(disk) as another:
+        assert values_of(another) == [b"a", b"d", b"e"]
+
+
+def test_a_journal_that_is_retired_without_a_failure_has_made_everything_durable() -> None:
+    disk = SimDisk()
+    journal = open_sim(disk)
+    journal.append([b"a"], durability=WRITTEN)
+    journal.retire()
+    with pytest.raises(Closed):
+        journal.append([b"b"])
+    disk.crash(Random(1))
+    with open_sim(disk) as another:
+        journal.close()
+        another.append([b"c"])
+        assert values_of(another) == [b"a", b"c"]

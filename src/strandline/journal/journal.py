@@ -50,6 +50,7 @@ class Journal:
         self._held = ExitStack()
         self._closing = threading.Lock()
         self._is_closed = False
+        self._is_retired = False
         self._has_let_go = False
 
     @classmethod
@@ -298,6 +299,26 @@ class Journal:
         self._reader.forget_removed()
         return count
 
+    def retire(self) -> None:
+        """Release the folder as `close` does, so that it can be opened anew; what was readable stays so until then.
+
+        For a journal that has failed: who opens it anew changes nothing that is durable, unless it removes segments.
+        """
+        with self._closing:
+            if not self._is_closed:
+                self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        if self._is_retired:
+            return
+        self._is_retired = True
+        try:
+            self._gather.drain()
+            with self._commit_errors():
+                self._writer.close()
+        finally:
+            self._held.close()
+
     def close(self) -> None:
         """Finish what is queued, make it durable, and release the folder. Closing twice is harmless."""
         with self._closing:
@@ -305,12 +326,9 @@ class Journal:
                 return
             self._is_closed = True
             try:
-                self._gather.drain()
-                with self._commit_errors():
-                    self._writer.close()
+                self._stop_writing()
             finally:
                 self._reader.close()
-                self._held.close()
                 self._has_let_go = True
 
     def __enter__(self) -> Self:

@@ -41,6 +41,10 @@ class Mended:
         """Refuse: this is for looking only."""
         _refuse(folder)
 
+    def remove_folder(self, folder: Path) -> None:
+        """Refuse: this is for looking only."""
+        _refuse(folder)
+
     def rename(self, source: Path, target: Path) -> None:
         """Refuse: this is for looking only."""
         _refuse(source, target)

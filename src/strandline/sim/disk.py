@@ -101,6 +101,11 @@ class SimDisk:
         """Create a folder; folders are durable at once here."""
         self._folders.setdefault(folder, _Folder())
 
+    def remove_folder(self, folder: Path) -> None:
+        """Refuse to remove a folder that is not empty; an empty one stays, as if a crash had brought it back."""
+        if self.names(folder):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+
     def rename(self, source: Path, target: Path) -> None:
         """Put `source` in the place of `target`, atomically within one folder; durable after `sync_folder`."""
         self.step("rename")
