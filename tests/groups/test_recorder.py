@@ -1,5 +1,6 @@
 """A group's files for an owner with a state of his own: what he records is there when the files are opened again."""
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.clock import ManualClock
-from strandline.errors import Closed, CommitFailed, Poisoned
+from strandline.errors import Closed, CommitFailed, Poisoned, StrandlineError
 from strandline.files import OsDisk
 from strandline.gather import InlineExecutor
 from strandline.groups import (
@@ -74,6 +75,24 @@ def test_the_state_is_handed_over_once() -> None:
 
     with pytest.raises(Closed):
         recorder.take_state()
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_what_was_synced_survives_even_if_the_files_were_begun_by_halves(failing: int) -> None:
+    for seed in range(40):
+        disk = SimDisk()
+        disk.make_folder(FOLDER)
+        recorder = open_recorder(disk)
+        disk.fault = Fault(frozenset({"sync_folder"}), failing)
+        with contextlib.suppress(StrandlineError):
+            recorder.record([format_counters({0: 1})])
+        disk.kill()
+        recorder = open_recorder(disk)
+        recorder.take_state()
+        recorder.record([format_counters({0: 7})])
+        recorder.sync()
+        disk.crash(Random(seed))
+        assert found(disk).counters == {0: 7}, seed
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -172,6 +191,7 @@ def test_everything_can_be_replaced_at_once_and_for_good(seed: int) -> None:
 def test_after_a_failure_nothing_more_is_written_and_everybody_is_told(operation: str) -> None:
     disk = SimDisk()
     recorder = open_recorder(disk)
+    recorder.record([format_counters({0: 0})])
     disk.fault = Fault(frozenset({operation}), 1)
     outcomes: list[object] = []
     if operation == "pwritev":
@@ -187,6 +207,25 @@ def test_after_a_failure_nothing_more_is_written_and_everybody_is_told(operation
     with pytest.raises(Poisoned):
         recorder.sync_soon(told(outcomes))
     recorder.close()
+
+
+def test_files_come_with_the_first_frame_and_whoever_waits_hears_that_they_could_not() -> None:
+    disk, clock = SimDisk(), ManualClock()
+    disk.make_folder(FOLDER)
+    open_recorder(disk).close()
+    assert disk.names(FOLDER) == []
+    recorder = open_recorder(disk, clock=clock)
+    disk.fault = Fault(frozenset({"create"}), 1)
+    recorder.record([format_counters({0: 1})])
+    assert recorder.next_sync_ns is not None
+    clock.advance(2)
+    with pytest.raises(Poisoned):
+        recorder.sync_if_due(clock.now_ns())
+    recorder.close()
+    recorder = open_recorder(disk)
+    recorder.record([format_counters({0: 2})])
+    recorder.close()
+    assert found(disk).counters == {0: 2}
 
 
 def test_a_closed_recorder_takes_nothing_and_its_files_open_again() -> None:

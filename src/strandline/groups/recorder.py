@@ -1,7 +1,8 @@
 """The files of a group whose owner keeps the state himself, in whatever form is quick for him.
 
 The owner hands in operations and, now and then, everything he knows. He is never kept waiting: frames are written in
-his thread unless a compaction is just changing files, and then by that; syncing and compacting are for the executor.
+his thread unless a compaction is just changing files, and then by that; syncing, compacting, and creating the files
+when there is a first frame for them, are for the executor.
 
 Invariants: frames have the operations in the order in which they came; whoever asks to be told of a sync is told after
 everything he recorded before is on stable storage; after a failed write or fsync nothing more is written and everybody
@@ -46,6 +47,7 @@ class Recorder:
         self._told: list[Told] = []
         self._syncing = False
         self._compacting = False
+        self._beginning = False
         self._replaced = 0
         """How often everything was replaced: a compaction of what was before comes too late."""
         self._dirty_since_ns: int | None = None
@@ -63,9 +65,9 @@ class Recorder:
         executor: Executor,
         config: GroupConfig | None = None,
     ) -> "Recorder":
-        """Open the files of a group, or create them."""
+        """Open the files of a group; where there are none, they are created with the first frame."""
         with storage_errors(folder):
-            store, state, _ = open_store(disk, folder, name, clock.now_ns())
+            store, state, _ = open_store(disk, folder, name, clock.now_ns(), lazily=True)
         return cls(store, state, clock, executor, config)
 
     def take_state(self) -> GroupState:
@@ -87,12 +89,34 @@ class Recorder:
         self._flush_if_free()
 
     def _flush_if_free(self) -> None:
-        """Write what waits, unless files are just being exchanged: whoever does that looks here again afterwards."""
+        """Write what waits, unless files are just being made or exchanged: whoever does so looks here afterwards."""
+        if not self._store.is_begun:
+            if not self._beginning:
+                self._beginning = True
+                self._executor.submit(self._begin)
+            return
         while self._waiting and self._io.acquire(blocking=False):
             try:
                 self._flush()
             finally:
                 self._io.release()
+
+    def _begin(self) -> None:
+        try:
+            with self._files, self._io:
+                if self._failure is not None or self._closed:
+                    return
+                self._store.begin(self._clock.now_ns())
+            self._flush_if_free()
+        except OSError as error:
+            self._poison(error)
+        except CommitFailed:
+            pass  # the next to record is told
+
+    @property
+    def is_written(self) -> bool:
+        """Whether everything recorded is in the files, though perhaps not on stable storage."""
+        return not self._waiting and not self._io.locked()
 
     def _flush(self) -> None:
         with self._queue:
@@ -108,13 +132,13 @@ class Recorder:
 
     @property
     def next_sync_ns(self) -> int | None:
-        """When `sync_if_due` has something to do, None if everything is synced or will be."""
-        if self._dirty_since_ns is None or self._syncing or self._failure is not None:
+        """When `sync_if_due` has something to do or to say, None if everything is synced or will be."""
+        if self._dirty_since_ns is None or self._syncing:
             return None
         return self._dirty_since_ns + SYNC_AFTER_NS
 
     def sync_if_due(self, now_ns: int) -> None:
-        """Begin to sync what was recorded more than a second ago."""
+        """Begin to sync what was recorded more than a second ago; `Poisoned` if it could not be written."""
         due_ns = self.next_sync_ns
         if due_ns is not None and due_ns <= now_ns:
             self.sync_soon(_nobody)
@@ -209,6 +233,7 @@ class Recorder:
             self._replaced += 1
             try:
                 now_ns = self._clock.now_ns()
+                store.begin(now_ns)
                 sequence = store.next_sequence
                 store.write_snapshot(Snapshot(store.name, store.identity, sequence, now_ns, captured))
                 store.abandon()

@@ -89,6 +89,8 @@ class Store:
         self.next_sequence = 0
         self.synced_sequence = 0
         self.since_ns: int | None = None
+        self.is_begun = False
+        """Whether there are files; those of a new group may wait until there is something to write."""
         self._file: File
         self._position = DELTA_HEADER_BYTES
         self._reserved = 0
@@ -104,8 +106,18 @@ class Store:
         """The size of the delta, without what is reserved."""
         return self._position
 
+    def begin(self, now_ns: int) -> None:
+        """Create the files of a new group, durably; nothing, if they are there."""
+        if self.is_begun:
+            return
+        self._disk.make_folder(self._files.delta.parent)
+        # The delta first: a snapshot without a delta is then always a sign of loss.
+        self.start_delta(0, now_ns)
+        self.write_snapshot(Snapshot(self.name, self.identity, 0, now_ns, GroupState().capture()))
+
     def append(self, operations: Sequence[bytes], now_ns: int, *, sync: bool) -> None:
         """Write one frame; with `sync`, it and all before it are on stable storage when it returns."""
+        self.begin(now_ns)
         frame = format_frame(self.identity, self.next_sequence, self.synced_sequence, now_ns, operations)
         if sync and operations and self._position + len(frame) > self._reserved:
             self._reserve(self._position + len(frame))
@@ -158,7 +170,8 @@ class Store:
 
     def abandon(self) -> None:
         """Let go of the file as it is."""
-        self._file.close()
+        if self.is_begun:
+            self._file.close()
 
     # Compaction
 
@@ -223,6 +236,7 @@ class Store:
 
     def _adopt(self, file: File, position: int) -> None:
         self._file = file
+        self.is_begun = True
         self._position = position
         self._reserved = file.size()
         self.synced_sequence = self.next_sequence
@@ -240,20 +254,26 @@ def _temporary(path: Path) -> Path:
     return path.with_name(path.name + TEMP_SUFFIX)
 
 
-def open_store(disk: Disk, folder: Path, name: str, now_ns: int) -> tuple[Store, GroupState, Recovery | None]:
-    """Open the files of a group, or create them; the recovery is None where they are new.
+def open_store(
+    disk: Disk, folder: Path, name: str, now_ns: int, *, lazily: bool = False
+) -> tuple[Store, GroupState, Recovery | None]:
+    """Open the files of a group, or create them; the recovery is None where they are new, or come with the first frame.
 
     After anything but a proper close, snapshot and delta are written anew: what was read may be in the operating
     system's cache only, and after a failed fsync would never leave it.
     """
     files = group_files(folder, name)
-    disk.make_folder(folder)
     recovery = _recover(disk, files, name)
     if recovery is None:
-        return _create(disk, files, name, now_ns), GroupState(), None
+        store = Store(disk, files, name, os.urandom(16), 0)
+        if not lazily:
+            store.begin(now_ns)
+        return store, GroupState(), None
     identity = recovery.snapshot.identity
     store = Store(disk, files, name, identity, _size(disk, files.snapshot))
     if recovery.clean:
+        if recovery.closing is None:
+            disk.sync_folder(folder)  # whoever gave the files their names may have died before it did
         store.resume_delta(recovery)
     else:
         sequence = recovery.next_sequence
@@ -281,14 +301,6 @@ def _recover(disk: Disk, files: GroupFiles, name: str) -> Recovery | None:
 def is_unused(delta: bytes, path: str) -> bool:
     """Whether a delta without a snapshot is what a crash left of creating a group."""
     return len(delta) == DELTA_HEADER_BYTES and parse_delta_header(delta, path).base_sequence == 0
-
-
-def _create(disk: Disk, files: GroupFiles, name: str, now_ns: int) -> Store:
-    # The delta first: a snapshot without a delta is then always a sign of loss.
-    store = Store(disk, files, name, os.urandom(16), 0)
-    store.start_delta(0, now_ns)
-    store.write_snapshot(Snapshot(name, store.identity, 0, now_ns, GroupState().capture()))
-    return store
 
 
 def group_names(disk: Disk, folder: Path) -> list[str]:
