@@ -5,6 +5,7 @@ import gc
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -13,6 +14,8 @@ from nats.aio.client import Client
 from strandline.errors import Closed
 from strandline.kv import ConnectionDropped, ConnectionState, NotConnected, Overrun, Put
 from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats.bulk.buckets import BucketReader
+from strandline.kv.nats.bulk.hangups import Hangup
 from tests.identities_nats import TOKEN, TOKEN_TEXT, USER, make_certificates, make_nkey, make_operator, nkey_settings
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, running_nats
@@ -59,6 +62,63 @@ def test_a_shutdown_leaves_no_thread_task_or_socket(nats_server: NatsServer) -> 
             assert sockets() == before
             with pytest.raises(NotConnected):
                 await watcher.watch_all()
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_is_given_up_while_it_begins_leaves_nothing_behind(nats_server: NatsServer) -> None:
+    async def main() -> None:
+        async with NatsConnection(nats_server.url) as connection:
+            store, writer, _ = await bucket(connection)
+            await writer.put("a.1", b"1")
+            before, tasks = sockets(), asyncio.all_tasks()
+            for number in range(40):
+                watcher = store.watcher(overrun=list(Overrun)[number % 3])
+                assert watcher is not None
+                beginning = asyncio.ensure_future(watcher.watch_prefix("a."))
+                await asyncio.sleep(0.0005 * (number // 3))  # wherever it has come to by then
+                beginning.cancel()
+                if number % 2:
+                    await asyncio.sleep(0)
+                    beginning.cancel()
+                with suppress(asyncio.CancelledError):
+                    await (await beginning).stop()
+            await until(_no_threads)
+            assert (sockets(), asyncio.all_tasks()) == (before, tasks)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_attached", [False, True], ids=["attaching", "attached"])
+def test_a_shutdown_ends_a_watch_that_begins(
+    nats_server: NatsServer, is_attached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = threading.Event()
+    open_reader = BucketReader.open
+
+    def slowly(*args: Any, hangup: Hangup, **options: Any) -> BucketReader:  # noqa: ANN401 - as they are
+        if is_attached:
+            reader = open_reader(*args, hangup=hangup, **options)
+            began.set()
+            assert hangup.wait(20)
+            return reader
+        began.set()
+        assert hangup.wait(20)
+        return open_reader(*args, hangup=hangup, **options)
+
+    async def main() -> None:
+        before = sockets()
+        connection = NatsConnection(nats_server.url)
+        await connection.connect()
+        _, _, watcher = await bucket(connection)
+        monkeypatch.setattr(BucketReader, "open", slowly)
+        beginning = asyncio.ensure_future(watcher.watch_all())
+        assert await asyncio.to_thread(began.wait, 20)
+        await asyncio.wait_for(connection.shutdown(), 10)
+        assert not threads()
+        with pytest.raises(Closed, match="the connection"):
+            await beginning
+        assert sockets() == before
 
     asyncio.run(main())
 

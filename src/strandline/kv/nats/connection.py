@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Self
 
 from strandline.kv.config import Capabilities, ConnectionState, Overrun, StoreConfig
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter
-from strandline.kv.errors import BucketExists, BucketNotFound, NotConnected, error_from_code
+from strandline.kv.errors import NotConnected
 from strandline.kv.keys import validate_bucket
 from strandline.kv.nats.borrowed import BorrowedSettings
-from strandline.kv.nats.calls import Calls, Refused
+from strandline.kv.nats.calls import Calls
 from strandline.kv.nats.exchanges import Exchange
+from strandline.kv.nats.opening import open_bucket
 from strandline.kv.nats.reader import NatsReader
 from strandline.kv.nats.settings import DEFAULT_API, NatsSettings
-from strandline.kv.nats.streams import StreamState, format_stream_differences, stream_config, stream_name
+from strandline.kv.nats.streams import StreamState
 from strandline.kv.nats.watches import NatsWatcher, Watches
 from strandline.kv.nats.writer import NatsWriter
 
@@ -99,15 +100,7 @@ class NatsConnection:
         If there is one, and its settings are not those of the config, `BucketExists` names the differences.
         """
         calls = Calls(self._linked, validate_bucket(name))
-        try:
-            info = await calls.info()
-        except BucketNotFound:
-            if config is None:
-                raise
-            info = await _create(calls, config)
-        if config is not None:
-            _compare(name, config, info)
-        return NatsStore(calls, info, self._bulk_settings, self._watches)
+        return NatsStore(calls, await open_bucket(calls, config), self._bulk_settings, self._watches)
 
     def _linked(self) -> Exchange:
         if self._state is not ConnectionState.CONNECTED or self._link is None:
@@ -155,20 +148,3 @@ class NatsStore:
         is_default = settings.api_prefix == DEFAULT_API
         prefix = self._info.write_prefix if is_default else f"{settings.api_prefix}.{self._info.write_prefix}"
         return NatsWriter(self._calls, self._info, prefix)
-
-
-async def _create(calls: Calls, config: StoreConfig) -> StreamState:
-    """Create a bucket, and return what is there: somebody else may have been first."""
-    try:
-        await calls.change(f"STREAM.CREATE.{stream_name(calls.bucket)}", stream_config(calls.bucket, config))
-    except Refused as refused:
-        try:
-            return await calls.info()
-        except BucketNotFound:
-            raise error_from_code(refused.code, refused.description, bucket=calls.bucket) from None
-    return await calls.info()
-
-
-def _compare(bucket: str, config: StoreConfig, info: StreamState) -> None:
-    if differences := format_stream_differences(config, info):
-        raise BucketExists(bucket, differences)

@@ -1,14 +1,15 @@
 """Watches of a NATS bucket: an ordered reader in a thread, handed to the event loop.
 
 Invariants: a watch tells what its reader tells, once and in order; the reader finds gaps, lost connections and overruns
-and begins anew where it stood. While nobody takes batches, the reader waits, and the server with it.
+and begins anew where it stood. While nobody takes batches, the reader waits, and the server with it. A watch that is
+given up while it begins, or whose connection is shut down then, leaves nothing behind.
 """
 
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.config import Overrun, Retention
@@ -40,13 +41,21 @@ class _Told(NamedTuple):
 class NatsWatch(IterableWatch):
     """A watch over some keys of a bucket; `forget` is called when it was stopped."""
 
-    def __init__(self, pump: Pump[_Told], began: _Told, forget: Callable[["NatsWatch"], None]) -> None:
+    def __init__(self, pump: Pump[_Told], forget: Callable[["NatsWatch"], None]) -> None:
         self._pump = pump
-        self._told = began
+        self._told = self._next = _Told(None, False, 0)  # noqa: FBT003 - a row of a table
         self._rest: UpdateBatch | None = None
-        self._next = began
         self._closed: Closed | None = None
         self._forget = forget
+
+    async def begin(self) -> Self:
+        """Wait until the reader is attached; what it raises if it cannot, `Closed` if the connection is shut down."""
+        try:
+            self._told = self._next = await self._take()
+        except BaseException:
+            await self.close(Closed("the watch"))
+            raise
+        return self
 
     @property
     def is_current(self) -> bool:
@@ -61,10 +70,7 @@ class NatsWatch(IterableWatch):
     async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
         """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
         while self._rest is None:
-            try:
-                self._next = await self._pump.take()
-            except Exhausted:
-                raise self._closed or Closed("the watch") from None
+            self._next = await self._take()
             if self._next.batch is None:
                 self._told = self._next
             self._rest = self._next.batch
@@ -89,6 +95,12 @@ class NatsWatch(IterableWatch):
         self._forget(self)
         await self._pump.stop()
 
+    async def _take(self) -> _Told:
+        try:
+            return await self._pump.take()
+        except Exhausted:
+            raise self._closed or Closed("the watch") from None
+
     def _now(self) -> _Told:
         """Return where the watch stands, with what the reader has told since without updates."""
         while self._rest is None and (told := self._pump.take_if(lambda told: told.batch is None)):
@@ -107,14 +119,9 @@ class Watches:
 
     async def begin(self, pump: Pump[_Told]) -> NatsWatch:
         """Return a watch when its reader is attached; what the reader raises, if it cannot."""
-        try:
-            began = await pump.take()
-        except BaseException:
-            await pump.stop()
-            raise
-        watch = NatsWatch(pump, began, self._forget)
-        self._open.append(watch)
-        return watch
+        watch = NatsWatch(pump, self._forget)
+        self._open.append(watch)  # so that it ends with the others, should it still begin then
+        return await watch.begin()
 
     async def close(self) -> None:
         """End all of them."""
