@@ -220,7 +220,7 @@ def test_a_consumer_that_cannot_be_opened_makes_the_server_unwell(tmp_path: Path
             await client.jetstream().add_stream(name="ORDERS", subjects=["orders"])
             await client.jetstream().add_consumer("ORDERS", durable_name="worker")
             await client.close()
-        _damage(tmp_path, "state.snapshot")
+        _damage(tmp_path, "worker.consumer")
         async with serve(ServerSettings(port=0, http_port=0, store_dir=tmp_path)) as server:
             port = server.http_port
             assert port is not None
@@ -231,7 +231,7 @@ def test_a_consumer_that_cannot_be_opened_makes_the_server_unwell(tmp_path: Path
             with pytest.raises(APIError) as refused:
                 await client.jetstream().consumer_info("ORDERS", "worker")
             assert str(tmp_path) not in str(refused.value)
-            assert "state.snapshot" in str(refused.value)
+            assert "worker.consumer" in str(refused.value)
             await client.jetstream().delete_consumer("ORDERS", "worker")
             assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
             await client.close()

@@ -18,6 +18,8 @@ from strandline.broker.server import THREADS_MAX, Server
 from strandline.broker.serving import running, serve
 from strandline.broker.settings import (
     AccountSettings,
+    JetStreamSettings,
+    LogSettings,
     ServerSettings,
     TlsSettings,
     UserSettings,
@@ -95,6 +97,19 @@ async def connected(port: int, *, tls: ssl.SSLContext | None = None, greet: bool
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
+    give_up = asyncio.get_running_loop().time() + 10
+    while not condition():
+        assert asyncio.get_running_loop().time() < give_up, f"not so in time: {what}"
+        await asyncio.sleep(0.005)
+
+
+def are_connected(server: Server, count: int) -> Callable[[], bool]:
+    """Return what tells whether so many clients are there."""
+    return lambda: server.connection_count == count
+
+
 def run(test: Test) -> None:
     """Run a test on a loop of its own, and see that nothing of it is left."""
     before = _left()
@@ -153,6 +168,30 @@ def test_what_was_acknowledged_is_there_when_the_server_comes_back(tmp_path: Pat
     run(test)
 
 
+def test_accounts_share_the_room_of_their_server() -> None:
+    names = ("ann", "bob")
+    accounts = [AccountSettings(name, (UserSettings(user=name, password="p"),)) for name in names]  # noqa: S106
+    limits = JetStreamSettings(max_storage=1_000_000)
+    reserving = b'{"name":"S","subjects":["s"],"max_bytes":600000}'
+    create = b"SUB in.* 1\r\nPUB $JS.API.STREAM.CREATE.S in.1 %d\r\n%s\r\n" % (len(reserving), reserving)
+
+    async def created(server: Server, name: str) -> dict[str, Any]:
+        async with connected(server.port, greet=False) as peer:
+            await peer.greeted()
+            await peer.say(b'CONNECT {"user":"%s","pass":"p","verbose":false}\r\n%s' % (name.encode(), create))
+            assert (await peer.line()).startswith(b"MSG in.1 ")
+            answer: dict[str, Any] = json.loads(await peer.line())
+            return answer
+
+    async def test() -> None:
+        async with serve(settings(accounts=(AccountSettings(), *accounts), jetstream=limits)) as server:
+            answers = [await created(server, name) for name in names]
+            assert "error" not in answers[0]
+            assert answers[1]["error"]["err_code"] == 10047
+
+    run(test)
+
+
 def test_a_server_without_asyncio_runs_on_a_thread_of_its_own() -> None:
     before = _left()
     with running() as url:
@@ -200,7 +239,7 @@ def test_who_waits_for_room_is_called_when_everything_goes_at_once() -> None:
 
 
 def test_connections_leave_handles_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (4, 4))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (6, 6))
 
     async def test() -> None:
         async with (
@@ -223,7 +262,7 @@ def test_there_are_no_more_connections_than_there_may_be() -> None:
                     assert await late.line() == b"-ERR 'maximum connections exceeded'\r\n"
                     assert await late.is_ended()
                 assert await first.ask(b"") == []
-            await asyncio.sleep(0.05)
+            await until(are_connected(server, 0), "the others have gone")
             async with connected(server.port) as again:
                 assert await again.ask(b"") == []
 
@@ -260,15 +299,10 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_off(caplog: pytest.LogC
             connected(server.port) as slow,
             connected(server.port) as quick,
         ):
-            await slow.say(b"SUB flood 1\r\n")
+            await slow.ask(b"SUB flood 1\r\n")
             slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
-            await asyncio.sleep(0.05)
             await quick.ask(b"PUB flood 1000000\r\n%s\r\n" % bytes(1_000_000) * 12)
-            for _ in range(100):
-                if server.connection_count == 1:
-                    break
-                await asyncio.sleep(0.02)
-            assert server.connection_count == 1
+            await until(are_connected(server, 1), "the slow one is cut off")
 
     caplog.set_level(logging.DEBUG, "strandline.broker")
     run(test)
@@ -336,7 +370,7 @@ def test_tls_may_be_left_to_the_client(certificates: Certificates) -> None:
         async with serve(settings(tls=tls_settings(certificates), allow_non_tls=True)) as server:
             async with connected(server.port) as plain:
                 await _talks(server, plain)
-            await asyncio.sleep(0.05)
+            await until(are_connected(server, 0), "the first has gone")
             async with connected(server.port, greet=False) as peer:
                 await peer.greeted()
                 await peer.writer.start_tls(client_context(certificates), server_hostname="localhost")
@@ -364,7 +398,7 @@ def test_a_server_that_waits_for_tls_first_greets_those_who_wait_too(certificate
         async with serve(settings(tls=auto)) as server:
             async with connected(server.port, tls=client_context(certificates)) as peer:
                 await _talks(server, peer)
-            await asyncio.sleep(0.05)
+            await until(are_connected(server, 0), "the first has gone")
             async with connected(server.port, greet=False) as patient:
                 await patient.greeted()
                 await patient.writer.start_tls(client_context(certificates), server_hostname="localhost")
@@ -388,14 +422,90 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(certificates: Certi
 
 
 def test_a_client_that_never_begins_its_handshake_is_let_go(certificates: Certificates) -> None:
+    lines: list[str] = []
+    tls = tls_settings(certificates, timeout_s=0.1, handshake_first=True)
+    secure = WebsocketSettings(tls=tls, handshake_timeout_s=0.1)
+    plain = WebsocketSettings(handshake_timeout_s=0.1)
+
     async def test() -> None:
-        async with (
-            serve(settings(tls=tls_settings(certificates, timeout_s=0.1, handshake_first=True))) as server,
-            connected(server.port, greet=False) as silent,
-        ):
-            assert await silent.is_ended()
+        for told in (settings(tls=tls), settings(websocket=secure), settings(websocket=plain)):
+            async with (
+                serve(told, log=lambda _, text: lines.append(text)) as server,
+                connected(server.websocket_port or server.port, greet=False) as silent,
+            ):
+                assert await silent.is_ended()
 
     run(test)
+    assert [line.partition("id:1 - ")[2] for line in lines] == [
+        "Client connection created",
+        "TLS handshake error: timeout",
+        "Client connection closed: TLS Handshake Failure",
+        "Client connection created",
+        "TLS handshake error: timeout",
+        "Client connection closed: TLS Handshake Failure",
+        "Client connection created",
+        "Websocket error: timeout",
+        "Client connection closed: Protocol Violation",
+    ]
+
+
+def test_every_server_hears_its_own_lines_and_the_logger_those_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    heard: dict[str, list[str]] = {"one": [], "two": []}
+
+    def log(name: str) -> Callable[[str, str], None]:
+        return lambda level, text: heard[name].append(f"{level} {text.rpartition(' - ')[2]}")
+
+    secret = bcrypt.hashpw(b"p", bcrypt.gensalt(4)).decode()
+    accounts = (AccountSettings(users=(UserSettings(user="ann", password=secret),)),)
+
+    class Broken:
+        def write_out(self) -> None:
+            raise ValueError("it cannot be written to")
+
+    async def refused(server: Server, peer: Peer) -> None:
+        await peer.say(b'CONNECT {"user":"ann","pass":"wrong"}\r\n')
+        assert await peer.is_ended()
+        await until(are_connected(server, 0), "it has gone")
+
+    async def test() -> None:
+        async with (
+            serve(settings(accounts=accounts, lame_duck_s=0.1), log=log("one")) as one,
+            serve(settings(log=LogSettings(trace=True)), log=log("two")) as two,
+            serve(settings(accounts=accounts)) as three,
+        ):
+            async with connected(two.port) as peer:
+                await peer.ask(b"")
+            await until(are_connected(two, 0), "it has gone")
+            for server in (one, three):
+                async with connected(server.port, greet=False) as peer:
+                    await refused(server, peer)
+            async with connected(one.port, greet=False):
+                await until(are_connected(one, 1), "it has come")
+                one.turn.write(Broken())  # whoever asks for a turn, it is the server's
+                await until(lambda: len(heard["one"]) > 4, "the turn has run")
+                await one.lame_duck()
+
+    caplog.set_level(logging.ERROR, "strandline.broker")
+    caplog.handler.setLevel(logging.NOTSET)  # it is the logger that keeps the rest from being made
+    run(test)
+    assert [line.partition("\n")[0] for line in heard["one"]] == [
+        "DBG Client connection created",
+        'ERR User "ann"',
+        "DBG Client connection closed: Authentication Failure",
+        "DBG Client connection created",
+        "ERR a client could not be written to",
+        "INF Closing existing clients",
+        "DBG Client connection closed: Server Shutdown",
+    ]
+    assert [line for line in heard["two"] if not line.startswith("TRC <<- [CONNECT")] == [
+        "DBG Client connection created",
+        "TRC <<- [PING]",
+        "TRC ->> [PONG]",
+        "DBG Client connection closed: Client Closed",
+    ]
+    assert [record.getMessage().partition(" - ")[2] for record in caplog.records] == [
+        'cid:1 - authentication error - User "ann"'
+    ]
 
 
 async def _websocket(port: int, tls: ssl.SSLContext | None) -> None:
@@ -441,15 +551,8 @@ def test_a_websocket_client_that_does_not_read_its_pongs_is_cut_off(limits: dict
                 await slow.say(request())
                 await slow.reader.readuntil(b"\r\n\r\n")
                 slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
-                pings = frame(b"p" * 125, 9) * 4_000
-                for _ in range(30):
-                    slow.writer.write(pings)
-                    await asyncio.sleep(0.01)
-                for _ in range(50):
-                    if not server.connection_count:
-                        break
-                    await asyncio.sleep(0.02)
-                assert server.connection_count == 0
+                slow.writer.write(frame(b"p" * 125, 9) * 120_000)
+                await until(are_connected(server, 0), "the slow one is cut off")
 
     run(test)
 
@@ -494,9 +597,8 @@ def test_new_settings_hold_for_who_comes_next(certificates: Certificates) -> Non
 def test_a_server_closes_though_clients_do_not_read() -> None:
     async def test() -> None:
         async with serve() as server, connected(server.port) as slow, connected(server.port) as quick:
-            await slow.say(b"SUB flood 1\r\n")
+            await slow.ask(b"SUB flood 1\r\n")
             slow.writer.transport.pause_reading()  # type: ignore[attr-defined] # a stream's transport reads
-            await asyncio.sleep(0.05)
             await quick.ask(b"PUB flood 1000000\r\n%s\r\n" % bytes(1_000_000) * 12)
             await server.close()
             assert server.connection_count == 0

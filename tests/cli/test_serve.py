@@ -103,8 +103,15 @@ def test_it_says_where_it_is_and_ends_in_good_order(tmp_path: Path) -> None:
         server.signal(signal.SIGTERM)
         code, said = server.end()
         assert code == 0
-        assert 'Trapped "terminated" signal' in said
-        assert said.endswith("[INF] Server Exiting..\n")
+        told = [line.partition("] ")[2].partition(" [INF] ")[2] for line in said.splitlines()]
+        assert told == [
+            'Trapped "terminated" signal',
+            "Initiating Shutdown...",
+            "Initiating JetStream Shutdown...",
+            "JetStream Shutdown",
+            "Server Exiting..",
+        ]
+        assert f'[INF]   Store Directory: "{folder}/strandline"' in server.ready
         assert not ports_file.exists()
 
 
@@ -154,9 +161,48 @@ def test_a_lame_duck_asks_its_clients_to_go_and_ends_when_they_have(tmp_path: Pa
             heard(client, b"PONG")
             server.signal(signal.SIGUSR2)
             assert b'"ldm":true' in heard(client, b'"ldm":true')
+            server.signal(signal.SIGUSR2)  # it is leaving already
         code, said = server.end()
         assert code == 0
-        assert "Entering lame duck mode" in said
+        assert said.count("[INF] Entering lame duck mode, stop accepting new clients\n") == 1
+        assert "[INF] Closing existing clients\n" in said
+
+
+def test_the_protocol_is_traced_from_when_that_is_asked_for_until_it_is_no_longer(tmp_path: Path) -> None:
+    file, log = tmp_path / "c.conf", tmp_path / "log"
+    settings = f"listen: 127.0.0.1:-1\nlog_file: '{log}'\n"
+    file.write_text(settings)
+    process = subprocess.Popen([*STRANDLINE, "-c", str(file)], stderr=subprocess.DEVNULL, text=True)
+
+    def lines() -> list[str]:
+        return [line.partition(" [TRC] ")[2] for line in log.read_text().splitlines() if " [TRC] " in line]
+
+    def reload(trace: str) -> None:
+        file.write_text(f"{settings}trace: {trace}")
+        server.signal(signal.SIGHUP)
+        _logged(log, f"Reloaded: trace = {trace}")
+
+    try:
+        server = Served(process, _logged(log, "Server is ready"))
+        assert f"[INF] Using configuration file: {file}\n" in log.read_text()
+        with closing(server.connect('{"verbose":false,"user":"ann","pass":"secret"}')) as client:
+            heard(client, b"PONG")
+            reload("true")
+            client.sendall(b"SUB a 1\r\nPUB a 2\r\nhi\r\n")
+            heard(client, b"hi")
+            who = "{}:{}".format(*client.getsockname()) + ' - cid:1 - "$G/user:ann" - '
+            told = ["<<- [SUB a 1]", "<<- [PUB a 2]", '<<- MSG_PAYLOAD: ["hi"]']
+            assert lines() == [who + text for text in (*told, "->> [MSG a 1 2]", '->> MSG_PAYLOAD: ["hi"]')]
+            with closing(server.connect('{"verbose":false,"user":"bob","pass":"secret"}')) as other:
+                heard(other, b"PONG")
+            assert lines()[5].endswith(' - cid:2 - <<- [CONNECT {"verbose":false,"user":"bob","pass":"[REDACTED]"}]')
+            reload("false")
+            client.sendall(b"PUB a 5\r\nagain\r\n")
+            heard(client, b"again")
+        assert "again" not in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:

@@ -1,38 +1,75 @@
-"""What the server logs, brought to whoever wants it in the words of nats-server's log."""
+"""What a server logs, brought to whoever wants it in the words of nats-server's log.
+
+Invariants: a server with a log of its own is heard there and nowhere else; all others are heard by the logger
+`strandline.broker`, at the level that it has. Whose line it is, the context tells in which it is logged: that of a
+server begins in `heard_by`, and whatever the server does later runs in a copy of it.
+"""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 Log = Callable[[str, str], None]
-"""Told a level (`DBG`, `INF`, `WRN`, `ERR`) and a text."""
-_LEVELS = {logging.DEBUG: "DBG", logging.INFO: "INF", logging.WARNING: "WRN"}
+"""Told a level (`TRC`, `DBG`, `INF`, `WRN`, `ERR`) and a text."""
+TRACE = 5
+"""The level of what clients say and are told, below `logging.DEBUG`."""
+_LEVELS = {TRACE: "TRC", logging.DEBUG: "DBG", logging.INFO: "INF", logging.WARNING: "WRN"}
+_own: ContextVar[Log | None] = ContextVar("strandline_broker_log", default=None)
+_format = logging.Formatter().format
 
 
-class _Handler(logging.Handler):
-    def __init__(self, log: Log) -> None:
-        super().__init__(logging.DEBUG)
-        self._log = log
+class _Sorter(logging.Filter):
+    """Takes the lines of those who have a log of their own out of the logger's."""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._log(_LEVELS.get(record.levelno, "ERR"), self.format(record))
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.level = logging.NOTSET
+        self.least = logging.WARNING
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Bring a line to its own log; return whether it is for the logger's handlers."""
+        log = _own.get()
+        if log is None:
+            return record.levelno >= self.least
+        log(_LEVELS.get(record.levelno, "ERR"), _format(record))
+        return False
+
+
+_logger = logging.getLogger("strandline.broker")
+_sorter = _Sorter()
+_lock = threading.Lock()
 
 
 @contextmanager
-def logging_to(log: Log | None) -> Iterator[None]:
-    """Bring what the broker logs to somebody, and to nobody else, while the block runs."""
+def own_log(log: Log | None) -> Iterator[None]:
+    """Let lines of all levels be made while the block runs, for somebody who wants them; nobody does if it is None."""
     if log is None:
         yield
         return
-    logger = logging.getLogger("strandline.broker")
-    handler = _Handler(log)
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
+    with _lock:
+        if not _sorter.count:
+            _sorter.level, _sorter.least = _logger.level, _logger.getEffectiveLevel()
+            _logger.addFilter(_sorter)
+            _logger.setLevel(TRACE)
+        _sorter.count += 1
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
+        with _lock:
+            _sorter.count -= 1
+            if not _sorter.count:
+                _logger.removeFilter(_sorter)
+                _logger.setLevel(_sorter.level)
+
+
+@contextmanager
+def heard_by(log: Log | None) -> Iterator[None]:
+    """Bring what is logged in the block, and in all that begins in it, to somebody; to the logger if it is None."""
+    token = _own.set(log)
+    try:
+        yield
+    finally:
+        _own.reset(token)

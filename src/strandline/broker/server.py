@@ -6,16 +6,13 @@ no task, thread, socket or file is left. No client can keep the server from clos
 
 import asyncio
 import contextlib
-import errno
+import contextvars
 import logging
-import os
-import resource
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -25,16 +22,22 @@ from strandline.broker.api.answers import AccountLimits
 from strandline.broker.core.accounts import Accounts
 from strandline.broker.core.facts import ServerFacts, facts_of
 from strandline.broker.core.session import Session
+from strandline.broker.core.traces import Tracer
 from strandline.broker.jetstream import JetStream, Surroundings
 from strandline.broker.jetstream.absent import Absent
+from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
 from strandline.broker.sockets.connection import READ_BYTES, Connection, Listener
+from strandline.broker.sockets.handles import shares_of_handles
+from strandline.broker.sockets.listening import Entrance
 from strandline.broker.sockets.tls import server_context
+from strandline.broker.store import open_store
+from strandline.broker.streams.sharing import Sharing
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
-from strandline.files import OsDisk, storage_errors
+from strandline.files import Disk, storage_errors
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
@@ -44,23 +47,16 @@ THREADS_MAX = 4
 """How many threads write to disks."""
 PASSWORD_THREADS_MAX = 2
 """How many look at slow passwords: apart from the others, so that strangers do not hold up what is to be stored."""
-BACKLOG = 4_096
-HANDLES_MAX = 1 << 30
 CLOSING_S = 2.0
 """How long `close` waits for what clients still have to take."""
-_LISTEN_HINTS = {
-    errno.EADDRINUSE: "another server is there; port -1 takes a free one",
-    errno.EACCES: "ports below 1024 are for root",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-    socket.EAI_NONAME: "this machine has no such address",
-}
 
 
 class Server:
     """A server that was told some settings; `serve` is the way to have one."""
 
-    def __init__(self, settings: ServerSettings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: ServerSettings, clock: Clock | None = None, log: Log | None = None) -> None:
         self.settings = settings
+        self._log = log
         self.clock = clock or SystemClock()
         self.facts: ServerFacts
         self.accounts: Accounts
@@ -73,11 +69,12 @@ class Server:
         self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
         self._last_client = 0
-        self._handles = _handles_for_clients()
+        self.shares = shares_of_handles()
         self._listener = Listener()
         self._websocket_listener = Listener()
-        self._sockets: list[asyncio.Server] = []
+        self._entrance = Entrance(lambda: self._most + self.shares.refused)
         self._held = ExitStack()
+        self._sharing = Sharing()
         self._is_empty: asyncio.Event
         self._executor: ThreadPoolExecutor
         self._password_executor: ThreadPoolExecutor
@@ -122,7 +119,10 @@ class Server:
 
     async def start(self) -> None:
         """Open what is kept, then listen."""
-        loop = asyncio.get_running_loop()
+        with heard_by(self._log):
+            await self._start(asyncio.get_running_loop())
+
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self.started_ns = self.clock.now_ns()
             self.loop = loop
@@ -137,7 +137,7 @@ class Server:
             self.accounts = Accounts(self.settings, loop.call_soon, self._beside)
             self._configure(self.settings)
             self._open_jetstream(loop)
-            await self._listen(loop)
+            await self._listen()
         except BaseException:
             await self.close()
             raise
@@ -166,16 +166,16 @@ class Server:
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
         with storage_errors(folder):
-            OsDisk().make_folder(folder)
             try:
-                self._held.callback(OsDisk().lock(folder / "lock").release)
+                disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
             except Locked as error:
                 hint = "stop that server, or give this one another folder (store_dir, -sd)"
                 raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+        self._sharing = Sharing(settings.jetstream.max_memory, settings.jetstream.max_storage)
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
                 limits = AccountLimits(**asdict(account.jetstream))
-                self._open_account(account, limits, folder / quote(account.name, safe="$"), loop)
+                self._open_account(account, limits, folder / quote(account.name, safe="$"), disk, loop)
             else:
                 Absent(self.accounts.by_name[account.name].router)
 
@@ -184,6 +184,7 @@ class Server:
         account: AccountSettings,
         limits: AccountLimits,
         folder: Path,
+        disk: Disk,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         settings, name = self.settings, account.name
@@ -192,8 +193,9 @@ class Server:
             wakes[0]()
 
         def post(call: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(call)
+            loop.call_soon_threadsafe(call, context=context)
 
+        context = contextvars.copy_context()
         wakes: list[Callable[[], None]] = []
         jetstream = JetStream(
             name,
@@ -206,6 +208,8 @@ class Server:
                 resume=self._resume,
                 limits=lambda: self.facts.wire_limits,
                 executor=self._executor,
+                disk=disk,
+                sharing=self._sharing,
                 server_name=settings.server_name,
             ),
             clock=self.clock,
@@ -221,23 +225,20 @@ class Server:
 
     def _beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Look at a password on another thread, then do something on this one."""
-        self._password_executor.submit(work).add_done_callback(lambda _: self.loop.call_soon_threadsafe(done))
+        context = contextvars.copy_context()
+        looked = self._password_executor.submit(work)
+        looked.add_done_callback(lambda _: self.loop.call_soon_threadsafe(done, context=context))
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        settings = self.settings
-
-        async def listen(host: str, port: int, listener: Callable[[], Listener]) -> int:
-            with _listen_errors(host, port):
-                server = await loop.create_server(
-                    lambda: Connection(self, listener), host or None, max(port, 0), backlog=BACKLOG
-                )
-            self._sockets.append(server)
-            return int(server.sockets[0].getsockname()[1])
-
-        self.port = await listen(settings.host, settings.port, lambda: self._listener)
+    async def _listen(self) -> None:
+        settings, listen = self.settings, self._entrance.listen
+        self.port = await listen(
+            settings.host, settings.port, lambda address: Connection(self, self._listener, address)
+        )
         if settings.websocket is not None:
             websocket = settings.websocket
-            self.websocket_port = await listen(websocket.host, websocket.port, lambda: self._websocket_listener)
+            self.websocket_port = await listen(
+                websocket.host, websocket.port, lambda address: Connection(self, self._websocket_listener, address)
+            )
         self.facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
         if settings.http_port is not None:
             from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - only who asks for it pays for it
@@ -247,18 +248,18 @@ class Server:
 
     async def close(self) -> None:
         """End every connection, make everything durable, and let go of all of it. Closing twice is harmless."""
-        try:
-            await self._end_all()
-        finally:
-            self._held.close()
+        with heard_by(self._log):
+            try:
+                await self._end_all()
+            finally:
+                self._held.close()
         await asyncio.sleep(0)  # what was posted from other threads meanwhile finds nothing to do
 
     async def _end_all(self) -> None:
         if self._monitor is not None:
             await self._monitor.close()
             self._monitor = None
-        for server in self._sockets:
-            server.close()
+        await self._entrance.close()
         for jetstream in self.jetstreams.values():
             jetstream.end_pulls()
         for connection in list(self._connections.values()):
@@ -267,9 +268,6 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abort("Server Shutdown")
         await self._until_empty(CLOSING_S)
-        for server in self._sockets:
-            await server.wait_closed()
-        self._sockets.clear()
 
     async def _until_empty(self, seconds: float) -> None:
         if self._connections:
@@ -278,14 +276,18 @@ class Server:
 
     async def lame_duck(self) -> None:
         """Take no more clients, ask those who are here to go elsewhere, and end them one by one."""
+        with heard_by(self._log):
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         self.is_lame_duck = True
-        for server in self._sockets:
-            server.close()
+        self._entrance.stop()
         for session in list(self.sessions):
             session.lame_duck()
         settings = self.settings
         grace_s = min(settings.lame_duck_grace_s, settings.lame_duck_s)
         await self._until_empty(grace_s)
+        logger.info("Closing existing clients")
         staying = list(self._connections.values())
         pause_s = min(1.0, (settings.lame_duck_s - grace_s) / len(staying)) if staying else 0.0
         for connection in staying:
@@ -297,8 +299,12 @@ class Server:
         """Take new settings over: users, permissions, limits and certificates, for those who connect from now on."""
         accounts = self.accounts
         self._configure(settings)
-        accounts.reload(settings)
+        with heard_by(self._log):
+            accounts.reload(settings)
         self.settings = settings
+        self._entrance.go_on()
+        for session in self.sessions:
+            self._trace(session)
         self.facts = replace(
             facts_of(settings, auth_required=accounts.needs_credentials, port=self.port), server_id=self.facts.server_id
         )
@@ -320,14 +326,22 @@ class Server:
         )
         self._connections[session.client_id] = connection
         self._is_empty.clear()
+        self._trace(session)
         self._follow(session)
         return session
 
+    def _trace(self, session: Session) -> None:
+        session.tracer = Tracer(session, self.settings.log) if self.settings.log.trace else None
+
     @property
     def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        limit = self.settings.max_connections
-        return len(self._connections) > min(self._handles, limit if limit is not None else self._handles)
+        """Whether there are as many connections as there may be; counted are all that were accepted."""
+        return self._entrance.count >= self._most
+
+    @property
+    def _most(self) -> int:
+        limit, handles = self.settings.max_connections, self.shares.clients
+        return handles if limit is None else min(limit, handles)
 
     def _follow(self, session: Session) -> None:
         """Let a session do what it does with time."""
@@ -343,6 +357,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Let go of a connection that has ended."""
+        self._entrance.leave(connection)
         self._connections.pop(connection.session.client_id, None)
         self.turn.at(connection.session, None, lambda _: None)
         if self._monitor is not None:
@@ -366,20 +381,3 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _handles_for_clients() -> int:
-    """Return how many connections leave a quarter of the process's handles to files: a stream needs them to go on."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft - soft // 4 if soft != resource.RLIM_INFINITY else HANDLES_MAX
-
-
-@contextmanager
-def _listen_errors(host: str, port: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        raise Unavailable(
-            f"cannot listen on {host or '*'}:{port}: {reason}", hint=_LISTEN_HINTS.get(error.errno or 0)
-        ) from error

@@ -13,7 +13,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from strandline.broker.logs import Log, logging_to
+from strandline.broker.logs import Log, own_log
 from strandline.broker.server import Server
 from strandline.broker.settings import ServerSettings
 
@@ -38,10 +38,10 @@ async def serve(
     """Run a server on this loop; `server.url` is where clients connect.
 
     `settings` say everything; without them the port is a free one. `log` is told what a log would have, by level
-    (`INF`, `WRN`, `ERR`, `DBG`) and text; without it, that goes to the logger `strandline.broker`.
+    (`INF`, `WRN`, `ERR`, `DBG`, `TRC`) and text; without it, that goes to the logger `strandline.broker`.
     """
-    with logging_to(log):
-        server = Server(_settings(settings, port, store_dir))
+    with own_log(log):
+        server = Server(_settings(settings, port, store_dir), log=log)
         await server.start()
         try:
             yield server

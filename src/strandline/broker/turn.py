@@ -8,6 +8,7 @@ the turn then runs with its read, and now and then one waits, to see whether tha
 """
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -51,6 +52,8 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self._context = contextvars.copy_context()
+        """In which everything runs, whoever asked for it: it tells whose lines those of the log are."""
         self._is_asked = False
         self._is_reading = False
         self._reads = 0
@@ -77,7 +80,7 @@ class Turn:
     def _ask(self) -> None:
         self._is_asked = True
         if not self._is_reading:
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self.run, context=self._context)
 
     def begin_read(self) -> None:
         """Note that what one socket brought is being taken."""
@@ -95,7 +98,7 @@ class Turn:
             self._alone -= 1
             self._run()
         else:
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self.run, context=self._context)
 
     def write(self, part: Written) -> None:
         """Let somebody write in the next turn; to be called once until then."""
@@ -135,13 +138,14 @@ class Turn:
                 logger.exception("a client could not be written to")
         self._is_asked = bool(self._flushed or self._written)
         if self._is_asked:
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self.run, context=self._context)
 
     def _arm(self, due_ns: int) -> None:
         if self._armed is not None:
             self._armed.cancel()
         self._armed_ns = due_ns
-        self._armed = self._loop.call_later(max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S), self._tick)
+        delay_s = max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S)
+        self._armed = self._loop.call_later(delay_s, self._tick, context=self._context)
 
     def _tick(self) -> None:
         self._armed_ns = self._armed = None

@@ -42,6 +42,9 @@ COMMANDS = (
     Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
     Lazy("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
+    Lazy(
+        "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."
+    ),
     Lazy("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
 )
 

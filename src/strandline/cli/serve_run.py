@@ -23,7 +23,7 @@ from strandline import __version__
 from strandline.broker.settings.errors import FlagRefused
 from strandline.broker.settings.flags import CommandLine, parse_command_line, usage
 from strandline.broker.settings.model import ServerSettings
-from strandline.broker.settings.reload import changed_fields
+from strandline.broker.settings.reload import changes_told
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
 from strandline.errors import InvalidInput, StrandlineError
@@ -116,6 +116,8 @@ def _serve(line: CommandLine) -> None:
     log = ServerLog(configured.settings.log)
     log.note("Starting strandline")
     log.note(f"  Version:  {_speaks_as()} (strandline {__version__})")
+    if line.config is not None:
+        log.note(f"Using configuration file: {line.config}")
     for note in (*configured.notes, *configured.doubts):
         log.tell("WRN", note)
     try:
@@ -150,6 +152,8 @@ class _Serving:
                 remove_ports_file(self._settings.ports_file_dir)
 
     async def _run(self, serving: Callable[..., AbstractAsyncContextManager["Server"]]) -> None:
+        if self._settings.jetstream is not None:
+            self._log.note("Starting JetStream")
         async with serving(self._settings, log=self._log.tell) as server:
             self._listen_to_signals(server)
             asyncio.get_running_loop().set_exception_handler(self._failed)
@@ -166,6 +170,10 @@ class _Serving:
             self._tidy(server)
             await self._over.wait()
             self._log.note("Initiating Shutdown...")
+            if self._settings.jetstream is not None:
+                self._log.note("Initiating JetStream Shutdown...")
+        if self._settings.jetstream is not None:
+            self._log.note("JetStream Shutdown")
         self._log.note("Server Exiting..")
 
     def _tidy(self, server: "Server", seen: int = -1, tidied: int = 0) -> None:
@@ -182,9 +190,8 @@ class _Serving:
         tell(f"  ID:       {server.server_id}")
         if server.http_port is not None:
             tell(f"Starting http monitor on {self._settings.http_host or self._settings.host}:{server.http_port}")
-        if self._settings.jetstream is not None:
-            tell("Starting JetStream")
-            tell(f'  Store Directory: "{server.store_dir}"')
+        if server.store_dir is not None:
+            tell(f'  Store Directory: "{server.store_dir}/strandline"')
         if server.websocket_port is not None and self._settings.websocket is not None:
             scheme = "wss" if self._settings.websocket.tls else "ws"
             tell(
@@ -208,8 +215,9 @@ class _Serving:
             case signal.SIGUSR1:
                 self._reopen()
             case signal.SIGUSR2:
-                self._log.note("Entering lame duck mode, stop accepting new clients")
-                self._leaving = self._leaving or asyncio.ensure_future(self._leave(server))
+                if self._leaving is None:
+                    self._log.note("Entering lame duck mode, stop accepting new clients")
+                    self._leaving = asyncio.ensure_future(self._leave(server))
             case _:
                 self._over.set()
 
@@ -233,15 +241,15 @@ class _Serving:
             return
         try:
             new = self._line.settings().settings
-            changed = changed_fields(self._settings, new)
+            changed = changes_told(self._settings, new)
             server.reload(new)
         except StrandlineError as error:
             self._log.error(f"Failed to reload server configuration: {error}")
             return
         self._settings = new
         self._change_files(new)
-        for name in changed:
-            self._log.note(f"Reloaded: {name}")
+        for change in changed:
+            self._log.note(f"Reloaded: {change}")
         self._log.note("Reloaded server configuration")
 
     def _change_files(self, new: ServerSettings) -> None:

@@ -7,7 +7,7 @@ from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
 from strandline.broker.api.consumer_requests import Action
 from strandline.broker.consumers import Consumer
-from strandline.broker.consumers.service import ConsumerService
+from strandline.broker.consumers.registry import Registry
 from strandline.broker.streams import PublishBatch, Removed, Stream, stream_exists
 from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
@@ -27,7 +27,7 @@ class Account:
         self.told: list[Advisory] = []
         self._due: list[Consumer] = []
         self.streams = StreamService(folder=FOLDER, disk=self.disk, clock=self.clock)
-        self.service = ConsumerService(
+        self.service = Registry(
             self.streams,
             self.routes,
             tell=self.told.append,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.service import ConsumerService
 from strandline.broker.streams import PublishBatch
 from strandline.broker.streams.service import StreamService
@@ -16,7 +17,7 @@ from tests.broker.consumers.helpers import ORIGIN, SECOND, RecordingRoutes
 from tests.broker.conversations import SERVER, TIMEOUT, expanded, read_fixture, without_times
 
 
-def _service(*, is_kept: bool) -> ConsumerService:
+def _consumers(*, is_kept: bool) -> Registry:
     streams = StreamService(
         folder=Path("/sim") if is_kept else None,
         disk=SimDisk(),
@@ -24,7 +25,7 @@ def _service(*, is_kept: bool) -> ConsumerService:
         durability=WRITTEN,
         server_name=SERVER,
     )
-    return ConsumerService(
+    return Registry(
         streams,
         RecordingRoutes(),
         tell=lambda _: None,
@@ -33,12 +34,12 @@ def _service(*, is_kept: bool) -> ConsumerService:
     )
 
 
-def _ask(service: ConsumerService, subject: str, payload: bytes) -> str:
-    now_ns = service.streams.clock.now_ns()
+def _ask(consumers: Registry, subject: str, payload: bytes) -> str:
+    now_ns = consumers.streams.clock.now_ns()
     if subject.startswith("$JS.API.CONSUMER."):
-        answer = service.request(subject, b"", payload, b"", ORIGIN, now_ns)
+        answer = ConsumerService(consumers).request(subject, b"", payload, b"", ORIGIN, now_ns)
     else:
-        answer = service.streams.request(subject, b"", payload, now_ns)
+        answer = consumers.streams.request(subject, b"", payload, now_ns)
     if answer is None:
         return TIMEOUT
     return (answer[0].payload if isinstance(answer, list) else answer).decode()
@@ -52,17 +53,17 @@ def _without_ids(text: str) -> str:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_every_exchange_is_answered_as_by_the_server(*, is_kept: bool) -> None:
-    service = _service(is_kept=is_kept)
+    consumers = _consumers(is_kept=is_kept)
     for exchange in read_fixture("nats-server-2.15.1-consumers.jsonl"):
         payload = exchange["payload"]
         if "publish" in exchange:
-            stream = service.streams.streams["S"]
+            stream = consumers.streams.streams["S"]
             batch = PublishBatch([exchange["publish"].encode()], [payload.encode()])
-            stream.publish(batch, service.streams.clock.now_ns()).ticket.result(5)
+            stream.publish(batch, consumers.streams.clock.now_ns()).ticket.result(5)
             continue
         subject = expanded(exchange["subject"])
         body = payload if isinstance(payload, str) else json.dumps(expanded(payload))
-        answer = _without_ids(_ask(service, subject, body.encode()))
+        answer = _without_ids(_ask(consumers, subject, body.encode()))
         assert answer == expanded(exchange["answer"]), (subject[:100], body[:200])
-    service.close()
-    service.streams.close()
+    consumers.close()
+    consumers.streams.close()

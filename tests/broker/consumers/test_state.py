@@ -1,14 +1,20 @@
 """What a consumer does not forget when its process ends, properly or not."""
 
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from strandline.broker.api.advisories import MaxDeliveries
 from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy
-from strandline.broker.consumers import Consumer, remove_state
-from strandline.groups import GroupConfig, inspect_group
+from strandline.broker.consumers import Consumer, open_state, remove_state
+from strandline.clock import ManualClock
+from strandline.groups import WRITTEN, GroupConfig, inspect_group
+from strandline.sim import SimDisk
 from tests.broker.consumers.helpers import CONSUMERS, SECOND, Value, World, sequences
+from tests.broker.jetstream.fakes import Held
 
 
 def durable(count: int = 5, **options: Value) -> tuple[World, Consumer]:
@@ -166,3 +172,25 @@ def test_a_closed_state_can_be_opened_or_removed() -> None:
     assert remove_state(world.disk, CONSUMERS / "C")
     assert not remove_state(world.disk, CONSUMERS / "C")
     assert world.state("C").is_new
+
+
+def test_where_the_page_cache_is_enough_nobody_hears_before_it_is_in_a_file() -> None:
+    disk, executor, told = SimDisk(), Held(), list[int]()
+    place = Path("/sim/C")
+
+    def post(call: Callable[[], None]) -> None:
+        call()
+
+    state = open_state(disk, place, clock=ManualClock(), executor=executor, post=post, durability=WRITTEN)
+    state.begin(1)
+    for number in (1, 2):
+        state.deliver(np.array([number], np.uint64), SECOND)
+        state.write()
+        state.when_synced(lambda number=number: told.append(number))  # type: ignore[misc]
+        if number == 1:
+            assert told == []
+            executor.run()
+        assert told[-1] == number
+    disk.kill()
+    again = open_state(disk, place, clock=ManualClock(), executor=executor, post=post)
+    assert list(again.pending.first) == [1, 2]

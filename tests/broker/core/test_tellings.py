@@ -28,7 +28,7 @@ def _lines(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     [
         (b'CONNECT {"user":"ann","pass":"hunter2"}\r\n', ' - User "ann"'),
         (b'CONNECT {"user":"a\\nb\\"","pass":"hunter2"}\r\n', ' - User "a\\nb\\""'),
-        (b'CONNECT {"auth_token":"hunter2"}\r\n', ""),
+        (b'CONNECT {"auth_token":"hunter2"}\r\n', ' - Token "[REDACTED]"'),
         (b'CONNECT {"nkey":"UABC","sig":"hunter2"}\r\n', ' - Nkey "UABC"'),
         (b"PUB hunter2 1\r\nx\r\n", ""),
     ],
@@ -42,11 +42,34 @@ def test_who_may_not_come_in_is_named_and_the_password_is_not(
 
 
 def test_what_a_client_may_not_do_is_said(log: pytest.LogCaptureFixture) -> None:
-    World(USERS).client(ANN + b"PUB secret.x 1\r\nx\r\nSUB secret.> q 1\r\nSUB fine 2\r\n", host="::1", port=1)
+    said = b"PUB secret.x 1\r\nx\r\nPUB a $JS.ACK.x 0\r\n\r\nSUB secret.> q 1\r\nSUB secret.y 2\r\nSUB fine 3\r\n"
+    World(USERS).client(ANN + said, host="::1", port=1)
+    ann = '[::1]:1 - cid:1 - "$G/user:ann" - '
     assert _lines(log) == [
-        ("ERROR", '[::1]:1 - cid:1 - Publish Violation - User "ann", Subject "secret.x"'),
-        ("ERROR", '[::1]:1 - cid:1 - Subscription Violation - User "ann", Subject "secret.>" using queue "q"'),
+        ("ERROR", f'{ann}Publish Violation - Subject "secret.x"'),
+        ("ERROR", f'{ann}Publish Violation - Reply "$JS.ACK.x"'),
+        ("ERROR", f'{ann}Subscription Violation - Subject "secret.>", Queue: "q", SID 1'),
+        ("ERROR", f'{ann}Subscription Violation - Subject "secret.y", SID 2'),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ("", ""),
+        ('"user":"a"', ' - "$G/user:a"'),
+        ('"name":"n","lang":"go","version":"1.2"', ' - "v1.2:go:n"'),
+        ('"lang":"go","auth_token":"hunter2"', ' - "go" - "$G/token"'),
+        ('"name":"a\\nb\\"c é\\u2028","nkey":"UABC"', ' - "a\\nb\\"c é\\u2028" - "$G/nkey:UABC"'),
+    ],
+)
+def test_a_client_is_called_by_what_it_says_of_itself(log: pytest.LogCaptureFixture, options: str, label: str) -> None:
+    said = f'CONNECT {{"verbose":false,"pedantic":false{"," if options else ""}{options}}}\r\nPUB a\r\n'
+    World().client(said.encode())
+    ((level, line),) = _lines(log)
+    assert level == "ERROR"
+    assert line.startswith(f"127.0.0.1:0 - cid:1{label} - Client parser ERROR: ")
+    assert "hunter2" not in line
 
 
 def test_a_client_cannot_fill_the_log(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +87,17 @@ def test_long_names_are_cut(log: pytest.LogCaptureFixture) -> None:
 def test_why_a_client_is_sent_away_is_said_and_silence_is_no_error(log: pytest.LogCaptureFixture) -> None:
     world = World(ServerSettings(max_payload=10))
     world.client(CONNECT + b"PUB a 20\r\n")
-    assert _lines(log) == [("ERROR", "127.0.0.1:0 - cid:1 - Maximum Payload Violation")]
+    assert _lines(log) == [("ERROR", "127.0.0.1:0 - cid:1 - maximum payload exceeded: 20 vs 10")]
     log.clear()
     late = World(USERS).client(b"")
     late.session.tick(late.session.next_due_ns)
     assert _lines(log) == [("DEBUG", "127.0.0.1:0 - cid:1 - Authentication Timeout")]
+
+
+def test_a_client_that_does_not_answer_is_pinged_and_then_gone(log: pytest.LogCaptureFixture) -> None:
+    client = World(ServerSettings(ping_max=1)).client(CONNECT)
+    for _ in range(2):
+        client.session.tick(client.session.next_due_ns)
+    who = "127.0.0.1:0 - cid:1 - "
+    told = ["Client Ping Timer", "Client Ping Timer", "Stale Client Connection - Closing"]
+    assert _lines(log) == [("DEBUG", who + text) for text in told]

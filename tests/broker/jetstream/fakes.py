@@ -9,6 +9,7 @@ from typing import Any
 from strandline.broker.jetstream import JetStream, Surroundings
 from strandline.broker.routes import Cancel, Deliveries, Inbound, Origin, Sink
 from strandline.clock import ManualClock
+from strandline.files import Disk, OsDisk
 from strandline.journal import SYNCED, Durability
 from strandline.wire import FrameParser, Side, format_pubs, subject_matches
 
@@ -128,7 +129,15 @@ class Held(Executor):
 class World:
     """JetStream of an account, with its surroundings in a test's hands."""
 
-    def __init__(self, folder: Path | None, *, durability: Durability = SYNCED, domain: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        durability: Durability = SYNCED,
+        domain: str = "",
+        executor: Executor | None = None,
+        disk: Disk | None = None,
+    ) -> None:
         self.routes = FakeRoutes()
         self.disk = Held()
         self.clock = ManualClock()
@@ -144,7 +153,8 @@ class World:
                 post=self.posted.append,
                 pause=self.paused.append,
                 resume=self.paused.remove,
-                executor=self.disk,
+                executor=executor or self.disk,
+                disk=disk or OsDisk(),
             ),
             clock=self.clock,
             durability=durability,

@@ -16,7 +16,7 @@ from strandline.broker.settings import (
 )
 from strandline.broker.settings.configuration import Configured, read_configuration
 from strandline.broker.settings.errors import ConfigurationRefused, NotServed
-from strandline.broker.settings.reload import changed_fields
+from strandline.broker.settings.reload import changes_told
 from strandline.errors import InvalidInput
 from strandline.journal import SYNCED, WRITTEN
 
@@ -162,7 +162,7 @@ def test_remotes_are_those_of_one_account_alone() -> None:
     remotes = {account.name: set(found.remotes_of(account)) for account in found.accounts}
     assert remotes == {"$G": {"$JS.hub.API"}, "A": {"$JS.a.API"}, "B": set()}
     with pytest.raises(ConfigurationRefused, match="remotes of an account"):
-        changed_fields(found, settings('remotes { "$JS.hub.API": "nats://hub" }\n' + own.replace("$JS.a", "$JS.c")))
+        changes_told(found, settings('remotes { "$JS.hub.API": "nats://hub" }\n' + own.replace("$JS.a", "$JS.c")))
 
 
 def test_all_problems_are_told_at_once_with_their_places() -> None:
@@ -231,12 +231,38 @@ def test_what_cannot_work_is_refused(text: str, message: str) -> None:
 
 def test_a_reload_changes_users_and_limits_and_nothing_that_takes_a_restart() -> None:
     old = settings("port: -1\nauthorization { user: ann, password: a }")
-    assert changed_fields(old, settings("port: -1\nauthorization { user: ann, password: b }\nmax_conn: 3")) == [
+    changed = (
+        "port: -1\nauthorization { user: ann, password: b }\nmax_conn: 3\nping_interval: 90s\ntrace: true\nlog_file: x"
+    )
+    assert changes_told(old, settings(changed)) == [
         "accounts",
-        "max_connections",
+        "max_connections = 3",
+        "ping_interval = 90s",
+        "log_file = x",
+        "trace = true",
+    ]
+    assert changes_told(settings("port: 1"), settings("port: 1\nauthorization { token: secret }")) == [
+        "authorization token"
     ]
     with pytest.raises(ConfigurationRefused, match="config reload not supported for port"):
-        changed_fields(old, settings("port: 4333"))
+        changes_told(old, settings("port: 4333"))
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("authorization { user: a, password: b }", ("Plaintext passwords detected, use nkeys or bcrypt",)),
+        ("authorization { user: a, password: '$2a$11$x' }", ()),
+        ("websocket { port: -1, no_tls: true }", ("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!",)),
+    ],
+)
+def test_what_is_not_safe_is_noted_in_nats_servers_words(text: str, notes: tuple[str, ...]) -> None:
+    assert configured(text).notes == notes
+
+
+def test_how_much_is_traced_is_read() -> None:
+    log = settings("trace_verbose: true\nmax_traced_msg_len: 10\ntrace_headers: true").log
+    assert (log.trace, log.traced_bytes_max, log.trace_headers) == (True, 10, True)
 
 
 def test_seconds_without_a_unit_are_taken_and_doubted() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.snapshots import service, turns
-from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_entry, format_uvarint
+from strandline.broker.snapshots import restores, service, turns
+from strandline.broker.snapshots.archive import END, MAGIC, format_uvarint
 from strandline.broker.snapshots.restoring import Restoring
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
 from tests.broker.jetstream.fakes import World
+from tests.broker.snapshots.packing import packed, saved_consumer
 from tests.broker.snapshots.test_s2 import REAL
 
 ENTRY_HEAD = b"\x03\x00\x01\x00" + format_uvarint(1 << 20) + b"s.a"
@@ -94,26 +95,16 @@ def test_a_restore_with_too_many_consumers_is_refused(world: World) -> None:
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, REAL, "chunk"))
     world.settle()
-    found = next(iter(world.jetstream.snapshots._restores.values())).restoring.consumers  # noqa: SLF001
+    found = next(iter(world.jetstream.snapshots._restores.under_way.values())).restoring.consumers  # noqa: SLF001
     found.append(found[0]._replace(name="d"))
     assert _end(world, place)["error"]["err_code"] == 10026
     assert not world.jetstream.streams.streams
 
 
 def test_only_so_many_restores_are_under_way_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "RESTORES_MAX", 2)
+    monkeypatch.setattr(restores, "RESTORES_MAX", 2)
     assert all("error" not in _begin(world, name) for name in "ST")
     assert _begin(world, "U")["error"]["err_code"] == 10062
-
-
-def _packed(*entries: Archived, end: bytes = END) -> bytes:
-    return BEGIN + format_chunks(MAGIC + b"".join(map(format_entry, entries)) + end)
-
-
-def _consumer(name: str = "C", **state: object) -> Archived:
-    config = {"durable_name": name, "ack_policy": "explicit"}
-    payload = json.dumps({"config": config, "state": state}).encode()
-    return Archived(b"consumers/" + name.encode(), 0, 0, b"", payload)
 
 
 def _refused(world: World, data: bytes) -> str:
@@ -122,7 +113,7 @@ def _refused(world: World, data: bytes) -> str:
     world.routes.publish((place, data, "chunk"))
     error = _end(world, place)["error"]
     assert not world.jetstream.streams.streams
-    assert not world.jetstream.snapshots._restores  # noqa: SLF001
+    assert not world.jetstream.snapshots._restores.under_way  # noqa: SLF001
     assert not world.paused
     assert "error" not in _restore(world)
     world.ask("STREAM.DELETE.S")
@@ -131,24 +122,24 @@ def _refused(world: World, data: bytes) -> str:
 
 def test_a_consumer_whose_numbers_cannot_be_is_refused_and_nothing_stays(world: World) -> None:
     for number in (2**70, -5):
-        data = _packed(_consumer(delivered={"consumer_seq": number, "stream_seq": 1}))
+        data = packed(saved_consumer(delivered={"consumer_seq": number, "stream_seq": 1}))
         assert "no sequence" in _refused(world, data)
 
 
 def test_two_consumers_of_one_name_are_refused(world: World) -> None:
-    assert "already exists" in _refused(world, _packed(_consumer(), _consumer()))
+    assert "already exists" in _refused(world, packed(saved_consumer(), saved_consumer()))
 
 
 @pytest.mark.parametrize("where", ["attach", "feed", "finish"])
 def test_whatever_goes_wrong_is_answered_and_nothing_stays(
     world: World, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise RuntimeError("surprise")
 
     if where == "attach":
-        monkeypatch.setattr(world.jetstream.consumers, "restore", fail)
+        monkeypatch.setattr(world.jetstream.consumers, "add", fail)
     else:
         monkeypatch.setattr(Restoring, "_learn" if where == "feed" else "finish", fail)
     assert "surprise" in _refused(world, REAL)
@@ -190,25 +181,39 @@ def test_a_restore_that_was_given_up_unpacks_no_more(world: World) -> None:
 
 
 def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "CONSUMERS_MAX", 3)
-    four = [_consumer(name) for name in "CDEF"]
+    monkeypatch.setattr(restores, "CONSUMERS_MAX", 3)
+    four = [saved_consumer(name) for name in "CDEF"]
     place = _begin(world)["deliver_subject"]
-    world.routes.publish((place, _packed(*four, end=b""), "chunk"))
+    world.routes.publish((place, packed(*four, end=b""), "chunk"))
     world.settle()
-    sink = next(iter(world.jetstream.snapshots._restores.values()))  # noqa: SLF001
+    sink = next(iter(world.jetstream.snapshots._restores.under_way.values()))  # noqa: SLF001
     assert sink.problem is not None
     assert sink.restoring.held_bytes == 0
     assert _end(world, place)["error"]["err_code"] == 10026
 
 
 def test_restores_take_only_so_much_memory_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "HELD_MAX", 150_000)
+    monkeypatch.setattr(restores, "HELD_MAX", 150_000)
     part = BEGIN + format_chunks(MAGIC + ENTRY_HEAD + bytes(100_000))
     places = [_begin(world, name)["deliver_subject"] for name in "ST"]
     for place in places:
         world.routes.publish((place, part, "chunk"))
     world.settle()
-    problems = [sink.problem for sink in world.jetstream.snapshots._restores.values()]  # noqa: SLF001
+    problems = [sink.problem for sink in world.jetstream.snapshots._restores.under_way.values()]  # noqa: SLF001
     assert problems[0] is None
     assert "too much" in str(problems[1])
     assert "too much" in _end(world, places[1])["error"]["description"]
+
+
+# Out.
+
+
+def test_only_so_many_snapshots_are_under_way_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "SNAPSHOTS_MAX", 2)
+    world.stream("S", "S.>", storage="memory")
+    world.routes.listened.add(b"to")
+    monkeypatch.setattr(world.routes, "room", lambda _: 0)  # so that they do not end
+    asked = {"deliver_subject": "to"}
+    assert all("error" not in world.ask("STREAM.SNAPSHOT.S", asked) for _ in range(2))
+    assert world.ask("STREAM.SNAPSHOT.S", asked)["error"]["err_code"] == 10064
+    world.jetstream.snapshots._sending[0].stop()  # noqa: SLF001

@@ -1,5 +1,6 @@
 """What the tests of streams share: streams in memory and on disk, and short words for what is done to them."""
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +22,16 @@ class Kept:
     """A stream that can be opened again, with a clock that moves when told."""
 
     def __init__(self, durability: Durability = SYNCED, **options: object) -> None:
+        executor = options.pop("executor", None)
         self.durability = durability
+        self.executor = executor if isinstance(executor, Executor) else InlineExecutor()
         self.disk = SimDisk()
         self.clock = ManualClock()
         options.setdefault("subjects", ("s.>",))
         config = check_create(StreamConfig(name="S", **options), Neighbours())  # type: ignore[arg-type]
         folder = FOLDER if config.storage is Storage.FILE else None
         self.stream = Stream.create(
-            folder, config, disk=self.disk, clock=self.clock, durability=durability, executor=InlineExecutor()
+            folder, config, disk=self.disk, clock=self.clock, durability=durability, executor=self.executor
         )
 
     def reopen(self, *, proper: bool = True) -> Stream:
@@ -38,7 +41,7 @@ class Kept:
         else:
             self.disk.kill()
         self.stream = Stream.open(
-            FOLDER, disk=self.disk, clock=self.clock, durability=self.durability, executor=InlineExecutor()
+            FOLDER, disk=self.disk, clock=self.clock, durability=self.durability, executor=self.executor
         )
         return self.stream
 

@@ -9,6 +9,7 @@ from strandline.broker.api.checks import check_create
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.origins import Neighbours
 from strandline.broker.streams import PublishBatch, Stream, remove_stream, stream_exists
+from strandline.broker.streams.files import remove_leftovers
 from strandline.clock import ManualClock
 from strandline.errors import StrandlineError
 from strandline.files import Disk
@@ -77,3 +78,26 @@ def test_one_stream_is_there_or_the_other_or_none_and_never_both(*, keep_index: 
                 life.publish(life.make(life.disk), "after")
                 life.disk.kill()
                 assert life.held() == ["after 0", "after 1", "after 2"]
+
+
+def test_what_is_left_of_a_removal_goes_only_when_the_stream_cannot_come_back() -> None:
+    def begin() -> Life:
+        life = Life()
+        life.run(("old",), keep_index=True)
+        return life
+
+    whole = begin()
+    before = whole.cut.seen
+    remove_stream(WatchedDisk(whole.disk, whole.cut), FOLDER)
+    for changes in range(whole.cut.seen - before):
+        for seed in range(12):
+            with telling(changes=changes, seed=seed):
+                life = begin()
+                life.cut.left = changes
+                with contextlib.suppress(StrandlineError):
+                    remove_stream(WatchedDisk(life.disk, life.cut), FOLDER)
+                life.disk.kill()
+                remove_leftovers(life.disk, FOLDER)
+                life.disk.crash(Random(seed))
+                if stream_exists(life.disk, FOLDER):
+                    assert life.held() == life.acknowledged

@@ -1,5 +1,6 @@
 """What a stream does, one thing at a time; whatever is said of acknowledged messages holds after a restart too."""
 
+import contextlib
 import errno
 import json
 from random import Random
@@ -9,13 +10,26 @@ import pytest
 
 from strandline.broker.api.config import Discard, RePublish, Retention, Storage, SubjectTransform
 from strandline.broker.api.requests import PurgeRequest
-from strandline.broker.streams import Removed, atomic
+from strandline.broker.streams import Removed, Stream, atomic
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.storage import JournalLog, Ticket
-from strandline.errors import Closed, InvalidInput, Poisoned, StrandlineError
+from strandline.errors import Closed, InvalidInput, Poisoned, StrandlineError, Unavailable
 from strandline.journal import WRITTEN
 from strandline.sim import Fault
-from tests.broker.streams.helpers import SECOND, Kept, words
+from tests.broker.streams.helpers import FOLDER, SECOND, Kept, words
+from tests.journal.helpers import LaterExecutor
+
+
+class OutOfOrder(LaterExecutor):
+    """Runs what came last, as one of several threads may."""
+
+    def run_last(self) -> None:
+        self._waiting[-1]()
+        self._waiting.pop()
+
+    def forget_all(self) -> None:
+        self._waiting.clear()
+
 
 BOTH = pytest.mark.parametrize("storage", list(Storage))
 
@@ -278,6 +292,109 @@ def test_after_a_failed_append_nothing_more_is_accepted() -> None:
     kept.reopen(proper=False)
     assert kept.sequences()[0] == 1
     assert kept.held()[-1][2] in ("1", "2")
+
+
+def test_a_stream_is_left_to_another_when_its_index_is_written_and_can_be_read_on() -> None:
+    later = LaterExecutor()
+    kept = Kept(executor=later)
+    kept.publish(("s.a", "1"))
+    later.run_all()
+    written = kept.stream.snapshot()
+    with pytest.raises(Unavailable):
+        kept.stream.retire()
+    later.run_all()
+    assert written.done()
+    kept.stream.retire()
+    with contextlib.closing(Stream.open(FOLDER, disk=kept.disk, clock=kept.clock, executor=later)) as another:
+        assert another.last_seq == 1
+        assert kept.sequences() == [1]
+
+
+def test_what_was_written_and_never_synced_is_not_salvaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.broker.streams.storage.SEGMENT_BYTES", 1024)
+    later = LaterExecutor()
+    kept = Kept(max_msgs_per_subject=1, executor=later)
+    kept.publish(("s.a", "1" * 600), ("s.b", "2"))
+    later.run_all()
+    kept.disk.fault = Fault(frozenset({"sync"}), 1, errno.EIO)
+    failed = kept.publish(("s.a", "3" * 600))  # which begins another segment, and is synced after it was written
+    later.run_all()
+    assert failed.ticket.exception() is not None
+    assert kept.stream.durable_seq == 2
+    with pytest.raises(Poisoned):
+        kept.held()
+    salvaged = kept.stream = kept.stream.salvage()
+    assert [(sequence, payload[0]) for sequence, _, payload in kept.held()] == [(1, "1"), (2, "2")]
+    assert (salvaged.failure, salvaged.last_seq, salvaged.durable_seq) == (None, 2, 2)
+    assert salvaged.barrier().exception() is None
+    for change in (
+        lambda: kept.publish(("s.a", "4")),
+        lambda: salvaged.delete(1),
+        lambda: salvaged.purge(PurgeRequest()),
+        lambda: salvaged.expire(kept.clock.now_ns()),
+        lambda: salvaged.update(salvaged.config, kept.clock.now_ns()),
+    ):
+        with pytest.raises(Poisoned):
+            change()
+    assert len(salvaged.remove(words(1))) == 0
+    assert kept.sequences() == [1, 2]
+    kept.reopen()
+    assert kept.sequences() in ([1, 2], [2, 3])
+    published = kept.publish(("s.b", "5"))
+    later.run_all()
+    assert published.ticket.exception() is None
+
+
+def test_what_is_on_its_way_to_the_log_moves_no_sequence_when_the_oldest_part_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("strandline.broker.streams.storage.SEGMENT_BYTES", 1024)
+    later = LaterExecutor()
+    kept = Kept(max_msgs_per_subject=1, executor=later)
+    for number in range(3):  # each has a part of the log of its own
+        kept.publish(("s.a", str(number) * 700))
+        later.run_all()
+    oldest = kept.stream._log.first_place  # noqa: SLF001 - no client can see it
+    kept.stream.compact_step()
+    later.run_all()
+    kept.publish(*((f"s.{key}", "on its way") for key in "bcd"))
+    kept.stream.compact_step()
+    later.run_all()
+    kept.stream.compact_step()
+    assert kept.stream._log.first_place > oldest  # noqa: SLF001 - no client can see it
+    held = kept.held()
+    assert [sequence for sequence, _, _ in held] == [3, 4, 5, 6]
+    kept.reopen(proper=False)
+    assert kept.held() == held
+
+
+def test_an_index_of_what_the_log_never_held_is_never_written() -> None:
+    later = OutOfOrder()
+    kept = Kept(executor=later)
+    kept.publish(("s.a", "1"))
+    later.run_all()
+    kept.publish(("s.b", "never stored"), ("s.c", "never stored"))
+    before = len(later)
+    kept.stream.snapshot()
+    if len(later) > before:
+        later.run_last()
+    later.forget_all()
+    kept.reopen(proper=False)
+    for number in range(3):
+        kept.publish(("s.d", str(number)))
+        later.run_all()
+    held = kept.held()
+    assert [payload for _, _, payload in held][-1] == "2"
+    kept.reopen(proper=False)
+    assert kept.held() == held
+
+
+def test_a_stream_that_is_well_or_in_memory_has_nothing_to_salvage() -> None:
+    for storage in (Storage.FILE, Storage.MEMORY):
+        kept = Kept(storage=storage)
+        assert kept.stream.is_on_disk is (storage is Storage.FILE)
+        with pytest.raises(InvalidInput):
+            kept.stream.salvage()
 
 
 def test_nothing_is_accepted_once_the_state_is_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

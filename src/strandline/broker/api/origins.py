@@ -1,6 +1,7 @@
 """Where a stream's messages may come from: mirrors and sources, checked in nats-server's order.
 
-Invariants: pure; a stream never feeds itself, as far as the streams of its account can tell.
+Invariants: pure; a stream never feeds itself, as far as the streams of its account can tell. Origins are not read with
+durable consumers here: one that names a `consumer` is refused as nats-server refuses one that cannot be used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,6 +68,7 @@ def check_mirror(config: StreamConfig, mirror: StreamSource, neighbours: Neighbo
         (config.allow_atomic, codes.MIRROR_WITH_ATOMIC_PUBLISH),
         (config.allow_batched, codes.MIRROR_WITH_BATCH_PUBLISH),
         (config.allow_msg_schedules, codes.MIRROR_WITH_MSG_SCHEDULES),
+        (mirror.consumer is not None, codes.MIRROR_DURABLE_CONSUMER_CFG_INVALID),
         (bool(mirror.filter_subject and mirror.subject_transforms), codes.MIRROR_MULTIPLE_FILTERS_NOT_ALLOWED),
     ):
         if wrong:
@@ -116,6 +118,9 @@ def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:
             raise codes.SOURCE_INVALID_STREAM_NAME.error()
         if config.allow_msg_schedules:
             raise codes.SOURCE_WITH_MSG_SCHEDULES.error()
+        if source.consumer is not None:
+            _check_filters(source)
+            raise codes.SOURCE_DURABLE_CONSUMER_CFG_INVALID.error()
         if source.filter_subject and not is_subject(source.filter_subject):
             problem = f"subject filter '{source.filter_subject}' for the source: invalid subject"
             raise codes.STREAM_CREATE.with_text(err=problem)
@@ -128,14 +133,18 @@ def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:
         origin = neighbours.configs.get(source.name)
         if origin is not None and 0 < config.max_msg_size < origin.max_msg_size:
             raise codes.SOURCE_MAX_MESSAGE_SIZE_TOO_BIG.error()
-        if source.filter_subject and source.subject_transforms:
-            raise codes.SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED.error()
-        _check_transforms(
-            source,
-            codes.SOURCE_INVALID_SUBJECT_FILTER,
-            codes.SOURCE_INVALID_TRANSFORM_DESTINATION,
-            codes.SOURCE_OVERLAPPING_SUBJECT_FILTERS,
-        )
+        _check_filters(source)
+
+
+def _check_filters(source: StreamSource) -> None:
+    if source.filter_subject and source.subject_transforms:
+        raise codes.SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED.error()
+    _check_transforms(
+        source,
+        codes.SOURCE_INVALID_SUBJECT_FILTER,
+        codes.SOURCE_INVALID_TRANSFORM_DESTINATION,
+        codes.SOURCE_OVERLAPPING_SUBJECT_FILTERS,
+    )
 
 
 def check_external(config: StreamConfig, neighbours: Neighbours) -> None:

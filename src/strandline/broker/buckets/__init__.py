@@ -9,7 +9,7 @@ reads. A watch knows exactly what it has told: it says `CursorExpired` only when
 `EmbeddedExchange` instead of a client; reads and watches are columns of the stream itself.
 
 **Threads.** The server's state belongs to its loop's thread. A connection that is used in another loop has its work
-done there, and waits.
+done there, and waits; when the server closes, it hears `Closed`, whether or not the server's loop goes on.
 """
 
 from strandline.broker.buckets.connection import EmbeddedConnection, EmbeddedStore

@@ -17,10 +17,11 @@ from strandline.errors import Closed
 from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter, Watch
 from strandline.kv.entries import WatchCursor, parse_cursor
-from strandline.kv.errors import BucketExists, BucketNotFound, JetStreamDisabled, NotConnected, error_from_code
+from strandline.kv.errors import JetStreamDisabled, NotConnected
 from strandline.kv.keys import key_filter, validate_bucket
-from strandline.kv.nats.calls import Calls, Refused
-from strandline.kv.nats.streams import StreamState, format_stream_differences, stream_config, stream_name
+from strandline.kv.nats.calls import Calls
+from strandline.kv.nats.opening import open_bucket
+from strandline.kv.nats.streams import StreamState
 from strandline.kv.nats.writer import NatsWriter
 from strandline.kv.watch_forms import WatchForms
 
@@ -82,15 +83,7 @@ class EmbeddedConnection:
         If there is one, and its settings are not those of the config, `BucketExists` names the differences.
         """
         calls = Calls(self._linked, validate_bucket(name))
-        try:
-            info = await calls.info()
-        except BucketNotFound:
-            if config is None:
-                raise
-            info = await _create(calls, config)
-        if config is not None and (differences := format_stream_differences(config, info)):
-            raise BucketExists(name, differences)
-        return EmbeddedStore(self, calls, info)
+        return EmbeddedStore(self, calls, await open_bucket(calls, config))
 
     def host(self) -> Host:
         """Return the server; `NotConnected` unless it is connected."""
@@ -108,15 +101,6 @@ class EmbeddedConnection:
 
     async def __aexit__(self, *_: object) -> None:
         await self.shutdown()
-
-
-async def _create(calls: Calls, config: StoreConfig) -> StreamState:
-    name = stream_name(calls.bucket)
-    try:
-        await calls.change(f"STREAM.CREATE.{name}", stream_config(calls.bucket, config))
-    except Refused as refused:
-        raise error_from_code(refused.code, refused.description, bucket=calls.bucket) from None
-    return await calls.info()
 
 
 class EmbeddedStore:
@@ -162,9 +146,9 @@ class EmbeddedWatcher(WatchForms):
         key_filter(prefixes)
         after = None if cursor is None else parse_cursor(cursor)
         watches = self._connection.watches
-        watch = await EmbeddedWatch(self._connection.host(), self._info, prefixes, _without(watches)).begin(after)
+        watch = EmbeddedWatch(self._connection.host(), self._info, prefixes, _without(watches))
         watches.append(watch)
-        return watch
+        return await watch.begin(after)
 
 
 def _without(watches: list[EmbeddedWatch]) -> Callable[[EmbeddedWatch], None]:

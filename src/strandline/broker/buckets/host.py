@@ -1,7 +1,8 @@
 """The server that buckets are in, reached from any thread of its process.
 
 Invariants: the server's state is touched on its own thread alone; who calls from another loop waits there for the
-answer. Nothing is returned before what it tells is as durable as asked.
+answer. Nothing is returned before what it tells is as durable as asked. Whoever waits when the server closes, or calls
+afterwards, hears `Closed`, whether or not its loop goes on. Who stops to wait disturbs nobody.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from strandline.broker.routes import Cancel
+from strandline.broker.ending import Ending
+from strandline.broker.jetstream.listeners import Listeners
 from strandline.broker.streams import Published, Ticket
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock
@@ -23,6 +25,8 @@ class Home(Protocol):
 
     clock: Clock
     streams: StreamService
+    listeners: Listeners
+    ending: Ending
 
     def publish_gathered(self, now_ns: int) -> None:
         """Store what clients have published so far."""
@@ -32,9 +36,6 @@ class Home(Protocol):
 
     def follow(self, name: str) -> None:
         """Hear that a stream was made."""
-
-    def listen(self, name: str, heard: Callable[[], None]) -> Cancel:
-        """Call somebody when something of a stream is durable, and when the stream is removed."""
 
 
 class Host:
@@ -47,21 +48,34 @@ class Host:
     @property
     def is_there(self) -> bool:
         """Whether the server runs."""
-        return self._loop.is_running()
+        return not self.home.ending.is_over and self._loop.is_running()
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Do something on the server's thread and return what it returns."""
+        """Do something on the server's thread and return what it returns; `Closed` if that is over."""
+        ending = self.home.ending
         if asyncio.get_running_loop() is self._loop:
+            ending.check()
             return work()
         done: Future[Result] = Future()
 
+        def refuse() -> None:
+            if done.set_running_or_notify_cancel():
+                done.set_exception(Closed("the server"))
+
         def run() -> None:
+            if not ending.discard(refuse) or not done.set_running_or_notify_cancel():
+                return  # it was refused, or nobody waits any more
             try:
                 done.set_result(work())
             except BaseException as error:  # noqa: BLE001 - it belongs to who called
                 done.set_exception(error)
 
-        self.post(run)
+        ending.add(refuse)
+        try:
+            self.post(run)
+        except Closed:
+            ending.discard(refuse)
+            raise
         return await asyncio.wrap_future(done)
 
     def post(self, work: Callable[[], None]) -> None:

@@ -2,12 +2,14 @@
 
 Invariants: a tap lives on the server's thread and hears of every message that became durable, so it knows exactly what
 it has told. It reads ahead of its owner up to a bound. An update that was replaced before it was read is passed over,
-as its key's next one follows; one that went without a successor is `CursorExpired`, at once.
+as its key's next one follows; one that went without a successor is `CursorExpired`, at once. A tap ends with its owner,
+also with one who gives up while it begins, and with its server, which its owner is told of.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -79,7 +81,8 @@ class Tap:
             if not resume_window_ok(after, stream.first_seq) or after > stream.last_seq:
                 raise CursorExpired(self._info.label, after, stream.first_seq, stream.last_seq)
             self._position = after
-        self._cancels = [home.listen(self._info.name, self.pump), stream.add_listener(self._removed)]
+        home.ending.add(self._server_closed)
+        self._cancels = [home.listeners.add(self._info.name, self.pump), stream.add_listener(self._removed)]
         return Told(None, self._is_current, self._frontier)
 
     @property
@@ -98,14 +101,8 @@ class Tap:
     def pump(self) -> None:
         """Tell what there is to tell, up to the bound."""
         while not self._is_over and self._ahead < AHEAD_MAX:
-            current = self._host.home.streams.streams.get(self._info.name)
-            if current is not self._stream:
-                last = 0 if current is None else current.last_seq
-                first = 0 if current is None else current.first_seq
-                place = (self._info.label, self._position, first, last)
-                self._end(BucketNotFound(self._info.label) if current is None else BucketReplaced(*place))
-                return
             try:
+                self._follow()
                 told = self._next()
             except StrandlineError as error:
                 self._end(error)
@@ -114,6 +111,22 @@ class Tap:
                 return
             self._ahead += len(told.batch or ())
             self._give(told)
+
+    def _follow(self) -> None:
+        """Go on with what is in the stream's place: itself, or itself opened anew; raise if it is another or none."""
+        before, stream = self._stream, self._host.home.streams.streams.get(self._info.name)
+        if stream is before:
+            return
+        if stream is None:
+            raise BucketNotFound(self._info.label)
+        place = (self._info.label, self._position, stream.first_seq, stream.last_seq)
+        if stream.created_ns != before.created_ns:
+            raise BucketReplaced(*place)
+        if stream.first_seq > max(before.first_seq, self._position + 1) or stream.last_seq < self._position:
+            raise CursorExpired(*place)
+        self._cancels.pop()()
+        self._cancels.append(stream.add_listener(self._removed))
+        self._stream = stream
 
     def _next(self) -> Told | None:
         stream = self._stream
@@ -150,6 +163,9 @@ class Tap:
         self._ahead -= count
         self.pump()
 
+    def _server_closed(self) -> None:
+        self._end(Closed("the server"))
+
     def _end(self, error: StrandlineError) -> None:
         self.close()
         self._fail(error)
@@ -157,6 +173,7 @@ class Tap:
     def close(self) -> None:
         """Hear nothing more."""
         self._is_over = True
+        self._host.home.ending.discard(self._server_closed)
         while self._cancels:
             self._cancels.pop()()
 
@@ -182,9 +199,13 @@ class EmbeddedWatch(IterableWatch):
         self._wake = asyncio.Event()
 
     async def begin(self, after: int | None) -> Self:
-        """Attach; whatever stands in the way is raised."""
-        self._told = self._next = await self._host.call(lambda: self._tap.begin(after))
-        await self._host.call(self._tap.pump)
+        """Attach; whatever stands in the way is raised, and nothing is left behind."""
+        try:
+            self._told = self._next = await self._host.call(lambda: self._tap.begin(after))
+            await self._host.call(self._tap.pump)
+        except BaseException:
+            await self.close(Closed("the watch"))
+            raise
         return self
 
     @property
@@ -220,7 +241,7 @@ class EmbeddedWatch(IterableWatch):
         if self._rest is None:
             self._told = self._next
         if self._failure is None:
-            self._host.post(lambda: self._tap.taken(len(taken)))
+            self._post(lambda: self._tap.taken(len(taken)))
         return taken
 
     async def stop(self) -> None:
@@ -233,8 +254,11 @@ class EmbeddedWatch(IterableWatch):
         """End the watch, which tells what it has and then the reason."""
         self._fail(reason)
         self._forget(self)
-        if self._host.is_there:
-            self._host.post(self._tap.close)
+        self._post(self._tap.close)
+
+    def _post(self, work: Callable[[], None]) -> None:
+        with suppress(Closed):  # with the server, its tap is gone as well
+            self._host.post(work)
 
     # From the server's thread.
 
@@ -251,8 +275,11 @@ class EmbeddedWatch(IterableWatch):
             here = None
         if here is self._loop:
             work()
-        elif not self._loop.is_closed():
+            return
+        try:
             self._loop.call_soon_threadsafe(work)
+        except RuntimeError:  # the owner's loop is gone, and with it everybody who could take
+            self._tap.close()
 
     def _take(self, told: Told) -> None:
         if self._failure is None:

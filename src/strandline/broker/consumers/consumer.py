@@ -17,19 +17,23 @@ from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.consumers import statuses
 from strandline.broker.consumers.ack_payloads import Answer, AnswerReader, PlainAcks
 from strandline.broker.consumers.acking import Acking
-from strandline.broker.consumers.cursor import Cursor, starting_sequence
+from strandline.broker.consumers.cursor import Cursor, beginning
 from strandline.broker.consumers.feed import Feed
 from strandline.broker.consumers.history import History, Span, passed
 from strandline.broker.consumers.pulling import Pulling
 from strandline.broker.consumers.pushing import Pushing
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries, Inbound, Routes
-from strandline.broker.streams import Removed, Stream
+from strandline.broker.streams import Removed, Stream, Ticket
 from strandline.broker.streams.arrays import Flags, Words
 
 TURN_BYTES = 256 << 10
 TURN_MESSAGES = 4_096
 """How much one consumer delivers in a turn, about."""
+
+
+def _when_settled(ticket: Ticket, action: Callable[[], None]) -> None:
+    ticket.add_done_callback(lambda _: action())
 
 
 class Consumer:
@@ -47,6 +51,7 @@ class Consumer:
         request_turn: Callable[["Consumer"], None],
         *,
         now_ns: int,
+        when_settled: Callable[[Ticket, Callable[[], None]], None] = _when_settled,
     ) -> None:
         self.name = name
         self.stream = stream
@@ -57,10 +62,11 @@ class Consumer:
         self._tell = tell
         self._request_turn = request_turn
         if state.is_new:
-            state.begin(*starting_sequence(stream, config))
-        elif state.delivered_stream > stream.last_seq:
-            state.fall_back(stream.last_seq)
-        self._feed = Feed(name, config, stream, state, tell)
+            state.begins = beginning(stream, config, state.begins)
+            state.begin(*state.begins)
+        elif state.delivered_stream > (end := max(stream.last_seq, config.opt_start_seq - 1)):
+            state.fall_back(end)
+        self._feed = Feed(name, config, stream, state, tell, lambda ticket: when_settled(ticket, self.turn))
         self._acking = Acking(self._feed, tell)
         self._pulling = None if config.is_push else Pulling(self._feed, routes, tell, self.turn)
         self._pushing = Pushing(self._feed, routes, self.turn, now_ns) if config.is_push else None
@@ -79,8 +85,8 @@ class Consumer:
         """Stop waiting for messages that went while nobody was here."""
         pending = np.array(list(self.state.pending.first), np.uint64)
         if len(pending):
-            gone = pending[~self.stream.is_live(pending)]
-            self.state.acknowledge(gone.tolist())
+            self._feed.note_gone(pending[~self.stream.is_live(pending)].tolist())
+            self._feed.settle()
 
     def turn(self) -> None:
         """Ask for a turn."""
@@ -136,17 +142,20 @@ class Consumer:
 
     def note_removed(self, removed: Removed) -> None:
         """Note that messages are gone from the stream."""
-        if self._feed.note_removed(removed):
-            self._is_touched = True
-            self.turn()
+        self._feed.note_removed(removed)
+        self._settle()
 
     def note_purged(self) -> None:
         """Note that the stream begins further on because somebody purged it."""
-        position = self.stream.first_seq
-        if self._feed.cursor.position < position:
-            self._feed.configure(self.config, Cursor(self.stream, self.config.filters, position, self.state.resume))
-        self.state.skip_to(max(position, self._feed.cursor.position))
+        self._feed.note_purged()
+        self._settle()
         self.turn()
+
+    def _settle(self) -> None:
+        """Follow what is gone from the stream for good."""
+        if self._feed.leaving and self._feed.settle():
+            self._is_touched = True
+            self.turn()
 
     # The turn.
 
@@ -154,17 +163,19 @@ class Consumer:
         """Do the work of a turn; return whether there is more to do at once."""
         if self._is_closed:
             return False
+        self._settle()
         if self._is_touched:
             self._is_touched = False
             self._acking.last_ns = now_ns
-        self._take_answers(now_ns)
-        self._take_asked(now_ns)
-        due_ns = self.state.pending.next_deadline()
-        if due_ns is not None and due_ns <= now_ns:
-            self._feed.expire(now_ns)
-        more = self._deliver(now_ns)
-        self._write()
-        return more
+        try:
+            self._take_answers(now_ns)
+            self._take_asked(now_ns)
+            due_ns = self.state.pending.next_deadline()
+            if due_ns is not None and due_ns <= now_ns:
+                self._feed.expire(now_ns)
+            return self._deliver(now_ns)
+        finally:
+            self._write()  # also what was done before something failed
 
     def _take_answers(self, now_ns: int) -> None:
         if not self._answers:
@@ -282,6 +293,7 @@ class Consumer:
     def reset(self, position: int) -> None:
         """Begin anew at a sequence that `resets_to` has returned."""
         self.state.begin(position)
+        self._feed.leaving.clear()
         self._feed.configure(self.config, Cursor(self.stream, self.config.filters, position))
         self._feed.last_ns = self._acking.last_ns = 0
         self.turn()
@@ -315,6 +327,7 @@ class Consumer:
     def info(self, now_ns: int) -> ConsumerInfo:
         """Return the consumer as it is shown."""
         state, feed, pulling = self.state, self._feed, self._pulling
+        self._settle()
         if pulling is not None:
             pulling.look(now_ns)
         redelivered = 0 if feed.config.max_deliver == 1 else len(state.pending.counts)

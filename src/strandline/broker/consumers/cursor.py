@@ -14,6 +14,15 @@ from strandline.broker.streams.arrays import Flags, Words
 _NOTHING: Words = np.zeros(0, np.uint64)
 
 
+def beginning(stream: Stream, config: ConsumerConfig, known: tuple[int, int]) -> tuple[int, int]:
+    """Return where a consumer that has delivered nothing begins, if it is known where that was when it was made."""
+    position, resume = known
+    if not position:
+        return starting_sequence(stream, config)
+    # The stream may have lost its last messages since, and has others under their sequences then.
+    return (position if config.opt_start_seq else min(position, stream.last_seq + 1)), resume
+
+
 def starting_sequence(stream: Stream, config: ConsumerConfig) -> tuple[int, int]:
     """Return where a new consumer begins, and up to where it wants only the last message of each subject, or 0."""
     first, last = stream.first_seq, stream.last_seq
@@ -102,21 +111,23 @@ class Cursor:
             self._counted = visible
             self._left += self._stream.pending(self._filter, start, visible)
 
-    def note_removed(self, removed: Removed) -> None:
-        """Count what is no longer there."""
+    def note_removed(self, removed: Removed) -> Words:
+        """Count what is no longer there; return what is wanted of it and was not passed yet."""
         sequences = removed.sequences
         after = max(self.position, self._resume + 1)
-        gone = (sequences >= np.uint64(after)) & (sequences <= np.uint64(self._counted))
+        gone = sequences >= np.uint64(after)
         if gone.any():
             if not self._filter.is_everything:
                 gone &= self._filter.matches(removed.subjects)
-            self._left -= int(np.count_nonzero(gone))
+            self._left -= int(np.count_nonzero(gone & (sequences <= np.uint64(self._counted))))
         if len(self._lasts):
             at = np.minimum(np.searchsorted(self._lasts, sequences), len(self._lasts) - 1)
             found = self._lasts[at] == sequences
             if found.any():
                 self._left -= int(np.count_nonzero(found))
                 self._lasts = np.delete(self._lasts, at[found])
+                gone |= found
+        return sequences[gone] if gone.any() else _NOTHING
 
     def lets_through(self, sequences: Words) -> Flags:
         """Tell which of some sequences, which rise, have a message that is of the wanted subjects."""

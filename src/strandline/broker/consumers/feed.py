@@ -20,11 +20,13 @@ from strandline.broker.consumers.columns import (
 )
 from strandline.broker.consumers.cursor import Cursor
 from strandline.broker.consumers.flow import Replay
+from strandline.broker.consumers.leaving import Leaving
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries
-from strandline.broker.streams import Removed, Stream
+from strandline.broker.streams import Removed, Stream, Ticket
 from strandline.broker.streams.arrays import Times, Words
 from strandline.broker.streams.messages import Messages
+from strandline.broker.streams.storage import is_passed
 
 REPEATS_MAX = 256
 PARCEL_BYTES_MAX = 2 << 20
@@ -32,6 +34,8 @@ FIRST_SIZE = 256
 OVERHEAD = 100
 """What a message takes beside its payload, about."""
 NEVER_NS = 1 << 62
+AGAIN_NS = 100_000_000
+"""After how long it is looked again, at the latest, whether what went is gone for good."""
 GONE = "Unacknowledged message was deleted"
 TOLD_MAX = 1_000
 """When more messages than that go at once, nobody is told of each."""
@@ -87,8 +91,10 @@ class Feed:
         stream: Stream,
         state: ConsumerState,
         tell: Callable[[Advisory], None],
+        on_wait: Callable[[Ticket], None],
     ) -> None:
         self.name = name
+        self.leaving = Leaving(stream, on_wait)
         self.stream = stream
         self.state = state
         self._tell = tell
@@ -137,12 +143,15 @@ class Feed:
         bytes_max = min(room, PARCEL_BYTES_MAX)
         self.ready_ns = None
         if self.state.pending.queued_count:
-            parcel = self._repeats(min(limit, REPEATS_MAX), bytes_max)
+            parcel = self._repeats(min(limit, REPEATS_MAX), bytes_max, now_ns)
             if parcel is not None:
                 return parcel
         if self._ack_max:
             limit = min(limit, self._ack_max - len(self.state.pending))
         if limit <= 0:
+            return None
+        if self.stream.is_in_doubt or (self.leaving and self.leaving.holds):
+            self.ready_ns = now_ns + AGAIN_NS
             return None
         sequences = self.cursor.next(limit)
         if not len(sequences):
@@ -160,7 +169,7 @@ class Feed:
         replies = ack_subjects(self.prefix, messages, self.state.delivered_consumer + 1, self.cursor.left)
         return self._parcel(messages, replies, is_repeat=False)
 
-    def _repeats(self, limit: int, bytes_max: int) -> Parcel | None:
+    def _repeats(self, limit: int, bytes_max: int, now_ns: int) -> Parcel | None:
         pending = self.state.pending
         while queued := pending.queued(limit):
             queued = [sequence for sequence in queued if not self.is_spent(sequence)]
@@ -168,7 +177,7 @@ class Feed:
             if len(messages) < len(queued):
                 found = set(messages.sequences.tolist())
                 last = max(found or queued, default=0)  # what comes after it was not looked at
-                self.forget([each for each in queued if each not in found and each <= last], GONE)
+                self._miss([each for each in queued if each not in found and each <= last], now_ns)
                 queued = [sequence for sequence in queued if sequence in found]
             if not queued:
                 continue
@@ -178,6 +187,14 @@ class Feed:
             replies = repeated_ack_subjects(self.prefix, messages, counts, consumer_seq, self.cursor.left)
             return self._parcel(messages, replies, is_repeat=True)
         return None
+
+    def _miss(self, sequences: list[int], now_ns: int) -> None:
+        """Stop waiting for messages that were not found, or wait a little where they might come back."""
+        if is_passed(self.stream.barrier()):
+            self.forget(sequences, GONE)
+            return
+        for sequence in sequences:
+            self.state.pending.set_deadline(sequence, now_ns + AGAIN_NS)
 
     def _parcel(self, messages: Messages, replies: list[bytes], *, is_repeat: bool) -> Parcel:
         headers, payloads = messages.headers, messages.payloads
@@ -211,6 +228,8 @@ class Feed:
                 self._replay.sent(int(parcel.times[count - 1]), self.cursor.position)
                 if self._replay.is_over:
                     self._replay = None
+            if self.leaving and self._is_tracked:
+                state.pass_over(self.leaving.pass_over(int(sequences[-1])))
             state.deliver(sequences, self.deadline_ns(1, now_ns) if self._is_tracked else None)
             if not self._is_tracked:
                 self.done(sequences)
@@ -240,18 +259,49 @@ class Feed:
         self.state.spend(sequence)
         return True
 
-    def note_removed(self, removed: Removed) -> bool:
-        """Note that messages are gone from the stream; return whether any of them was outstanding, or given up."""
-        self.cursor.note_removed(removed)
+    def note_removed(self, removed: Removed) -> None:
+        """Note that messages are gone from the stream; `settle` says what that means as soon as it is for good."""
+        unseen = self.cursor.note_removed(removed)
+        if len(unseen):
+            self.leaving.saw_go(unseen, by_purge=removed.by_purge)
         first, counts = self.state.pending.first, self.state.pending.counts
         if not first and not counts:
-            return False
+            return
         known = [sequence for sequence in removed.sequences.tolist() if sequence in first or sequence in counts]
-        if removed.by_purge or len(known) > TOLD_MAX:  # of a purge nats-server tells nothing, either
-            self.state.acknowledge(known)
-        else:
-            self.forget(known, GONE)
-        return bool(known)
+        if known:
+            change = self.leaving.latest()
+            if removed.by_purge or len(known) > TOLD_MAX:  # of a purge nats-server tells nothing, either
+                change.untold += known
+            else:
+                change.told += known
+            self.leaving.wait(change)
+
+    def note_gone(self, sequences: list[int]) -> None:
+        """Note that outstanding messages were not found in the stream."""
+        change = self.leaving.latest()
+        change.untold += sequences
+        self.leaving.wait(change)
+
+    def note_purged(self) -> None:
+        """Go on where the stream begins after a purge; what is kept follows by `settle`."""
+        position = self.stream.first_seq
+        if self.cursor.position < position:
+            self.configure(self.config, Cursor(self.stream, self.config.filters, position, self.state.resume))
+        change = self.leaving.latest()
+        change.position = max(position, self.cursor.position)
+        self.leaving.wait(change)
+
+    def settle(self) -> bool:
+        """Follow what became durable of the stream's changes; return whether that changed what is kept."""
+        moved = False
+        for change in self.leaving.settled():
+            self.forget(change.told, GONE)
+            self.state.acknowledge(change.untold)
+            self.state.drop_passed(change.passed)
+            if change.position:
+                self.state.skip_to(change.position)
+            moved = moved or bool(change.told or change.untold)
+        return moved
 
     def forget(self, sequences: list[int], reason: str) -> None:
         """Stop waiting for messages that are no longer there."""

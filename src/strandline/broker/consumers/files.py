@@ -1,17 +1,19 @@
 """The files of a stream's consumers: what each one is, and beside that, in a folder of its own, where it is.
 
-    <stream>/consumers/<consumer>.consumer    when it was made, and its configuration; it exists from this file on
-    <stream>/consumers/<consumer>/            its position (`strandline.groups`)
+    <stream>/consumers/<consumer>.consumer    when it was made, where it begins, what it is; it exists from this file on
+    <stream>/consumers/<consumer>/            its position, once it is another (`strandline.groups`)
 
     0   8s   magic "STRANDLC"
-    8   u16  version, 1
+    8   u16  version, 2
     10  u16  zero
     12  u32  CRC-32C of bytes 0-11, then of byte 16 to the end
     16  i64  created
-    24       configuration, JSON; if it had other filters, a line feed and those, JSON: [[through, filters or null], …]
+    24  u64  the sequence at which it begins, 0 if that is not known (not in version 1)
+    32  u64  the sequence up to which it then wants only the last message of each subject (not in version 1)
+    40       configuration, JSON; if it had other filters, a line feed and those, JSON: [[through, filters or null], …]
 
-Invariants: the file of a consumer is written when its position is on stable storage, replaced as a whole, and removed
-before anything else of it; so a folder without one is left over and nobody's.
+Invariants: the file of a consumer is replaced as a whole, and removed before anything else of it; so a folder without
+one is left over and nobody's.
 """
 
 import contextlib
@@ -27,16 +29,16 @@ from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.history import History, Span
 from strandline.broker.streams.files import CONSUMERS_FOLDER
 from strandline.errors import Damaged, FormatError, StrandlineError
-from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
+from strandline.files import TEMP_SUFFIX, Disk, read_file, remove_if_there, replace_file, storage_errors
 
 SUFFIX = ".consumer"
 NAME_BYTES_MAX = 255 - len(SUFFIX) - len(TEMP_SUFFIX)
 """Longer names cannot be files."""
-VERSION = 1
+VERSION = 2
 _MAGIC = b"STRANDLC"
 _HEAD = struct.Struct("<8sHH")
 _CRC = struct.Struct("<I")
-_CREATED = struct.Struct("<q")
+_CREATED = {1: struct.Struct("<q"), VERSION: struct.Struct("<qQQ")}
 _LINE = b"\n"  # no JSON of ours holds one
 _BODY_AT = _HEAD.size + _CRC.size
 _SAFE = "remove its folder and make the consumer anew; the messages are in the stream"
@@ -48,12 +50,14 @@ class Kept(NamedTuple):
     created_ns: int
     config: ConsumerConfig
     history: History = ()
+    begins: tuple[int, int] = (0, 0)
+    """Where it begins, and up to where it then wants only the last message of each subject; 0 if not known."""
 
 
 def format_consumer(kept: Kept) -> bytes:
     """Return the file."""
     head = _HEAD.pack(_MAGIC, VERSION, 0)
-    body = _CREATED.pack(kept.created_ns) + to_json(kept.config)
+    body = _CREATED[VERSION].pack(kept.created_ns, *kept.begins) + to_json(kept.config)
     if kept.history:
         body += _LINE + write_json(kept.history)
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
@@ -63,18 +67,21 @@ def parse_consumer(data: bytes, path: str) -> Kept:
     """Return what a file says; `FormatError` or `Damaged` if it is not a whole one of ours."""
     if not data.startswith(_MAGIC):
         raise FormatError(path, "not a consumer")
-    if len(data) < _BODY_AT + _CREATED.size:
+    if len(data) < _BODY_AT + _CREATED[1].size:
         raise Damaged(path, "the file ends too early", safe=_SAFE)
     head, body = data[: _HEAD.size], data[_BODY_AT:]
     _, version, _ = _HEAD.unpack(head)
-    if version != VERSION:
+    if version not in _CREATED:
         raise FormatError(path, f"version {version} is not known", hint="was it written by a later one?")
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(body, crc32c(head)):
         raise Damaged(path, "the checksum does not match", safe=_SAFE)
-    config, _, before = body[_CREATED.size :].partition(_LINE)
+    created = _CREATED[version]
+    created_ns, *begins = created.unpack_from(body)
+    config, _, before = body[created.size :].partition(_LINE)
     spans = read_json(before) if before else ()
     history = tuple(Span(through, None if filters is None else tuple(filters)) for through, filters in spans)
-    return Kept(_CREATED.unpack_from(body)[0], from_json(ConsumerConfig, config), history)
+    position, resume = begins or (0, 0)
+    return Kept(created_ns, from_json(ConsumerConfig, config), history, (position, resume))
 
 
 def format_consumer_file(name: str) -> str:
@@ -99,13 +106,15 @@ class ConsumerFiles:
         return self._folder / name
 
     def prepare(self, name: str) -> Path:
-        """Return an empty folder for the position of a new consumer."""
+        """Return the folder for the position of a new consumer; nothing is in it."""
         place = self.place(name)
         with storage_errors(place):
             self._disk.make_folder(self._folder)
-            self._disk.make_folder(place)
-            if self._clear(place):
-                self._disk.sync_folder(place)
+            with contextlib.suppress(FileNotFoundError):
+                if self._disk.names(place):
+                    self._disk.sync_folder(self._folder)  # whoever removed the consumer may have failed to do so
+                    self._clear(place)
+                self._disk.sync_folder(place)  # nothing that was removed there comes back to the new one
         return place
 
     def write(self, name: str, kept: Kept) -> None:
@@ -119,13 +128,24 @@ class ConsumerFiles:
         with storage_errors(self._folder):
             names = self._names(self._folder)
             found = {name: self._read(name) for file in names if (name := parse_consumer_file(file)) is not None}
-            if found:
-                self._disk.sync_folder(self._folder)  # whoever wrote them may have died before it did
+            if names:
+                self._disk.sync_folder(self._folder)  # whoever wrote or removed them may have died before it did
             for left in names:
                 if "." not in left and left not in found:
                     self._clear(self.place(left))
                     _remove_folder(self._disk, self.place(left))
             return found
+
+    def read(self, name: str) -> Kept | StrandlineError | None:
+        """Return a consumer whose files failed, or why it cannot be read; None if it is gone, and stays so."""
+        try:
+            with storage_errors(self._folder):
+                self._disk.sync_folder(self._folder)
+                if format_consumer_file(name) not in self._disk.names(self._folder):
+                    return None
+        except StrandlineError as error:
+            return error
+        return self._read(name)
 
     def _read(self, name: str) -> Kept | StrandlineError:
         path = self._folder / format_consumer_file(name)
@@ -164,15 +184,12 @@ class ConsumerFiles:
             return self._disk.names(folder)
         return []
 
-    def _clear(self, folder: Path) -> bool:
-        names = self._names(folder)
-        for name in names:
+    def _clear(self, folder: Path) -> None:
+        for name in self._names(folder):
             remove_if_there(self._disk, folder / name)
-        return bool(names)
 
 
 def _remove_folder(disk: Disk, folder: Path) -> None:
-    """Remove an empty folder where there are folders; one that stays is harmless."""
-    if isinstance(disk, OsDisk):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    """Remove an empty folder; one that stays is harmless."""
+    with contextlib.suppress(OSError):
+        disk.remove_folder(folder)

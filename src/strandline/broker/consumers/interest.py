@@ -53,12 +53,9 @@ def release(stream: Stream, done: Words, others: Iterable[Wanting]) -> None:
         stream.remove(done)
 
 
-def follow_copy(stream: Stream, held: Words, consumers: Iterable[Wanting]) -> None:
-    """Let go of messages that a copy holds now, if only that kept them; without any, follow what copies want."""
+def release_copied(stream: Stream, held: Words, consumers: Iterable[Wanting]) -> None:
+    """Let go of messages that a copy holds now, if only that kept them."""
     consumers = list(consumers)
-    if not len(held):
-        follow_interest(stream, consumers)
-        return
     held = held[stream.is_live(held)]
     if stream.config.retention is Retention.WORK_QUEUE and len(held):
         finished = [each.finished(int(held[0]), int(held[-1])) for each in consumers]

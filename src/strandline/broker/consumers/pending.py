@@ -13,6 +13,8 @@ from strandline.broker.streams.arrays import Words
 from strandline.groups import Entry, format_entry
 
 SMALL = 256
+PASSED_NS = 1
+"""The time under which a message is kept that was passed over, and never delivered."""
 TOGETHER_NS = 1_000_000
 """Small deliveries this close together run out together, up to so much late."""
 
@@ -37,7 +39,7 @@ class Pending:
         self.first: dict[int, int] = {}
         """The consumer sequence of the first delivery, by stream sequence."""
         self.counts: dict[int, int] = {}
-        """How often a message was delivered, where that is more than once; those that are spent stay here."""
+        """How often a message was delivered, where that is not once; those that are spent stay here."""
         self._order: deque[_Batch] = deque()
         self._lowest: list[int] = []
         self._lowest_at = 0
@@ -86,7 +88,9 @@ class Pending:
     def restore(self, sequence: int, consumer_seq: int, deadline_ns: int, deliveries: int) -> None:
         """Take in one message as it was found; called in the order of sequences, before anything else."""
         self.first[sequence] = consumer_seq
-        if deliveries > 1:
+        if deadline_ns == PASSED_NS:
+            self.counts[sequence] = 0
+        elif deliveries > 1:
             self.counts[sequence] = deliveries
         self.set_deadline(sequence, deadline_ns)
         self._lowest.append(sequence)
@@ -96,10 +100,6 @@ class Pending:
         self._queued.discard(sequence)
         self._own[sequence] = deadline_ns
         heappush(self._heap, (deadline_ns, sequence))
-
-    def deadline(self, sequence: int) -> int | None:
-        """Return the deadline that a message was given for itself."""
-        return self._own.get(sequence)
 
     # Going.
 
@@ -169,18 +169,24 @@ class Pending:
         """Return the messages that were delivered often enough and not acknowledged."""
         return [sequence for sequence in self.counts if sequence not in self.first]
 
-    def entries(self) -> list[int]:
-        """Return everything outstanding, as a group keeps it."""
-        first, own, queued, count = self.first, self._own, self._queued, self.counts.get
-        found = [
-            format_entry(Entry(batch.deadline_ns, number, count(number, 1)))
+    def deadlines(self) -> dict[int, int]:
+        """Return the deadline of everything outstanding, 0 for what is to be delivered again."""
+        first, own, queued = self.first, self._own, self._queued
+        found = {
+            number: batch.deadline_ns
             for batch in self._batches
             for number in batch.numbers()
             if number in first and number not in own and number not in queued
-        ]
-        found += [format_entry(Entry(time_ns, number, count(number, 1))) for number, time_ns in own.items()]
-        found += [format_entry(Entry(0, number, count(number, 1))) for number in queued]
-        return found
+        }
+        return found | own | dict.fromkeys(queued, 0)
+
+    def entries(self) -> list[int]:
+        """Return everything outstanding, as a group keeps it."""
+        deadlines, counts = self.deadlines(), self.counts
+        if 0 in counts.values():
+            deadlines |= dict.fromkeys((number for number, count in counts.items() if not count), PASSED_NS)
+        count = counts.get
+        return [format_entry(Entry(time_ns, number, count(number) or 1)) for number, time_ns in deadlines.items()]
 
     # Time.
 
@@ -246,5 +252,7 @@ class Pending:
     def redelivered(self, sequence: int, deadline_ns: int) -> int:
         """Note that a queued message was delivered once more; return how often it has been now."""
         count = self.counts[sequence] = self.count(sequence) + 1
+        if count == 1:
+            del self.counts[sequence]
         self.set_deadline(sequence, deadline_ns)
         return count

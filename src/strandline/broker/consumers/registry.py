@@ -5,7 +5,6 @@ consumers go before their stream does. What lets messages go is durable with the
 """
 
 import contextlib
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from strandline.broker.api.advisories import Advisory, BatchAbandoned, ConsumerA
 from strandline.broker.api.config import Retention, Storage
 from strandline.broker.api.consumer_answers import ConsumerInfo
 from strandline.broker.api.consumer_checks import (
-    INACTIVE_DEFAULT,
     check_changed_consumer,
     check_consumer,
     check_new_consumer,
@@ -24,25 +22,26 @@ from strandline.broker.api.consumer_checks import (
 )
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.consumer_requests import Action
-from strandline.broker.api.reasons import for_clients, for_log
+from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.entry import Entry
 from strandline.broker.consumers.files import NAME_BYTES_MAX, ConsumerFiles, Kept
-from strandline.broker.consumers.history import History, cut, skipped, turned
+from strandline.broker.consumers.following import Following
+from strandline.broker.consumers.history import History, skipped, turned
 from strandline.broker.consumers.idle import IdleWatch
-from strandline.broker.consumers.interest import follow_interest, reconcile, release
-from strandline.broker.consumers.state import ConsumerState, Saved, memory_state, open_state
+from strandline.broker.consumers.interest import follow_interest, reconcile, release, release_copied
+from strandline.broker.consumers.loading import DELETED, SHUTDOWN, Loading
+from strandline.broker.consumers.state import ConsumerState, memory_state, open_state
 from strandline.broker.routes import Routes
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.service import StreamService
+from strandline.broker.streams.storage import Ticket
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
 from strandline.gather import InlineExecutor
 
-logger = logging.getLogger("strandline.broker")
 Post = Callable[[Callable[[], None]], object]
-DELETED, SHUTDOWN = "Consumer Deleted", "Server Shutdown"
 _NAME_LENGTH = 8
 
 
@@ -60,87 +59,73 @@ class Registry:
     ) -> None:
         self.streams = streams
         self._routes = routes
-        self._tell = tell
+        self.tell = tell
         self._request_turn = request_turn
-        self._post = post
-        self._entries: dict[str, dict[str, Entry]] = {}
+        self.post = post
+        self.entries: dict[str, dict[str, Entry]] = {}
+        self.arriving: set[str] = set()
+        """Streams that come back with their consumers, of which some may be missing yet."""
         self._idle = IdleWatch()
-        self.unreadable: dict[tuple[str, str], str] = {}
-        """Streams and consumers that could not be opened, or failed, and why; nothing goes that they may want."""
+        self.loading = Loading(self)
         self.ended: Callable[[Consumer], None] = lambda _: None
         """Called with a consumer that has no more to do."""
+        self.when_settled: Callable[[str, Ticket, Callable[[], None]], None] = self._when_settled
+        """Called with a stream, a ticket of it, and what to do when that is settled."""
+        streams.consumers = Following(self)
+        streams.consumer_count = self.count
 
     # Beginning and ending.
 
     def open_all(self) -> None:
         """Open the consumers of every stream that is open."""
-        for name, stream in self.streams.streams.items():
-            self._begin(stream)
-            try:
-                self._open(stream)
-            except StrandlineError as error:
-                self._lose(name, "", error)
+        self.loading.open_all()
 
-    def _open(self, stream: Stream) -> None:
-        name, files = stream.config.name, self._files(stream)
-        if files is None:
-            return
-        now_ns = self.streams.clock.now_ns()
-        for consumer_name, kept in files.read_all().items():
-            try:
-                if isinstance(kept, StrandlineError):
-                    raise kept
-                state = self._open_state(files.place(consumer_name))
-                entry = self._add(stream, kept.config, kept.created_ns, state, now_ns, is_kept=True, name=consumer_name)
-                history = entry.consumer.history = cut(kept.history, state.delivered_stream, stream.first_seq)
-                if history != kept.history:
-                    self._keep(stream, entry, kept.config, history)
-            except StrandlineError as error:
-                self._lose(name, consumer_name, error)
-        if self._entries[name]:
-            self._settle(stream)
-        else:
-            self._follow_all(stream)
-
-    def _begin(self, stream: Stream) -> None:
+    def begin(self, stream: Stream) -> None:
+        """Have no consumers of a stream yet."""
         name = stream.config.name
-        self._entries[name] = {}
+        self.entries[name] = {}
         stream.on_abandoned(
-            lambda batch, reason: self._tell(BatchAbandoned(name, batch.decode(errors="replace"), reason))
+            lambda batch, reason: self.tell(BatchAbandoned(name, batch.decode(errors="replace"), reason))
         )
-
-    def _lose(self, stream: str, consumer: str, error: StrandlineError) -> None:
-        self.unreadable[stream, consumer] = str(error)
-        advice = "restore its folder from a backup and restart the server, or delete the consumer to begin anew"
-        logger.error("consumer %s of stream %s cannot be opened: %s", consumer, stream, for_log(error, advice))
 
     def close(self) -> None:
         """Let go of every consumer; they are there when the service is opened again."""
-        for entries in self._entries.values():
+        for entries in self.entries.values():
             for entry in entries.values():
                 entry.let_go(SHUTDOWN)
-        self._entries.clear()
+        self.entries.clear()
+
+    def end_pulls(self) -> None:
+        """Tell pulls that wait, while their clients are still there, that the server ends."""
+        for entries in self.entries.values():
+            for entry in entries.values():
+                entry.consumer.end_pulls()
+
+    @property
+    def unreadable(self) -> dict[tuple[str, str], str]:
+        """Consumers that are offline, by stream and name, and why; without a name, those of a whole stream."""
+        return self.loading.offline.reasons
 
     # Finding.
 
     def find(self, stream: str, name: str) -> Consumer | None:
         """Return a consumer, or None."""
-        entry = self._entries.get(stream, {}).get(name)
+        entry = self.entries.get(stream, {}).get(name)
         return None if entry is None else entry.consumer
 
     def of(self, stream: str) -> list[Consumer]:
         """Return every consumer of a stream."""
-        return [entry.consumer for entry in self._entries.get(stream, {}).values()]
+        return [entry.consumer for entry in self.entries.get(stream, {}).values()]
 
     def count(self, stream: str) -> int:
         """Return how many consumers a stream has; those of mirrors and sources do not count."""
-        return sum(not entry.config.direct for entry in self._entries.get(stream, {}).values())
+        return sum(not entry.config.direct for entry in self.entries.get(stream, {}).values())
 
     def entry(self, stream: str, name: str) -> Entry:
         """Return a consumer and how it is kept; `ApiError` if there is none."""
         self.streams.find(stream)
         try:
-            return self._entries[stream][name]
+            return self.entries[stream][name]
         except KeyError:
             if (lost := self.unreadable.get((stream, name))) is not None:
                 raise codes.CONSUMER_OFFLINE_REASON.with_text(err=for_clients(lost)) from None
@@ -149,7 +134,7 @@ class Registry:
     def shown(self, stream: str) -> list[str]:
         """Return the names of a stream's consumers, in order; those of mirrors and sources are not shown."""
         self.streams.find(stream)
-        return sorted(name for name, entry in self._entries.get(stream, {}).items() if not entry.config.direct)
+        return sorted(name for name, entry in self.entries.get(stream, {}).items() if not entry.config.direct)
 
     def info(self, entry: Entry, now_ns: int, *, listed: bool = False) -> ConsumerInfo:
         """Return a consumer as it is shown to one who asks for it, or in a list."""
@@ -162,7 +147,7 @@ class Registry:
     ) -> Entry:
         """Make a consumer, or change the one that is there, as far as the action allows it."""
         stream = self.streams.find(stream_name)
-        entries = self._entries.setdefault(stream_name, {})
+        entries = self.entries.setdefault(stream_name, {})
         config = for_origin(config, stream.config, new_id(_NAME_LENGTH))
         existing = entries.get(config.name)
         if existing is not None:
@@ -180,52 +165,35 @@ class Registry:
         config = check_new_consumer(config, stream.config, limits, others, count=self.count(stream_name))
         return self._make(stream, config, now_ns)
 
-    def _make(self, stream: Stream, config: ConsumerConfig, now_ns: int, where: Saved | None = None) -> Entry:
+    def _make(self, stream: Stream, config: ConsumerConfig, now_ns: int) -> Entry:
         stream_name = stream.config.name
         name = config.name or self._new_name(stream_name)
         if len(name.encode()) > NAME_BYTES_MAX:
             raise codes.CONSUMER_CREATE.with_text(err="error creating store for consumer")
-        files = self._files(stream)
+        files = self.files_of(stream)
         if config.mem_storage or config.direct:
             files = None
-        state = memory_state() if files is None else self._open_state(files.prepare(name))
-        if where is not None:
-            try:
-                state.adopt(where)
-            except BaseException:
-                state.close()
-                raise
-        entry = self._add(stream, config, now_ns, state, now_ns, is_kept=files is not None, name=name)
+        state = memory_state() if files is None else self.open_state(files.prepare(name))
+        entry = self.add(stream, config, now_ns, state, now_ns, is_kept=files is not None, name=name)
         if stream.config.retention is Retention.WORK_QUEUE and state.delivered_stream >= stream.first_seq:
             entry.consumer.history = turned((), state.delivered_stream, None)
         if files is not None:
             try:
-                # Its position is on stable storage since it has one.
-                files.write(name, Kept(now_ns, config, entry.consumer.history))
+                files.write(name, Kept(now_ns, config, entry.consumer.history, state.begins))
             except StrandlineError:
-                del self._entries[stream_name][name]
-                entry.consumer.close(DELETED)
+                self.drop(entry, DELETED)
                 with contextlib.suppress(StrandlineError):
                     state.close()
                 raise
-        self._follow_all(stream)
+        self.follow_all(stream)
         if not config.direct:
-            self._tell(ConsumerAction(stream_name, name, "create"))
+            self.tell(ConsumerAction(stream_name, name, "create"))
         if config.paused_until_ns() > now_ns:
-            self._tell(Paused(stream_name, name, paused=True, pause_until=config.paused_until_ns()))
+            self.tell(Paused(stream_name, name, paused=True, pause_until=config.paused_until_ns()))
         return entry
 
-    def restore(self, stream: Stream, name: str, config: ConsumerConfig, where: Saved, now_ns: int) -> None:
-        """Make a consumer that goes on where another one was."""
-        config = check_consumer(replace(config, name=config.name or name), stream.config, self.streams.limits)
-        if config.name in self._entries[stream.config.name]:
-            raise codes.CONSUMER_ALREADY_EXISTS.error()
-        if not config.is_durable and config.inactive_threshold <= 0:
-            config = replace(config, inactive_threshold=INACTIVE_DEFAULT)
-        self._make(stream, config.with_level(), now_ns, where)
-
     def _new_name(self, stream_name: str) -> str:
-        while (name := new_id(_NAME_LENGTH)) in self._entries[stream_name]:
+        while (name := new_id(_NAME_LENGTH)) in self.entries[stream_name]:
             pass
         return name
 
@@ -236,7 +204,7 @@ class Registry:
                 raise codes.CONSUMER_ALREADY_EXISTS.error()
             return entry
         if stream.config.retention is Retention.WORK_QUEUE:
-            others = self._entries[stream.config.name]
+            others = self.entries[stream.config.name]
             check_unique(config, {name: other.config for name, other in others.items()})
         bound = old.is_push and self._routes.has_interest(old.deliver_subject.encode(), old.deliver_group.encode())
         config = check_changed_consumer(old, config, is_bound=bound)
@@ -244,17 +212,18 @@ class Registry:
             history = entry.consumer.history
             if stream.config.retention is Retention.WORK_QUEUE and config.filters != old.filters:
                 history = turned(history, entry.consumer.position - 1, old.filters)
-            self._keep(stream, entry, config, history)
+            self.keep(stream, entry, config, history)
             entry.consumer.update(config, now_ns)
             self._idle.note(config.inactive_threshold, now_ns)
             if config.filters != old.filters:
-                self._settle(stream)
+                self.settle(stream)
         return entry
 
-    def _keep(self, stream: Stream, entry: Entry, config: ConsumerConfig, history: History) -> None:
-        files = self._files(stream)
+    def keep(self, stream: Stream, entry: Entry, config: ConsumerConfig, history: History) -> None:
+        """Let a consumer have a configuration, and a history, that it keeps."""
+        files = self.files_of(stream)
         if entry.is_kept and files is not None:
-            files.write(entry.consumer.name, Kept(entry.created_ns, config, history))
+            files.write(entry.consumer.name, Kept(entry.created_ns, config, history, entry.state.begins))
         entry.config, entry.consumer.history = config, history
 
     def pause(self, stream_name: str, name: str, until_ns: int, now_ns: int) -> bool:
@@ -262,7 +231,7 @@ class Registry:
         entry = self.entry(stream_name, name)
         until = None if until_ns == ZERO_TIME_NS else until_ns
         config = replace(entry.config, pause_until=until).with_level()
-        self._keep(self.streams.find(stream_name), entry, config, entry.consumer.history)
+        self.keep(self.streams.find(stream_name), entry, config, entry.consumer.history)
         entry.consumer.pause(until_ns, now_ns)
         return until_ns > now_ns
 
@@ -272,61 +241,78 @@ class Registry:
         position = entry.consumer.resets_to(sequence)
         if stream.config.retention is Retention.WORK_QUEUE:
             history = skipped(entry.consumer.history, entry.state.decided, entry.config.filters, position)
-            self._keep(stream, entry, entry.config, history)
+            self.keep(stream, entry, entry.config, history)
         entry.consumer.reset(position)
         return position
 
     # Removing.
 
     def delete(self, stream_name: str, name: str) -> None:
-        """Forget a consumer."""
+        """Forget a consumer; one whose files cannot be removed is loaded again, if it is still there."""
         stream = self.streams.find(stream_name)
-        files = self._files(stream)
+        files = self.files_of(stream)
         is_kept = (stream_name, name) in self.unreadable
         if not is_kept:
             entry = self.entry(stream_name, name)
             is_kept = entry.is_kept
-            del self._entries[stream_name][name]
-            self._end(stream_name, entry)
+            self.end(stream_name, entry)
         if is_kept and files is not None:
-            files.remove(name)
-        self.unreadable.pop((stream_name, name), None)
-        self._settle(stream)
+            try:
+                files.remove(name)
+            except StrandlineError as error:
+                self.loading.note(stream_name, name, error)
+                raise
+        self.loading.offline.forget(stream_name, name)
+        self.settle(stream)
 
-    def _end(self, stream_name: str, entry: Entry) -> None:
-        entry.consumer.close(DELETED)
-        entry.consumer.on_done = None  # which holds it
-        self.ended(entry.consumer)
-        entry.state.close()
+    def drop(self, entry: Entry, reason: str) -> None:
+        """Have a consumer no more; what is kept of it is as it was."""
+        consumer = entry.consumer
+        self.entries.get(consumer.stream.config.name, {}).pop(consumer.name, None)
+        consumer.close(reason)
+        consumer.on_done = None  # which holds it
+        self.ended(consumer)
+
+    def end(self, stream_name: str, entry: Entry) -> None:
+        """Let go of a consumer that is removed."""
+        self.drop(entry, DELETED)
+        with contextlib.suppress(StrandlineError):  # a disk that fails may be why it is removed
+            entry.state.close()
         if not entry.config.direct:
-            self._tell(ConsumerAction(stream_name, entry.consumer.name, "delete"))
+            self.tell(ConsumerAction(stream_name, entry.consumer.name, "delete"))
 
     def tick(self, now_ns: int) -> None:
-        """Forget consumers that nobody has used for as long as they say."""
+        """Load consumers again that failed, and forget those that nobody has used for as long as they say."""
+        self.loading.tick(now_ns)
         if not self._idle.is_due(now_ns):
             return
         self._idle.begin()
-        for stream_name, entries in self._entries.items():
+        for stream_name, entries in self.entries.items():
             for name, entry in list(entries.items()):
                 threshold, idle_ns = entry.config.inactive_threshold, entry.consumer.idle_since_ns
-                if idle_ns is not None and 0 < threshold <= now_ns - idle_ns:
-                    self.delete(stream_name, name)
+                is_idle = idle_ns is not None and 0 < threshold <= now_ns - idle_ns
+                if is_idle and stream_name not in self.arriving:
+                    with contextlib.suppress(StrandlineError):  # it is loaded again
+                        self.delete(stream_name, name)
                 else:
                     self._idle.note(threshold, now_ns)
 
     @property
     def next_due_ns(self) -> int | None:
         """When `tick` has something to do, None if nothing is known of."""
-        return self._idle.next_ns
+        due = (self._idle.next_ns, self.loading.offline.next_ns)
+        return min((time_ns for time_ns in due if time_ns is not None), default=None)
 
     # The parts.
 
-    def _files(self, stream: Stream) -> ConsumerFiles | None:
+    def files_of(self, stream: Stream) -> ConsumerFiles | None:
+        """Return the files of a stream's consumers, None where nothing is kept."""
         if self.streams.folder is None or stream.config.storage is not Storage.FILE:
             return None
         return ConsumerFiles(self.streams.disk, self.streams.folder / stream.config.name)
 
-    def _open_state(self, folder: Path) -> ConsumerState:
+    def open_state(self, folder: Path) -> ConsumerState:
+        """Open what is kept of a consumer's place, or begin with nothing."""
         streams = self.streams
         return open_state(
             streams.disk,
@@ -337,10 +323,14 @@ class Registry:
             durability=streams.durability,
         )
 
-    def _later(self, call: Callable[[], None]) -> None:
-        self._post(call)
+    def _when_settled(self, stream: str, ticket: Ticket, action: Callable[[], None]) -> None:
+        del stream
+        ticket.add_done_callback(lambda _: self.post(action))
 
-    def _add(
+    def _later(self, call: Callable[[], None]) -> None:
+        self.post(call)
+
+    def add(
         self,
         stream: Stream,
         config: ConsumerConfig,
@@ -351,6 +341,7 @@ class Registry:
         is_kept: bool,
         name: str,
     ) -> Entry:
+        """Have a consumer."""
         consumer = Consumer(
             name,
             config,
@@ -358,17 +349,18 @@ class Registry:
             stream,
             self._routes,
             state,
-            self._tell,
+            self.tell,
             self._request_turn,
             now_ns=now_ns,
+            when_settled=lambda ticket, action: self.when_settled(stream.config.name, ticket, action),
         )
-        self._follow(stream, consumer)
+        self.follow(stream, consumer)
         entry = Entry(consumer, config, created_ns, state, is_kept)
-        self._entries[stream.config.name][consumer.name] = entry
+        self.entries[stream.config.name][consumer.name] = entry
         self._idle.note(config.inactive_threshold, now_ns)
         return entry
 
-    def _follow(self, stream: Stream, consumer: Consumer) -> None:
+    def follow(self, stream: Stream, consumer: Consumer) -> None:
         """Hear of what a consumer is done with, where that matters."""
         if stream.config.retention is Retention.LIMITS:
             consumer.on_done = None
@@ -381,17 +373,26 @@ class Registry:
 
         consumer.on_done = on_done
 
-    def _settle(self, stream: Stream) -> None:
+    def settle(self, stream: Stream) -> None:
         """Let interest decide anew what is stored and what stays."""
-        self._follow_all(stream)
+        self.follow_all(stream)
         if not self._has_lost(stream):
             reconcile(stream, self.of(stream.config.name))
 
-    def _follow_all(self, stream: Stream) -> None:
+    def follow_all(self, stream: Stream) -> None:
+        """Let interest decide anew what is stored."""
         if self._has_lost(stream):
             stream.set_interest(None)
         else:
             follow_interest(stream, self.of(stream.config.name))
 
+    def copied(self, stream: Stream, held: Words) -> None:
+        """Let go of what a copy holds now, unless somebody wants it or may; without any, follow what copies want."""
+        if not len(held):
+            self.follow_all(stream)
+        elif not self._has_lost(stream):
+            release_copied(stream, held, self.of(stream.config.name))
+
     def _has_lost(self, stream: Stream) -> bool:
-        return any(name == stream.config.name for name, _ in self.unreadable)
+        here = stream.config.name
+        return here in self.arriving or any(name == here for name, _ in self.unreadable)

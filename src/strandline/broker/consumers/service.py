@@ -20,9 +20,10 @@ from strandline.broker.api.consumer_requests import (
     parse_reset,
     parse_unpin,
 )
+from strandline.broker.api.paging import page_of
 from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.schema import from_json, to_json
-from strandline.broker.consumers.following import Following
+from strandline.broker.consumers.registry import Registry
 from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.routes import Origin
 from strandline.broker.streams.headers import special_headers
@@ -36,8 +37,11 @@ Answer = bytes | list[Reply] | None
 _ANY_NUMBER = 10_000
 
 
-class ConsumerService(Following):
-    """The consumers of one account, and what is said about them."""
+class ConsumerService:
+    """Answers what is asked about the consumers of one account."""
+
+    def __init__(self, consumers: Registry) -> None:
+        self._consumers = consumers
 
     def request(
         self, subject: str, headers: bytes, payload: bytes, reply: bytes, origin: Origin, now_ns: int
@@ -54,16 +58,16 @@ class ConsumerService(Following):
             return None
         try:
             check_level(headers)
-            return kind.handler(self, words, headers, payload, now_ns)
+            return kind.handler(self._consumers, words, headers, payload, now_ns)
         except StrandlineError as error:
-            self.streams.errors += 1
+            self._consumers.streams.errors += 1
             refusal = error if isinstance(error, ApiError) else codes.CONSUMER_CREATE.with_text(err=for_clients(error))
             return to_json(kind.failed(error=refusal))
         finally:
-            self.streams.requests += 1
+            self._consumers.streams.requests += 1
 
 
-Handler = Callable[[ConsumerService, list[str], bytes, bytes, int], Answer]
+Handler = Callable[[Registry, list[str], bytes, bytes, int], Answer]
 
 
 class _Kind(NamedTuple):
@@ -75,7 +79,7 @@ class _Kind(NamedTuple):
     failed: Callable[..., object]
 
 
-def _create(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> Answer:
+def _create(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> Answer:
     request = from_json(CreateConsumerRequest, payload) if payload else CreateConsumerRequest()
     is_legacy_durable = words[0] == "DURABLE"
     stream, name, pattern = _asked(words[2:] if is_legacy_durable else words[1:])
@@ -98,9 +102,9 @@ def _create(service: ConsumerService, words: list[str], headers: bytes, payload:
         raise codes.STREAM_REPLICAS_NOT_SUPPORTED.error()
     if name:
         config = replace(config, name=name)
-    identity = _identity(service, stream, headers, is_origin=config.direct or config.sourcing)
-    entry = service.create(stream, config, request.action, now_ns, pedantic=request.pedantic)
-    answer = to_json(answers.ConsumerCreated(info=service.info(entry, now_ns)))
+    identity = _identity(consumers, stream, headers, is_origin=config.direct or config.sourcing)
+    entry = consumers.create(stream, config, request.action, now_ns, pedantic=request.pedantic)
+    answer = to_json(answers.ConsumerCreated(info=consumers.info(entry, now_ns)))
     return [Reply(format_headers([(IDENTITY, identity)]), answer)] if identity else answer
 
 
@@ -109,9 +113,9 @@ def _asked(words: list[str]) -> tuple[str, str, str]:
     return words[0], words[1] if len(words) > 1 else "", ".".join(words[2:])
 
 
-def _identity(service: ConsumerService, name: str, headers: bytes, *, is_origin: bool) -> str:
+def _identity(consumers: Registry, name: str, headers: bytes, *, is_origin: bool) -> str:
     """Return which stream of that name it is, for mirrors and sources; refuse those that mean another one."""
-    stream = service.streams.find(name)
+    stream = consumers.streams.find(name)
     if not is_origin:
         return ""
     identity = stream_identity(stream.created_ns)
@@ -121,64 +125,59 @@ def _identity(service: ConsumerService, name: str, headers: bytes, *, is_origin:
     return identity
 
 
-def _info(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _info(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
-    entry = service.entry(words[1], words[2])
-    return to_json(answers.ConsumerShown(info=service.info(entry, now_ns)))
+    entry = consumers.entry(words[1], words[2])
+    return to_json(answers.ConsumerShown(info=consumers.info(entry, now_ns)))
 
 
-def _names(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _names(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers, now_ns
-    request = parse_names(payload)
-    found = service.shown(words[1])
-    offset = min(max(0, request.offset), len(found))
-    part = tuple(found[offset : offset + NAMES_LIMIT])
-    return to_json(answers.ConsumerNames(total=len(found), offset=offset, limit=NAMES_LIMIT, consumers=part))
+    page, names = page_of(consumers.shown(words[1]), parse_names(payload).offset, NAMES_LIMIT)
+    return to_json(answers.ConsumerNames(**page._asdict(), consumers=tuple(names)))
 
 
-def _list(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _list(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers
-    request = parse_names(payload)
-    found = service.shown(words[1])
-    offset = min(max(0, request.offset), len(found))
-    entries = (service.entry(words[1], name) for name in found[offset : offset + LIST_LIMIT])
-    part = tuple(service.info(entry, now_ns, listed=True) for entry in entries)
-    return to_json(answers.ConsumerList(total=len(found), offset=offset, limit=LIST_LIMIT, consumers=part))
+    page, names = page_of(consumers.shown(words[1]), parse_names(payload).offset, LIST_LIMIT)
+    entries = (consumers.entry(words[1], name) for name in names)
+    shown = tuple(consumers.info(entry, now_ns, listed=True) for entry in entries)
+    return to_json(answers.ConsumerList(**page._asdict(), consumers=shown))
 
 
-def _delete(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _delete(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers, now_ns
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
-    service.delete(words[1], words[2])
+    consumers.delete(words[1], words[2])
     return to_json(answers.ConsumerDeleted(success=True))
 
 
-def _pause(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _pause(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers
     until_ns = parse_pause(payload).pause_until
-    paused = service.pause(words[1], words[2], until_ns, now_ns)
+    paused = consumers.pause(words[1], words[2], until_ns, now_ns)
     remaining = until_ns - now_ns if paused else 0
     return to_json(answers.ConsumerPaused(paused=paused, pause_until=until_ns, pause_remaining=remaining))
 
 
-def _reset(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes | None:
+def _reset(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes | None:
     del headers
     request = parse_reset(payload)
-    if service.find(words[1], words[2]) is None:
+    if consumers.find(words[1], words[2]) is None:
         return None
-    reset_seq = service.reset(words[1], words[2], request.seq)
-    info = service.info(service.entry(words[1], words[2]), now_ns)
+    reset_seq = consumers.reset(words[1], words[2], request.seq)
+    info = consumers.info(consumers.entry(words[1], words[2]), now_ns)
     return to_json(answers.ConsumerReset(info=info, reset_seq=reset_seq))
 
 
-def _unpin(service: ConsumerService, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
+def _unpin(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers, now_ns
     request = parse_unpin(payload)
     check_group(request.group)
-    entry = service.entry(words[1], words[2])
+    entry = consumers.entry(words[1], words[2])
     if request.group not in entry.config.priority_groups:
         raise codes.CONSUMER_INVALID_PRIORITY_GROUP.error()
     entry.consumer.unpin()

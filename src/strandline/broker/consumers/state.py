@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strandline.broker.consumers.pending import Pending
+from strandline.broker.consumers.pending import PASSED_NS, Pending
 from strandline.broker.streams.arrays import Words
 from strandline.clock import Clock
 from strandline.files import Disk
@@ -72,6 +72,10 @@ class ConsumerState:
         self.floor_stream = 0
         self.resume = 0
         """Up to which sequence only the last of each subject is wanted."""
+        self.passed: set[int] = set()
+        """What was not there when messages after it were delivered, and is delivered after all if it comes back."""
+        self.begins = (0, 0)
+        """Where it begins, and `resume`, as its owner keeps it until there is something to write; 0 if not known."""
         self.is_new = True
         self._recorder = recorder
         self._post = post or _call
@@ -89,23 +93,23 @@ class ConsumerState:
     @property
     def decided(self) -> int:
         """The sequence up to which everything that was delivered is done with, and nothing was given up."""
-        lowest = min((*self.pending.first, *self.pending.counts), default=self.delivered_stream + 1)
+        kept = (*self.pending.first, *self.pending.counts, *self.passed)
+        lowest = min(kept, default=self.delivered_stream + 1)
         return min(self.delivered_stream, lowest - 1)
 
     # Beginning.
 
     def begin(self, position: int, resume: int = 0) -> None:
-        """Begin before a sequence of the stream, forgetting everything else."""
+        """Begin before a sequence of the stream, forgetting everything else; durably, but for the first time."""
         self.pending = Pending()
+        self.passed.clear()
         self.delivered_consumer = self.floor_consumer = 0
         self.delivered_stream = self.floor_stream = position - 1
         self.resume = resume
         was_new, self.is_new = self.is_new, False
         self._notes.clear()
-        self._moved = was_new
-        if was_new:
-            self.settle()
-        elif self._recorder is not None:
+        self._moved = False
+        if self._recorder is not None and not was_new:
             self._recorder.replace(self._capture())
 
     def adopt(self, saved: "Saved") -> None:
@@ -123,6 +127,7 @@ class ConsumerState:
         self.pending.remove([sequence for sequence in self.pending.first if sequence > last_seq])
         for sequence in [sequence for sequence in self.pending.counts if sequence > last_seq]:
             del self.pending.counts[sequence]
+        self.passed = {sequence for sequence in self.passed if sequence <= last_seq}
         self.delivered_stream = min(self.delivered_stream, last_seq)
         self.floor_stream = min(self.floor_stream, last_seq)
         if self._recorder is not None:
@@ -139,8 +144,13 @@ class ConsumerState:
         self.floor_stream = counters.get(FLOOR_STREAM, 0)
         self.resume = counters.get(RESUME, 0)
         known = found.inflight() + found.waiting()
-        entries = sorted((entry.offset, entry.time_ns, entry.deliveries) for entry in known)
+        self._hold(sorted((entry.offset, entry.time_ns, entry.deliveries) for entry in known))
+
+    def _hold(self, entries: list[tuple[int, int, int]]) -> None:
+        """Have messages outstanding, or given up: their sequences, which rise, deadlines, and numbers of deliveries."""
         outstanding = [entry for entry in entries if entry[1] != NEVER_NS]
+        if outstanding:
+            self.floor_stream = min(self.floor_stream, outstanding[0][0] - 1)
         # Which consumer sequence each had is not written down. This is right where nothing was delivered twice.
         after = self.floor_consumer + 1
         for at, (sequence, time_ns, deliveries) in enumerate(outstanding):
@@ -166,6 +176,32 @@ class ConsumerState:
         self.pending.add(sequences, consumer_seq, deadline_ns)
         if self._recorder is not None:
             self._notes.append(format_deliveries(INFLIGHT, sequences, deadline_ns, 1))
+
+    def pass_over(self, sequences: list[int]) -> None:
+        """Note messages before those delivered next that are not there, which may not be for good."""
+        if sequences:
+            self.passed.update(sequences)
+            if self._recorder is not None:
+                self._notes.append(format_deliveries(WAITING, np.array(sequences, np.uint64), PASSED_NS, 1))
+
+    def drop_passed(self, sequences: list[int]) -> None:
+        """Note that messages that were passed over are gone for good."""
+        gone = self.passed.intersection(sequences)
+        if gone:
+            self.passed -= gone
+            self._note_acked(list(gone))
+
+    def take_back(self) -> None:
+        """Let what was passed over be delivered after all, with the stream as it is now; where it is gone it goes."""
+        if not self.passed:
+            return
+        pending, self.pending = self.pending, Pending()
+        entries = [(sequence, time_ns, pending.count(sequence)) for sequence, time_ns in pending.deadlines().items()]
+        entries += [(sequence, NEVER_NS, pending.counts[sequence]) for sequence in pending.spent()]
+        entries += [(sequence, PASSED_NS, 1) for sequence in self.passed]
+        self.passed = set()
+        self._hold(sorted(entries))
+        self._moved = True
 
     def redeliver(self, sequence: int, deadline_ns: int) -> None:
         """Note that a message was delivered once more."""
@@ -221,6 +257,7 @@ class ConsumerState:
         if consumer_seq <= self.floor_consumer or sequence <= self.floor_stream:
             return []
         found = self.pending.remove_through(sequence)
+        self.passed = {number for number in self.passed if number > sequence}
         self.floor_consumer, self.floor_stream = consumer_seq, sequence
         self._moved = True
         if self._recorder is not None:
@@ -275,7 +312,7 @@ class ConsumerState:
 
     def when_synced(self, done: Callable[[], None]) -> None:
         """Call somebody, at once or by `post`, when everything written is as durable as asked; never if that fails."""
-        if self._recorder is None or self._durability is WRITTEN:
+        if self._recorder is None or (self._durability is WRITTEN and self._recorder.is_written):
             done()
             return
         post = self._post
@@ -293,10 +330,11 @@ class ConsumerState:
     def _capture(self) -> Captured:
         pending = self.pending
         spent = pending.spent()
-        kept = np.array(sorted([*pending.first, *spent]), np.int64)
+        kept = np.array(sorted([*pending.first, *spent, *self.passed]), np.int64)
         acks = acks_but(kept, self.delivered_stream + 1)
         given_up = [format_entry(Entry(NEVER_NS, sequence, pending.counts[sequence])) for sequence in spent]
-        return Captured(acks, pending.entries(), given_up, self._counters())
+        passed = [format_entry(Entry(PASSED_NS, sequence, 1)) for sequence in self.passed]
+        return Captured(acks, pending.entries(), given_up + passed, self._counters())
 
     def settle(self) -> None:
         """Return when everything so far is on stable storage."""

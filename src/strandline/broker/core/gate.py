@@ -77,5 +77,11 @@ def shown(subject: bytes) -> str:
     return subject.decode(errors="backslashreplace")
 
 
+def is_pattern(subject: bytes) -> bool:
+    """Tell whether a subject may be subscribed to."""
+    tokens = subject.split(b".")
+    return b"" not in tokens and b">" not in tokens[:-1]
+
+
 def _has_reserved_reply(frames: FrameBatch) -> bool:
     return frames.any_reply_starts(RESERVED_REPLIES)

@@ -6,8 +6,12 @@ be closed; whoever writes takes all of it. A client that takes nothing is cut of
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from strandline.broker.core.reasons import CLIENT_CLOSED, SLOW_CONSUMER
+
+if TYPE_CHECKING:
+    from strandline.broker.core.traces import Tracer
 
 ROOM_BYTES_MAX = 8 << 20
 ROOM_AGAIN_BYTES = 1 << 20
@@ -23,6 +27,8 @@ class Outbox:
         self.buffered = 0
         self.out_msgs = self.sent_bytes = 0
         self.closing: str | None = None
+        self.tracer: Tracer | None = None
+        """Who is told what is said; None unless the protocol is traced."""
         self.aborted = False
         """What is in `out` can no longer be read by the client: close without writing it."""
         self.when_room: dict[Callable[[], None], Callable[[], None]] = {}
@@ -53,6 +59,8 @@ class Outbox:
         """Append whole frames to what is to be sent; return False if the client is on its way out."""
         if self.closing is not None:
             return False
+        if self.tracer is not None:
+            self.tracer.said(data)
         if not self.out:
             self._wake()
         self.out.append(data)

@@ -15,6 +15,11 @@ from strandline.wire import FrameBatch, validate_subject
 if TYPE_CHECKING:
     from strandline.broker.core.router import Router
     from strandline.broker.core.session import Session
+    from strandline.broker.core.traces import Tracer
+
+_BY_SUBJECT = ("Permissions Violation for Publish to ", "Publish Violation - Subject ")
+_BY_REPLY = ("Permissions Violation for Publish with Reply of ", "Publish Violation - Reply ")
+"""What a client is told, and what the log says."""
 
 
 def publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
@@ -26,7 +31,9 @@ def publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
     if fitting < len(frames):
         if fitting:
             publish(frames.part(0, fitting), session, router)
-        session.fail("Maximum Payload Violation", PAYLOAD_EXCEEDED)
+        size = frames.part(fitting, fitting + 1).message_bytes()
+        telling = f"maximum payload exceeded: {size} vs {session.payload_max}"
+        session.fail("Maximum Payload Violation", PAYLOAD_EXCEEDED, telling)
         return
     if session.facts.domain:
         frames = without_domain(frames, session.facts.domain)
@@ -39,6 +46,14 @@ def publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
             return
         frames = frames if len(allowed) == len(frames) else frames.pick(allowed)
     router.publish(frames, session)
+
+
+def publish_traced(frames: FrameBatch, session: "Session", router: "Router", tracer: "Tracer") -> None:
+    """Send messages one by one, and tell of each before it takes effect."""
+    for number in range(len(frames)):
+        if session.closing is None:
+            tracer.heard(frames[number])
+            publish(frames.part(number, number + 1), session, router)
 
 
 def _publish_singly(frames: FrameBatch, session: "Session", router: "Router") -> None:
@@ -61,7 +76,7 @@ def _allowed(frames: FrameBatch, session: "Session") -> list[int]:
     """Return the numbers of the messages that may be published, and complain about the others."""
     allowed, complaints = session.gate.allowed(frames, session.active_ns)
     for complaint in complaints:
-        session.complain(complaint)
+        session.complain(complaint, complaint.replace(*_BY_SUBJECT).replace(*_BY_REPLY))
     return allowed
 
 

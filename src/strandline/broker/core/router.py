@@ -69,6 +69,8 @@ class Router:
             return
         del own[subscription.sid]
         subscription.remaining = 0
+        if subscription.session.tracer is not None:
+            subscription.session.tracer.ended(subscription.sid)
         self._sublist.remove(subscription.pattern, subscription)
         self._interest.changed(subscription.pattern)
 

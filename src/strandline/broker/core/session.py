@@ -9,24 +9,27 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from strandline.broker.core import tellings
 from strandline.broker.core.auth import CheckLater, Waiter
 from strandline.broker.core.connect import ConnectOptions, parse_connect
 from strandline.broker.core.facts import ServerFacts, new_nonce
-from strandline.broker.core.gate import Gate, shown
+from strandline.broker.core.gate import Gate, is_pattern, shown
 from strandline.broker.core.outbox import Outbox
-from strandline.broker.core.publishing import publish
+from strandline.broker.core.publishing import publish, publish_traced
 from strandline.broker.core.reasons import (
     ACCOUNT_CONNECTIONS,
     AUTH_TIMEOUT,
     AUTH_VIOLATION,
+    BAD_PROTOCOL_VERSION,
     CLIENT_CLOSED,
     LINE_EXCEEDED,
+    NEEDS_HEADERS,
+    PARSE_ERROR,
     PAYLOAD_EXCEEDED,
     PROTOCOL_VIOLATION,
     STALE,
 )
 from strandline.broker.core.subscriptions import Subscription
-from strandline.broker.core.tellings import tell_complaint, tell_failure
 from strandline.broker.routes import Origin
 from strandline.clock import Clock
 from strandline.wire import (
@@ -79,6 +82,8 @@ class Session(Outbox):
         self.subscriptions: dict[bytes, Subscription] = {}
         self.started_ns = self.active_ns = clock.now_ns()
         self.in_msgs = self.in_bytes = self.complaints = 0
+        self.label = ""
+        """What lines of the log call the client, beside its address, once it is in."""
         self.rtt_ns = 0
         self.tls: tuple[str, str, str] | None = None
         """Subject of the client's certificate, version and cipher, if it came by TLS."""
@@ -129,6 +134,7 @@ class Session(Outbox):
         if self.router is None:
             self.fail("Authentication Timeout", AUTH_TIMEOUT)
             return
+        tellings.tell_pinged(self)
         interval = self.facts.ping_interval_ns
         self.next_due_ns = now_ns + interval
         if now_ns - self.active_ns < interval and self._pinged_ns:
@@ -161,12 +167,20 @@ class Session(Outbox):
             refusal = self.gate.refusal(each.pattern, each.queue)
             if refusal:
                 login.account.router.unsubscribe_client(each)
-                self.complain(refusal)
+                telling = (
+                    f"Removed sub {tellings.quoted(each.pattern)} (sid {tellings.quoted(each.sid)}) - not authorized"
+                )
+                self.complain(refusal, telling)
 
-    def fail(self, text: str, reason: str) -> None:
-        """Tell the client what is wrong, and end the connection."""
-        tell_failure(self, text, reason)
+    def fail(self, text: str, reason: str, telling: str = "") -> None:
+        """Tell the client what is wrong, and end the connection; `telling` is what the log says, if not the same."""
+        tellings.tell_failure(self, telling or text, reason)
         self.write(format_err(text))
+        self.close(reason)
+
+    def _refuse(self, telling: str, reason: str) -> None:
+        """End the connection without a word to the client."""
+        tellings.tell_failure(self, telling, reason)
         self.close(reason)
 
     def close(self, reason: str = CLIENT_CLOSED) -> None:
@@ -204,6 +218,8 @@ class Session(Outbox):
 
     def _control(self, frame: Frame) -> None:
         router = self.router
+        if self.tracer is not None and (router is not None or frame.op is Op.CONNECT):
+            self.tracer.heard(frame)
         if frame.op is Op.CONNECT:
             self._connect(bytes(frame.payload))
             return
@@ -221,14 +237,14 @@ class Session(Outbox):
             case Op.UNSUB:
                 self._unsubscribe(frame, router)
             case Op.ERR:
-                self.close(PROTOCOL_VIOLATION)
+                self._refuse(f"Client Error {tellings.quoted(bytes(frame.payload))}", PARSE_ERROR)
             case _:
                 pass  # INFO and +OK tell a server nothing
 
     def _connect(self, text: bytes) -> None:
         options = parse_connect(text, self.options)
         if options is None:
-            self.close(PROTOCOL_VIOLATION)
+            self._refuse("CONNECT cannot be read", PROTOCOL_VIOLATION)
             return
         self.options = options
         self._log_in()
@@ -243,12 +259,14 @@ class Session(Outbox):
             return False
         if login is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
-        elif login.account.is_full_for(self):
+            return True
+        self.label = tellings.label_of(options, login.account.name, login.user)
+        if login.account.is_full_for(self):
             self.fail("maximum account active connections exceeded", ACCOUNT_CONNECTIONS)
         elif not 0 <= options.protocol <= PROTOCOL_MAX:
-            self.fail("invalid client protocol", PROTOCOL_VIOLATION)
+            self.fail("invalid client protocol", BAD_PROTOCOL_VERSION)
         elif options.no_responders and not options.headers:
-            self.fail("no responders requires headers support", PROTOCOL_VIOLATION)
+            self.fail("no responders requires headers support", NEEDS_HEADERS)
         else:
             self._enter(login)
             self._connected = True
@@ -320,12 +338,13 @@ class Session(Outbox):
         refusal = self.gate.refusal(subject, queue)
         tokens_most = self.facts.max_subscription_tokens
         if refusal:
-            self.complain(refusal)
+            self.complain(refusal, tellings.refusal_told(frame))
         elif tokens_most is not None and subject.count(b".") >= tokens_most:
-            self.complain(f'Permissions Violation for Subscription to "{shown(subject)}", too many tokens')
+            refusal = f'Permissions Violation for Subscription to "{shown(subject)}", too many tokens'
+            self.complain(refusal, tellings.refusal_told(frame, " Too Many Tokens"))
         elif len(self.subscriptions) >= self._subscriptions_max:
-            self.complain("maximum subscriptions exceeded")
-        elif not _is_pattern(subject):
+            self.complain("maximum subscriptions exceeded", "maximum subscriptions exceeded")
+        elif not is_pattern(subject):
             self.complain("Invalid Subject")
         else:
             if frame.sid not in self.subscriptions:
@@ -349,6 +368,8 @@ class Session(Outbox):
     def _publish(self, frames: FrameBatch) -> None:
         if self.router is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
+        elif self.tracer is not None:
+            publish_traced(frames, self, self.router, self.tracer)
         else:
             publish(frames, self, self.router)
 
@@ -359,20 +380,17 @@ class Session(Outbox):
         if self.options.verbose:
             self.write(OK)
 
-    def complain(self, text: str) -> None:
-        """Say that something was not done."""
-        tell_complaint(self, text)
+    def complain(self, text: str, telling: str = "") -> None:
+        """Say that something was not done; `telling` is what the log says, if anything."""
+        if telling:
+            tellings.tell_complaint(self, telling)
         self.write(format_err(text))
 
     def _break_off(self, problem: ProtocolViolation) -> None:
+        told = tellings.problem_told(problem)
         if self.router is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
         elif problem.server_text:
-            self.fail(problem.server_text, REASONS.get(type(problem), PROTOCOL_VIOLATION))
+            self.fail(problem.server_text, REASONS.get(type(problem), PROTOCOL_VIOLATION), told)
         else:
-            self.close(PROTOCOL_VIOLATION)
-
-
-def _is_pattern(subject: bytes) -> bool:
-    tokens = subject.split(b".")
-    return b"" not in tokens and b">" not in tokens[:-1]
+            self._refuse(told, PROTOCOL_VIOLATION)

@@ -6,9 +6,10 @@ whose storage fails refuses with its reason; other streams do not notice.
 **How.** Publishes of all clients are gathered while the sockets of a turn are read (`stream_sink`), and stored by one
 append for each stream when it ends. What is to be told then waits for the append's ticket (`settling`), and so do the
 answers to requests (`requests`). What goes with time has one heap (`timers`). Clients that publish faster than the disk
-takes it are paused (`holding`).
+takes it are paused (`holding`). Streams whose storage failed are brought back (`mending`).
 """
 
-from strandline.broker.jetstream.account import JetStream, Surroundings
+from strandline.broker.jetstream.account import JetStream
+from strandline.broker.jetstream.surroundings import Surroundings
 
 __all__ = ["JetStream", "Surroundings"]

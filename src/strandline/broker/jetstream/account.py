@@ -2,63 +2,47 @@
 
 Invariants: all of it runs on the server's own thread and nothing blocks but making and removing streams; what came in
 is handled in its order; nothing is answered or delivered before it is as durable as asked. A stream whose storage fails
-says so to whoever publishes to it, is named in `failures`, and disturbs no other.
+says so to whoever publishes to it, is named in `failures` until it is well again, and disturbs no other.
 """
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.reasons import for_log
-from strandline.broker.consumers.interest import follow_copy
-from strandline.broker.consumers.service import ConsumerService
+from strandline.broker.consumers.registry import Registry
+from strandline.broker.ending import Ending
 from strandline.broker.jetstream.advisories import Advisories
 from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
+from strandline.broker.jetstream.listeners import Listeners
+from strandline.broker.jetstream.mending import Mending
 from strandline.broker.jetstream.requests import Requests
-from strandline.broker.jetstream.settling import Line, Post, Settling
+from strandline.broker.jetstream.returning import go_on
+from strandline.broker.jetstream.settling import Line, Settling
+from strandline.broker.jetstream.sinks import Sinks
 from strandline.broker.jetstream.stream_sink import StreamSink
+from strandline.broker.jetstream.surroundings import Surroundings
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.jetstream.upkeep import Upkeep
 from strandline.broker.mirrors import Mirrors
-from strandline.broker.routes import Cancel, Inbound, Origin, Routes
+from strandline.broker.routes import Inbound, Origin, Routes
 from strandline.broker.snapshots import SnapshotService, SnapshotSurroundings
-from strandline.broker.streams import Published, Removed, Republish
+from strandline.broker.streams import Published, Removed, Republish, Stream
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.storage import DONE
 from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
-from strandline.wire import WireLimits, subject_matches
 
 if TYPE_CHECKING:
     from strandline.kv.nats import NatsSettings
 
 logger = logging.getLogger("strandline.broker")
-LISTENERS_MAX = 10_000
-
-
-def _ignore(client_id: int) -> None:
-    del client_id
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What JetStream has of the server: `wake` asks for a flush soon, `post` calls something on its thread, soon."""
-
-    wake: Callable[[], None]
-    post: Post
-    pause: Callable[[int], None] = _ignore
-    resume: Callable[[int], None] = _ignore
-    limits: Callable[[], WireLimits] = WireLimits
-    executor: Executor | None = None
-    server_name: str = ""
 
 
 class JetStream:
@@ -84,6 +68,7 @@ class JetStream:
         self.failures: dict[str, str] = {}
         self.streams = StreamService(
             folder=None if folder is None else folder / "streams",
+            disk=surroundings.disk,
             clock=self.clock,
             durability=durability,
             executor=surroundings.executor,
@@ -91,29 +76,39 @@ class JetStream:
             domain=domain,
             limits=limits or AccountLimits(),
             on_delete=self._removed,
+            sharing=surroundings.sharing,
         )
         self.settling = Settling(surroundings.post)
         self.timers = Timers()
         self._upkeep = Upkeep(self.timers, self.failures, stored=self.stored, fail=self.fail)
-        self._wake = surroundings.wake
+        self._mending = Mending(
+            self.streams,
+            self.timers,
+            self.settling,
+            clock=self.clock,
+            post=surroundings.post,
+            executor=surroundings.executor,
+            replaced=self._replace,
+            mended=self._mended,
+        )
+        self._wake, self._post = surroundings.wake, surroundings.post
         pauses = Pauses(surroundings.pause, surroundings.resume)
         self._holding = Holding(pauses.begin, pauses.end)
         self._backlog = Backlog(self.clock, surroundings.wake, pauses.begin, pauses.end)
-        self._sinks: dict[str, StreamSink] = {}
+        self._sinks = Sinks()
         self._dirty: list[StreamSink] = []
-        self._listeners: dict[bytes, list[StreamSink]] = {}
-        self._heard: dict[str, list[Callable[[], None]]] = {}
+        self.listeners, self.ending = Listeners(), Ending()
         advisories = Advisories(
             account,
             domain,
             surroundings.server_name,
             self.clock,
-            is_heard=lambda subject: routes.has_interest(subject) or bool(self._listening(subject)),
+            is_heard=lambda subject: routes.has_interest(subject) or bool(self._sinks.listening(subject)),
             publish=self.publish,
         )
         self.audit = advisories.audit
         self._delivering = Delivering(routes, self.timers, surroundings.wake)
-        self.consumers = self._delivering.consumers = ConsumerService(
+        self.consumers = self._delivering.consumers = Registry(
             self.streams,
             routes,
             tell=advisories.tell,
@@ -121,10 +116,11 @@ class JetStream:
             post=surroundings.post,
         )
         self.consumers.ended = self._delivering.forget
+        self.consumers.when_settled = lambda name, ticket, then: self.line(name).then(ticket, lambda _: then())
         self.mirrors = Mirrors(
             self.streams, wake=surroundings.wake, post=surroundings.post, stored=self.stored, remotes=remotes
         )
-        self.mirrors.released = lambda stream, held: follow_copy(stream, held, self.consumers.of(stream.config.name))
+        self.mirrors.released = self.consumers.copied
         self.snapshots = SnapshotService(
             self.consumers,
             SnapshotSurroundings(
@@ -162,6 +158,7 @@ class JetStream:
 
     def close(self) -> None:
         """Store what was gathered, and let go of everything."""
+        self.ending.end()
         for cancel in self._cancels:
             cancel()
         self.publish_gathered(self.clock.now_ns())
@@ -171,6 +168,7 @@ class JetStream:
         with contextlib.ExitStack() as rest:  # each of them, whatever becomes of those before it
             for end in (self.settling.run, self.streams.close, self.consumers.close, self.snapshots.close):
                 rest.callback(end)
+            rest.callback(self._mending.close)
             self.mirrors.close()
 
     # The turn.
@@ -264,9 +262,16 @@ class JetStream:
         """Note that a stream's storage has failed, and say so once."""
         if name not in self.failures:
             self.failures[name] = str(error)
-            advice = "it takes nothing more until the server is started again: see that its disk has room and works"
+            advice = "what it holds can be read, and it is opened again as soon as its disk has room and works"
             text = for_log(error, advice)
             logger.error("stream %s of account %s cannot store anything: %s", name, self.account, text)
+        self._mending.begin(name)
+
+    def _mended(self, name: str) -> None:
+        """Note that a stream is well again."""
+        self.failures.pop(name, None)
+        logger.warning("stream %s of account %s stores again", name, self.account)
+        self.follow(name)
 
     def stored(self, name: str, published: Published) -> None:
         """Tell consumers, when it is durable, what somebody else put into a stream."""
@@ -292,8 +297,7 @@ class JetStream:
         for consumer in self.consumers.of(sink.name):
             consumer.note_stored()
         self.mirrors.note_stored(sink.name)
-        for heard in tuple(self._heard.get(sink.name, ())):
-            heard()
+        self.listeners.tell(sink.name)
 
     def _tell_removed(self, name: str, removed: Removed) -> None:
         for consumer in self.consumers.of(name):
@@ -302,44 +306,19 @@ class JetStream:
             except Exception:  # the others hear of it
                 logger.exception("consumer %s of stream %s failed when messages went", consumer.name, name)
 
-    def listen(self, name: str, heard: Callable[[], None]) -> Cancel:
-        """Call somebody whenever something new in a stream is durable, and when the stream goes."""
-        self._heard.setdefault(name, []).append(heard)
-
-        def cancel() -> None:
-            listeners = self._heard.get(name, [])
-            if heard in listeners:
-                listeners.remove(heard)
-            if not listeners:
-                self._heard.pop(name, None)
-
-        return cancel
-
     def publish(self, message: Republish) -> None:
         """Publish something of the server's own, to clients and to streams that keep such subjects."""
         self.routes.send(message.subject, message.payload, headers=message.headers)
-        if self._listening(message.subject):
+        if self._sinks.listening(message.subject):
             self.take(inbound_of(message.subject, message.payload, message.headers, Origin(0, self.account)))
 
     def take(self, messages: Inbound) -> None:
         """Take one message to the streams that keep its subject; its sender is told if none does."""
-        sinks = self._listening(messages.subjects[0])
+        sinks = self._sinks.listening(messages.subjects[0])
         for sink in sinks:
             sink.take(messages)
         if not sinks:
             self._late(messages)
-
-    def _listening(self, subject: bytes) -> list[StreamSink]:
-        found = self._listeners.get(subject)
-        if found is None:
-            if len(self._listeners) >= LISTENERS_MAX:
-                self._listeners.clear()
-            text = subject.decode(errors="surrogateescape")
-            found = [
-                sink for sink in self._sinks.values() if any(subject_matches(each, text) for each in sink.subjects)
-            ]
-            self._listeners[subject] = found
-        return found
 
     def _late(self, messages: Inbound) -> None:
         if messages.subjects[0].startswith(b"$JS."):
@@ -364,15 +343,37 @@ class JetStream:
             sink = self._sinks[name] = StreamSink(
                 name, stream, Line(self.settling), self._note, self._late, self.domain
             )
-            stream.add_listener(lambda removed: self._tell_removed(name, removed))
-            self._listeners.clear()
+            self._attend(stream)
+            self._sinks.changed()
         if sink.subjects != stream.config.subjects:
             for cancel in sink.cancels:
                 cancel()
             sink.subjects = stream.config.subjects
             sink.cancels = [self.routes.subscribe(each.encode(), sink) for each in sink.subjects]
-            self._listeners.clear()
+            self._sinks.changed()
         self._upkeep.changed(sink, self.clock.now_ns())
+
+    def _attend(self, stream: Stream) -> None:
+        """Hear of what becomes of a stream."""
+        name = stream.config.name
+
+        def failed(error: BaseException) -> None:
+            if self.streams.streams.get(name) is stream:
+                self.fail(name, error)
+
+        stream.add_listener(lambda removed: self._tell_removed(name, removed))
+        stream.on_failed(lambda error: self._post(lambda: failed(error)))
+
+    def _replace(self, stream: Stream) -> None:
+        """Go on with a stream in the place of itself, as it was before it failed."""
+        name = stream.config.name
+        self._delivering.flush(self.clock.now_ns())  # what consumers were told is theirs before they change
+        self.streams.replace(stream)
+        self._sinks[name].stream = stream
+        self._attend(stream)
+        self.mirrors.changed(name)
+        go_on(self.consumers, stream)
+        self.listeners.tell(name)
 
     def _removed(self, name: str) -> None:
         """Stop to listen for a stream that is going; what waits for its tickets is still answered."""
@@ -382,8 +383,8 @@ class JetStream:
         sink.is_gone = True
         for cancel in sink.cancels:
             cancel()
+        self._mending.end(name)
         self.failures.pop(name, None)
-        self._listeners.clear()
-        for heard in tuple(self._heard.get(name, ())):
-            heard()
+        self._sinks.changed()
+        self.listeners.tell(name)
         self._upkeep.end(name)

@@ -1,23 +1,19 @@
 """Consumers in the turn: what clients acknowledge and pull is brought to them, and each has its turn to deliver.
 
 Invariants: a consumer that asked for a turn has one, after what was gathered is stored; one with more to do has another
-in the next turn, so that none keeps the others waiting. One that fails is offline, and takes nothing away from others.
-What is acknowledged to nobody is told that nobody responds.
+in the next turn, so that none keeps the others waiting. One that fails is loaded again, and takes nothing away from
+others. What is acknowledged to nobody is told that nobody responds.
 """
 
-import logging
 from collections.abc import Callable
 
 from strandline.broker.api.consumer_config import AckPolicy
-from strandline.broker.api.reasons import for_log
 from strandline.broker.consumers.consumer import Consumer
-from strandline.broker.consumers.service import ConsumerService
+from strandline.broker.consumers.registry import Registry
 from strandline.broker.jetstream.stream_sink import headers_of
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.routes import Inbound, Routes
-from strandline.errors import StrandlineError
 
-logger = logging.getLogger("strandline.broker")
 _SHORT_DOTS, _LONG_DOTS = 8, 10
 """How many dots an ack subject has: exactly, without a domain; at least, with one."""
 
@@ -26,7 +22,7 @@ class Delivering:
     """The consumers of one account, and which of them want a turn."""
 
     def __init__(self, routes: Routes, timers: Timers, wake: Callable[[], None]) -> None:
-        self.consumers: ConsumerService
+        self.consumers: Registry
         self._routes = routes
         self._timers = timers
         self._wake = wake
@@ -54,16 +50,9 @@ class Delivering:
                 self.request_turn(consumer)
             due_ns = consumer.next_due_ns
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
-            self.lose(consumer, error)
+            self.consumers.loading.lose(consumer, error)
             return
         self._timers.set(consumer, due_ns, lambda due_ns: self._tick(consumer, due_ns))
-
-    def lose(self, consumer: Consumer, error: Exception) -> None:
-        """Let go of a consumer that failed in the middle of its work."""
-        trace = None if isinstance(error, StrandlineError) else error
-        text = for_log(error, "it is offline until the server is started again")
-        logger.error("consumer %s cannot go on: %s", consumer.name, text, exc_info=trace)
-        self.consumers.lose(consumer, error)
 
     def forget(self, consumer: Consumer) -> None:
         """Give a consumer no more turns."""
@@ -106,15 +95,15 @@ class FlowSink:
 
     def take(self, messages: Inbound) -> None:
         """Bring them to their consumers."""
-        headers = headers_of(messages.frames) or [b""] * len(messages)
+        consumers, headers = self._delivering.consumers, headers_of(messages.frames) or [b""] * len(messages)
         for subject, block in zip(messages.subjects, headers, strict=True):
             words = subject.decode(errors="surrogateescape").split(".")
-            consumer = self._delivering.consumers.find(words[2], words[3]) if len(words) > 4 else None  # noqa: PLR2004
+            consumer = consumers.find(words[2], words[3]) if len(words) > 4 else None  # noqa: PLR2004
             if consumer is not None:
                 try:
                     consumer.take_flow(subject, block)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
-                    self._delivering.lose(consumer, error)
+                    consumers.loading.lose(consumer, error)
 
 
 def _head(subject: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from strandline.broker.api import codes
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.reasons import for_clients
+from strandline.broker.consumers.service import ConsumerService
 from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.stream_sink import headers_of
 from strandline.broker.routes import Deliveries, Inbound, Origin
@@ -64,6 +65,7 @@ class Requests:
     def __init__(self, owner: "JetStream", backlog: Backlog) -> None:
         self._owner = owner
         self._backlog = backlog
+        self._consumers = ConsumerService(owner.consumers)
 
     def take(self, messages: Inbound) -> None:
         """Answer requests, in order."""
@@ -151,7 +153,7 @@ class Requests:
         if not asked.startswith(DIRECT):
             owner.let_consumers_go_on(now_ns)
         if asked.startswith(CONSUMER):
-            return owner.consumers.request(API + asked, headers, payload, reply, origin, now_ns)
+            return self._consumers.request(API + asked, headers, payload, reply, origin, now_ns)
         if asked.startswith(MOVES):
             return owner.snapshots.request(API + asked, headers, payload, origin, now_ns)
         answer = owner.streams.request(API + asked, headers, payload, now_ns)

@@ -12,6 +12,7 @@ name or left out.
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from strandline.broker.api.config import StreamSource
@@ -39,6 +40,8 @@ Row = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, headers, payload."""
 CONDITIONS = (b"Nats-Expected-", b"Nats-Batch-", STREAM_SOURCE, MSG_ID, ORIGIN)
 CHUNK = 512
+Progress = Callable[[int, int], None]
+"""Told how many messages were published, and how many wait behind them."""
 
 
 class NotOurs(Conflict):
@@ -61,10 +64,10 @@ class HandOver:
     into: str
     prefix: str = ""
 
-    def run(self, *, follow: bool = False, hangup: Hangup | None = None) -> int:
+    def run(self, *, follow: bool = False, hangup: Hangup | None = None, progress: Progress | None = None) -> int:
         """Publish what is not there yet, and return how many messages that were; with `follow`, go on until hung up.
 
-        `OriginEnded` if the delivery breaks: call it again, it goes on where it was.
+        `OriginEnded` if the delivery breaks: call it again, it goes on where it was. `Closed` when it is hung up.
         """
         hangup = hangup or Hangup()
         plan = plan_of(StreamSource(name=self.stream), mirror=False)
@@ -78,6 +81,8 @@ class HandOver:
                 if received.batch is not None:
                     target.publish(received.batch)
                     count += len(received.batch)
+                if progress is not None:
+                    progress(count, received.pending)
                 if not follow and not received.pending:
                     return count
         return count

@@ -1,7 +1,8 @@
 """An origin in the same account: its stream is read where it is, without a consumer in between.
 
 Invariants: nothing is copied before it is as durable in the origin as asked, so that a copy never holds what its origin
-has lost. One step takes about a quarter of a MiB, whatever its messages weigh.
+has lost; and nothing counts as held before it is as durable in the copy, whichever feed copied it and whatever becomes
+of the origin meanwhile. One step takes about a quarter of a MiB, whatever its messages weigh.
 """
 
 from collections import deque
@@ -16,6 +17,7 @@ from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.mirrors.plans import Plan
 from strandline.broker.streams import OriginBatch, Stream, Ticket
 from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.storage import is_passed
 from strandline.clock import NS_PER_S
 
 STEP_BYTES = 1 << 18
@@ -40,7 +42,8 @@ class LocalFeed(Feed):
         super().__init__(stream, plan, stored)
         self._find = find
         self._released = released
-        self._on_the_way: deque[tuple[Ticket, Words]] = deque()
+        self._on_the_way: deque[tuple[Ticket, int]] = deque()
+        """What the copy has yet to make durable, and up to which sequence of the origin it then holds everything."""
         self._held = 0
         self._origin: Stream | None = None
         self._identity = b""
@@ -68,27 +71,44 @@ class LocalFeed(Feed):
         copied = self.take(batch, now_ns)
         is_whole = copied.refusal is None
         self._next = int(wanted[-1]) + 1 if is_whole else int(found.sequences[copied.count])
-        if origin.config.retention is not Retention.LIMITS:
-            self._on_the_way.append((copied.published.ticket, wanted[wanted < self._next]))
-            self.settle()
+        self._on_the_way.append((copied.published.ticket, self._next - 1))
+        self.settle()
         return is_whole
 
     def attach(self) -> Stream | None:
         """Return the origin, after finding where to go on if it is not the one of before."""
         origin = self._find(self.plan.source.name)
         if origin is not self._origin:
-            self.close()
-            self._origin = origin
-            if origin is not None:
-                self._identity = stream_identity(origin.created_ns).encode()
-                start = self.start(self._identity)
-                self._next = start.sequence if start.time_ns is None else origin.sequence_at(start.time_ns)
-                self._held = self._next - 1
-                origin.claims.append(self)
-                self._released(origin, NO_SEQUENCES)
+            self._change(origin)
         if origin is None:
             self.error, self.next_due_ns = codes.STREAM_NOT_FOUND.error(), None
         return origin
+
+    def _change(self, origin: Stream | None) -> None:
+        """Go on with another origin, or with the same one, opened anew."""
+        identity = b"" if origin is None else stream_identity(origin.created_ns).encode()
+        is_same = identity == self._identity
+        if not is_same:
+            self.close()
+        self._origin, self._identity = origin, identity
+        if origin is None:
+            return
+        start = self.start(identity)
+        self._next = start.sequence if start.time_ns is None else origin.sequence_at(start.time_ns)
+        if is_same:  # what is on its way into the copy still is
+            self._held = min(self._held, self._next - 1)
+        else:
+            self._begin()
+        if self not in origin.claims:
+            origin.claims.append(self)
+        self._released(origin, NO_SEQUENCES)
+
+    def _begin(self) -> None:
+        """Hold what the copy has by now as soon as that is durable: another feed may just have copied it."""
+        barrier, last = self.stream.barrier(), self._next - 1
+        self._held = last if is_passed(barrier) else 0
+        if last > self._held:
+            self._on_the_way.append((barrier, last))
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -109,10 +129,26 @@ class LocalFeed(Feed):
     def settle(self) -> None:
         """Let go of what is durable in the copy, where the origin keeps messages only for those who want them."""
         while self._on_the_way and self._on_the_way[0][0].done():
-            ticket, copied = self._on_the_way.popleft()
-            if ticket.exception() is None and len(copied) and self._origin is not None:
-                self._held = int(copied[-1])
-                self._released(self._origin, copied)
+            ticket, last = self._on_the_way.popleft()
+            origin, held = self._origin, self._held
+            if ticket.exception() is None and origin is not None and last > held:
+                self._held = last
+                if origin.config.retention is not Retention.LIMITS:
+                    self._release(origin, held + 1, last)
+
+    def _release(self, origin: Stream, first: int, last: int) -> None:
+        matching = origin.filter(self.plan.filters)
+        count = origin.pending(matching, first, last)
+        if count:  # none would say that something has begun
+            self._released(origin, origin.next_sequences(matching, first, count))
+
+    def leave(self) -> bool:
+        """Copy nothing more, and want nothing more once what is on its way is durable; return whether it is."""
+        self.settle()
+        if self._on_the_way and self._find(self.stream.config.name) is self.stream:
+            return False
+        self.close()
+        return True
 
     def close(self) -> None:
         """Want nothing more of the origin."""

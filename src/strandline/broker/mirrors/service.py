@@ -1,7 +1,7 @@
 """The mirrors and sources of one account: each origin of each stream has a feed, which this one keeps going.
 
 Invariants: all of it runs on the server's thread. A feed lives as long as its stream says the same of its origin; one
-that is said otherwise of is ended before the next begins.
+that is said otherwise of is ended before the next begins, and its origin keeps what it copied until that is durable.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,6 +56,8 @@ class Mirrors:
         """Hears what copies want of their origins, and hold by now."""
         self._feeds: dict[str, dict[bytes, Feed]] = {}
         self._copies: dict[str, list[LocalFeed]] = {}
+        self._leaving: list[LocalFeed] = []
+        """Feeds that have ended, while some of what they copied is not durable yet."""
         self._busy: dict[Feed, None] = {}
         self._waiting: dict[Feed, None] = {}
         self._remote: set[Feed] = set()
@@ -81,13 +83,23 @@ class Mirrors:
         for feed in self._all():
             if isinstance(feed, LocalFeed):
                 self._copies.setdefault(feed.plan.source.name, []).append(feed)
-        self.note_stored(name)
+        copies = self._copies.get(name, [])
+        for feed in (*copies, *self._leaving):
+            feed.attach()  # at once: the origin may be about to look for messages that nobody wants
+        self._let_leave()
+        self._ask(*copies)
 
     def _forget(self, feed: Feed) -> None:
         self._busy.pop(feed, None)
         self._waiting.pop(feed, None)
         self._remote.discard(feed)
-        feed.close()
+        if not isinstance(feed, LocalFeed):
+            feed.close()
+        elif not feed.leave():
+            self._leaving.append(feed)
+
+    def _let_leave(self) -> None:
+        self._leaving = [feed for feed in self._leaving if not feed.leave()]
 
     def open(self) -> None:
         """Begin with every stream that there is."""
@@ -96,23 +108,25 @@ class Mirrors:
 
     def note_stored(self, name: str) -> None:
         """Go on with the copies of a stream, in which something new is durable."""
-        if not self._feeds:
+        if not self._feeds and not self._leaving:
             return
         for feed in self._feeds.get(name, {}).values():
             if isinstance(feed, LocalFeed):
                 feed.settle()
+        self._let_leave()
         self._ask(*self._copies.get(name, ()))
 
     def close(self) -> None:
         """End every feed."""
         self._is_closed = True
-        feeds = self._all()
+        feeds = [*self._all(), *self._leaving]
         for feed in feeds:
             feed.close()
         for feed in feeds:
             feed.join(JOIN_S)
         self._feeds.clear()
         self._copies.clear()
+        self._leaving.clear()
         self._waiting.clear()
         self._busy.clear()
         self._remote.clear()

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.monitoring.asked import parse_target
 from strandline.broker.monitoring.connections import describe_end
 from strandline.broker.monitoring.pages import TEXT, Page, answer
-from strandline.errors import Unavailable
+from strandline.broker.sockets.listening import Entrance
 
 if TYPE_CHECKING:
     from strandline.broker.core.session import Session
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("strandline.broker")
 HEAD_BYTES_MAX = 16 << 10
 HEAD_WITHIN_S = 10.0
-CONNECTIONS_MAX = 256
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Monitor:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._counted = Counted(deque(maxlen=max(0, server.settings.max_closed_clients)))
-        self._listener: asyncio.Server
+        self._entrance = Entrance(lambda: server.shares.monitors)
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -53,24 +53,19 @@ class Monitor:
         """Listen where the server's settings say."""
         monitor = cls(server)
         host = server.settings.http_host or server.settings.host
-        port = max(0, server.settings.http_port or 0)
-        try:
-            monitor._listener = await asyncio.start_server(monitor._serve, host, port, limit=HEAD_BYTES_MAX)
-        except OSError as error:
-            raise Unavailable(
-                f"cannot listen for monitoring on {host}:{port}: {error.strerror or error}",
-                hint="another server may be there; -m -1 takes a free port",
-            ) from error
-        monitor.port = int(monitor._listener.sockets[0].getsockname()[1])
+        monitor.port = await monitor._entrance.listen(host, server.settings.http_port or 0, monitor._connection)
         return monitor
+
+    def _connection(self, address: object) -> "_Connection":
+        del address
+        return _Connection(self._serve, self._entrance)
 
     async def close(self) -> None:
         """Stop listening, and end every connection."""
-        self._listener.close()
+        await self._entrance.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._listener.wait_closed()
 
     def note_closed(self, session: "Session") -> None:
         """Remember a connection that has ended."""
@@ -81,17 +76,17 @@ class Monitor:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._tasks) >= CONNECTIONS_MAX:
-            writer.close()
-            return
+        assert task is not None  # noqa: S101 - a coroutine runs in one
         self._tasks.add(task)
         try:
             with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
                 while await self._answer_one(reader, writer):
                     pass
+                writer.close()
+                await asyncio.wait_for(writer.wait_closed(), HEAD_WITHIN_S)
         finally:
             self._tasks.discard(task)
-            writer.close()
+            writer.transport.abort()  # a client that does not read keeps no place
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; return whether another may follow."""
@@ -119,6 +114,24 @@ class Monitor:
         except Exception:
             logger.exception("cannot answer %s", target)
             return Page(b"500 Internal Server Error\n", 500, TEXT)
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """One connection, which has its place at the entrance until it is lost."""
+
+    def __init__(
+        self,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+        entrance: Entrance,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(asyncio.StreamReader(HEAD_BYTES_MAX, loop), serve, loop)
+        self._entrance = entrance
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room for another."""
+        super().connection_lost(exc)
+        self._entrance.leave(self)
 
 
 def _format(page: Page, *, last: bool, body: bool = True) -> bytes:

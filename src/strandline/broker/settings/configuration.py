@@ -170,7 +170,9 @@ KEYS: Table = {
     "lame_duck_duration": to("lame_duck_s", _lame_duck),
     "lame_duck_grace_period": to("lame_duck_grace_s", duration_s),
     "debug": to("debug", truth),
-    "trace": to("trace", truth),
+    **dict.fromkeys(("trace", "trace_verbose"), to("trace", truth)),
+    "trace_headers": to("trace_headers", truth),
+    "max_traced_msg_len": to("traced_bytes_max", integer),
     "logtime": to("timestamps", truth),
     "logtime_utc": to("utc", truth),
     **dict.fromkeys(("log_file", "logfile"), to("log_file", path)),
@@ -188,7 +190,6 @@ KEYS: Table = {
             "feature_flags",
             "log_max_num",
             "logfile_max_num",
-            "max_traced_msg_len",
             "no_fast_producer_stall",
             "no_sublist_cache",
             "no_sys_acc",
@@ -199,8 +200,6 @@ KEYS: Table = {
             "reconnect_error_reports",
             "server_metadata",
             "server_tags",
-            "trace_headers",
-            "trace_verbose",
             "write_timeout",
         ),
         nothing,
@@ -283,6 +282,10 @@ def assemble(given: Fields) -> Configured:
     if system and system not in [each.name for each in given["accounts"]] and system != "$SYS":
         raise ConfigurationRefused([f"system_account: there is no account {system!r}"])
     _complete_tls(given)
+    if any(user.password and not user.password.startswith("$2") for each in given["accounts"] for user in each.users):
+        notes = (*notes, "Plaintext passwords detected, use nkeys or bcrypt")
+    if given.get("websocket") is not None and given["websocket"].tls is None:
+        notes = (*notes, "Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
     return Configured(ServerSettings(**{"host": EVERYWHERE, **given}), notes, doubts)
 
 

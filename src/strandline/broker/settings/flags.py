@@ -121,8 +121,9 @@ FLAGS = (
     Flag(("logtime_utc",), "", _truth("utc"), "Timestamps in UTC instead of local timezone"),
     Flag(("log_size_limit",), "<limit>", _number("size_limit"), "Logfile size limit"),
     Flag(("D", "debug"), "", _truth("debug"), "Enable debugging output"),
-    Flag(("V", "trace", "VV"), "", _truth("trace"), "Accepted; the protocol is not traced"),
+    Flag(("V", "trace", "VV"), "", _truth("trace"), "Trace the raw protocol"),
     Flag(("DV", "DVV"), "", _truth("debug", "trace"), "Debug and trace"),
+    Flag(("max_traced_msg_len",), "<len>", _number("traced_bytes_max"), "Maximum printable length for traced messages"),
     Flag(("js", "jetstream"), "", _truth("js"), "Enable JetStream functionality"),
     Flag(("sd", "store_dir"), "<dir>", _path("store_dir"), "Set the storage directory"),
     Flag(("sync",), "<when>", _sync, "Acknowledge publishes when synced (always) or in the page cache (written)"),
@@ -148,7 +149,6 @@ UNSERVED_FLAGS = (
     Flag(("profile",), "<port>", _missing("profiling over HTTP is not served"), ""),
     Flag(("client_advertise",), "<url>", _nothing, ""),
     Flag(("cluster_advertise",), "<url>", _nothing, ""),
-    Flag(("max_traced_msg_len",), "<len>", _nothing, ""),
     Flag(("connect_retries",), "<number>", _nothing, ""),
     Flag(("no_advertise",), "", _nothing, ""),
 )

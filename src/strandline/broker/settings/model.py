@@ -151,6 +151,10 @@ class LogSettings:
     timestamps: bool = True
     utc: bool = False
     size_limit: int = 0
+    traced_bytes_max: int = 0
+    """How much of a message a trace shows; 0 is all of it."""
+    trace_headers: bool = False
+    """A trace shows the headers of a message and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

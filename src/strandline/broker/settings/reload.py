@@ -7,7 +7,7 @@ refused as a whole, so that a server never runs with half of a configuration.
 from dataclasses import fields
 
 from strandline.broker.settings.errors import ConfigurationRefused
-from strandline.broker.settings.model import ServerSettings
+from strandline.broker.settings.model import LogSettings, ServerSettings
 
 RELOADABLE = frozenset(
     {
@@ -35,8 +35,21 @@ RELOADABLE = frozenset(
 )
 
 
-def changed_fields(old: ServerSettings, new: ServerSettings) -> list[str]:
-    """Return the names of what a reload changes; raise `ConfigurationRefused` where some of it takes a restart.
+_KEYS = {
+    "auth_timeout_s": "authorization timeout",
+    "lame_duck_grace_s": "lame_duck_grace_period",
+    "lame_duck_s": "lame_duck_duration",
+    "file": "log_file",
+    "timestamps": "logtime",
+    "utc": "logtime_utc",
+    "size_limit": "log_size_limit",
+    "traced_bytes_max": "max_traced_msg_len",
+}
+"""What settings are called in the file, where it is not what they are called here without the unit."""
+
+
+def changes_told(old: ServerSettings, new: ServerSettings) -> list[str]:
+    """Return what a reload changes, as the log tells it; raise `ConfigurationRefused` where some takes a restart.
 
     TLS is always among them, where it is used: its files may have changed under their names.
     """
@@ -52,7 +65,33 @@ def changed_fields(old: ServerSettings, new: ServerSettings) -> list[str]:
         raise ConfigurationRefused(
             [f"config reload not supported for {name}" for name in fixed], hint="restart the server to change these"
         )
-    return [name for name in changed if name != "tls"] + ["tls"] * (new.tls is not None)
+    told = [text for name in changed if name != "tls" for text in _told(name, old, new)]
+    return [*told, "tls = enabled"] if new.tls is not None else told
+
+
+def _told(name: str, old: ServerSettings, new: ServerSettings) -> list[str]:
+    match name:
+        case "accounts":
+            return ["accounts"]
+        case "token":
+            return ["authorization token"]
+        case "log":
+            names = [each.name for each in fields(LogSettings)]
+            changed = [each for each in names if getattr(old.log, each) != getattr(new.log, each)]
+            return [_format_change(each, getattr(new.log, each)) for each in changed]
+        case _:
+            return [_format_change(name, getattr(new, name))]
+
+
+def _format_change(name: str, value: object) -> str:
+    match value:
+        case bool():
+            text = str(value).lower()
+        case float():
+            text = f"{value:g}s"
+        case _:
+            text = str(value or "")
+    return f"{_KEYS.get(name, name.removesuffix('_s'))} = {text}"
 
 
 def _with_jetstream(settings: ServerSettings) -> set[str]:

@@ -30,6 +30,10 @@ class RestoreSink:
         self.key = ""
         self.cancel: Cancel = lambda: None
         self.is_ending = False
+        self.is_coming = False
+        """Whether its stream is among those that are coming."""
+        self.is_working = False
+        """Whether somebody unpacks what waits."""
         self.waiting: deque[Chunk] = deque()
         self.problem: Exception | None = None
         """What is wrong with what came so far; it is told at the end."""

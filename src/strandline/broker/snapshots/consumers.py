@@ -17,15 +17,18 @@ from strandline.broker.snapshots.archive import BadArchive
 DELIVERIES_MAX = 1 << 31
 
 
-def saved(state: ConsumerState) -> Saved:
-    """Return where a consumer is."""
-    pending = state.pending
+def saved(state: ConsumerState, last_seq: int = SEQUENCE_MAX) -> Saved:
+    """Return where a consumer is, in a stream that ends with a sequence."""
+    pending, deadlines = state.pending, state.pending.deadlines()
     outstanding = {
-        sequence: (consumer_seq, pending.deadline(sequence) or 0, pending.count(sequence))
+        sequence: (consumer_seq, deadlines.get(sequence, 0), pending.count(sequence))
         for sequence, consumer_seq in pending.first.items()
+        if sequence <= last_seq
     }
     return Saved(
-        (state.delivered_consumer, state.delivered_stream), (state.floor_consumer, state.floor_stream), outstanding
+        (state.delivered_consumer, min(state.delivered_stream, last_seq)),
+        (state.floor_consumer, min(state.floor_stream, last_seq)),
+        outstanding,
     )
 
 

@@ -1,31 +1,37 @@
 """A snapshot on its way in: stored as it comes, aside, and put in its place when it is whole.
 
-Invariants: the stream is not there before everything of it is on stable storage, and then all of it is; one that was
-given up, or cut off by a crash, leaves nothing but a folder that the next start removes. What is stored is what could
-have been published.
+Invariants: the stream is not there before everything of it, its consumers too, is on stable storage, and then all of it
+is; one that was given up, or cut off by a crash, leaves nothing but a folder that the next start removes. Nothing that
+is in its place is touched. What is stored is what could have been published. `finish` and `remove` may run on another
+thread, while nobody else uses the restore but for `stop`.
 """
 
 import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json
 from strandline.broker.api.schema import SEQUENCE_MAX
+from strandline.broker.consumers.restored import Restored, check_restored, write_restored
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
 from strandline.broker.snapshots.checks import check_messages
 from strandline.broker.snapshots.consumers import parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
+from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.stream import Stream
-from strandline.errors import StrandlineError
+from strandline.errors import Closed, StrandlineError
+from strandline.files import storage_errors
 from strandline.journal import WRITTEN
 from strandline.wire import WireLimits
 
@@ -34,8 +40,8 @@ CONSUMER_BYTES, CONSUMER_FACTOR = 1024, 8
 """What a consumer takes in memory: so much, and so many times what it takes in the archive."""
 
 
-class RestoredConsumer(NamedTuple):
-    """A consumer that comes back with its stream."""
+class SavedConsumer(NamedTuple):
+    """A consumer as it comes with its stream."""
 
     name: str
     config: ConsumerConfig
@@ -57,13 +63,18 @@ class Restoring:
         self.config = config
         self.start_ns = self.heard_ns = now_ns
         self.byte_count = 0
-        self.consumers: list[RestoredConsumer] = []
+        self.consumers: list[SavedConsumer] = []
+        self.restored: dict[str, Restored] = {}
+        """The consumers as they come back, after `finish`."""
+        self.is_placed = False
+        """Whether the stream is in its place, and this still answers for it."""
         self._streams = streams
         self._limits = limits
         self._packed = S2Reader()
         self._archive = ArchiveReader(limits.payload_bytes_max + limits.line_bytes_max)
         self._consumer_bytes = 0
         self._abandoned = False
+        self._is_stopped = False
         self._last_seq = 0
         self._folder: Path | None = None
         if streams.folder is not None and config.storage is Storage.FILE:
@@ -75,7 +86,13 @@ class Restoring:
             clock=streams.clock,
             durability=WRITTEN,
             executor=streams.executor,
+            start_ns=0,
         )
+
+    @property
+    def stream(self) -> Stream:
+        """The stream, as far as it has come; after `finish`, in its place."""
+        return self._stream
 
     @property
     def stored_bytes(self) -> int:
@@ -124,45 +141,91 @@ class Restoring:
         elif entry.name.startswith(CONSUMER_PREFIX):
             name = entry.name.removeprefix(CONSUMER_PREFIX).decode(errors="replace")
             self._consumer_bytes += CONSUMER_BYTES + CONSUMER_FACTOR * len(entry.payload)
-            self.consumers.append(RestoredConsumer(name, *parse_saved(entry.payload)))
+            self.consumers.append(SavedConsumer(name, *parse_saved(entry.payload)))
 
     def check_whole(self) -> None:
         """Refuse what is not all there."""
         self._packed.close()
         self._archive.close()
 
-    def finish(self) -> Stream:
-        """Return the stream, in its place; it may take a while."""
+    def finish(self) -> None:
+        """Make everything durable, and put it in its place, unless it is stopped before; it may take a while."""
         if self._last_seq > self._stream.last_seq:
             self._stream.skip(self._last_seq)
-        folder, streams = self._folder, self._streams
-        if folder is None or streams.folder is None:
-            return self._stream
+        self._check_consumers()
+        streams, aside = self._streams, self._folder
+        if aside is None or streams.folder is None:
+            return
         self._stream.close()
-        target = streams.folder / self.config.name
-        if target.exists():
-            shutil.rmtree(target)
-        folder.rename(target)
-        try:
-            streams.disk.sync_folder(streams.folder)
-            return Stream.open(
-                target,
-                disk=streams.disk,
-                clock=streams.clock,
-                durability=streams.durability,
-                executor=streams.executor,
-            )
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
+        for found in self.restored.values():
+            self._refuse_if_stopped()
+            if found.is_kept:
+                write_restored(streams.disk, streams.clock, aside, found)
+        self._refuse_if_stopped()
+        self._place(aside, streams.folder)
 
-    def abandon(self) -> None:
-        """Let go of everything so far; doing so twice is harmless."""
+    def _check_consumers(self) -> None:
+        limits, now_ns = self._streams.limits, self._streams.clock.now_ns()
+        for name, config, where in self.consumers:
+            self._refuse_if_stopped()
+            named = replace(config, name=config.name or name)
+            found = check_restored(named, where, self.config, limits, self.restored, now_ns)
+            self.restored[found.name] = found
+
+    def _place(self, aside: Path, home: Path) -> None:
+        streams, place = self._streams, home / self.config.name
+        with storage_errors(place):
+            remove_leftovers(streams.disk, place)
+            if stream_exists(streams.disk, place):
+                raise codes.STREAM_NAME_EXIST_RESTORE_FAILED.error()
+            streams.disk.rename(aside, place)
+            self._folder, self.is_placed = place, True
+            streams.disk.sync_folder(home)
+        self._stream = Stream.open(
+            place,
+            disk=streams.disk,
+            clock=streams.clock,
+            durability=streams.durability,
+            executor=streams.executor,
+        )
+
+    def stop(self) -> None:
+        """Let `finish` fail, if the stream is not in its place yet."""
+        self._is_stopped = True
+
+    def _refuse_if_stopped(self) -> None:
+        if self._is_stopped:
+            raise Closed("a restore")
+
+    def hand_over(self) -> Stream:
+        """Return the stream, for which somebody else answers from now on."""
+        self._folder, self.is_placed = None, False
+        return self._stream
+
+    def close(self) -> None:
+        """Let go of a stream that is in its place, and stays there."""
+        with contextlib.suppress(OSError, StrandlineError):
+            self._stream.close()
+
+    def forget(self) -> None:
+        """Let go of everything so far, but for what is on disk."""
         self._abandoned = True
         self._packed, self._archive = S2Reader(), ArchiveReader(0)
         self._consumer_bytes = 0
         self.consumers = []
+        self.restored = {}
+
+    def remove(self) -> None:
+        """Remove everything so far from the disk; doing so twice is harmless."""
         with contextlib.suppress(OSError, StrandlineError):
             self._stream.close(keep_index=False)
-        if self._folder is not None:
+        if self._folder is not None and self.is_placed:
+            with contextlib.suppress(OSError, StrandlineError):
+                remove_stream(self._streams.disk, self._folder)
+        elif self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Let go of everything so far."""
+        self.forget()
+        self.remove()

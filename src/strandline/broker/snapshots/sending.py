@@ -4,7 +4,7 @@ Invariants: nothing is read from the stream before there is room to send it; wha
 the stream meanwhile may be missing. A client that stops to answer or to listen is given up on after a while.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from strandline.broker.api.requests import SnapshotRequest
 from strandline.broker.routes import Inbound, Routes
 from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_entry, format_messages
 from strandline.broker.snapshots.s2 import BEGIN, format_chunks
-from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.headers import parse_number
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
@@ -30,13 +29,25 @@ NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 Post = Callable[[Callable[[], None]], object]
 
 
-def pieces(stream: Stream, entries: list[Archived], sequences: Words, mean_bytes: int) -> Iterator[bytes]:
-    """Yield an archive, packed: what is known of the stream, then its messages."""
-    yield BEGIN + format_chunks(MAGIC + b"".join(map(format_entry, entries)))
-    count = max(1, READ_BYTES // max(1, mean_bytes))
-    for at in range(0, len(sequences), count):
-        yield format_chunks(format_messages(stream.read(sequences[at : at + count])))
-    yield format_chunks(END)
+def pieces(stream: Stream, entries: Iterable[Archived], mean_bytes: int) -> Iterator[bytes]:
+    """Return an archive, packed, by pieces: what is known of the stream, then the messages that may be shown now."""
+    last_seq, count = stream.durable_seq, max(1, READ_BYTES // max(1, mean_bytes))
+
+    def each() -> Iterator[bytes]:
+        yield BEGIN + format_chunks(MAGIC)
+        for entry in entries:
+            yield format_chunks(format_entry(entry))
+        everything, at = stream.filter(()), 0
+        while at <= last_seq:
+            found = stream.next_sequences(everything, at, count)
+            found = found[found <= np.uint64(last_seq)]
+            if not len(found):
+                break
+            yield format_chunks(format_messages(stream.read(found)))
+            at = int(found[-1]) + 1
+        yield format_chunks(END)
+
+    return each()
 
 
 class Sending:
@@ -139,9 +150,3 @@ class Sending:
         if not self._is_over:
             self._is_over = True
             self._cancel()
-
-
-def live_sequences(stream: Stream) -> Words:
-    """Return every message that may be shown."""
-    found = stream.next_sequences(stream.filter(()), stream.first_seq, 2**62)
-    return found[found <= np.uint64(stream.durable_seq)]

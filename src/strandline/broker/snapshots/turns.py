@@ -6,7 +6,7 @@ that fails ends, and the rest goes on.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from strandline.clock import Clock
 
@@ -27,6 +27,13 @@ class Turns:
         self._waiting.append(work)
         if len(self._waiting) == 1:
             self._post(self._go_on)
+
+    def close(self) -> None:
+        """Do no more."""
+        while self._waiting:
+            work = self._waiting.popleft()
+            if isinstance(work, Generator):
+                work.close()
 
     def _go_on(self) -> None:
         stop_ns = self._clock.now_ns() + BUDGET_NS

@@ -7,15 +7,13 @@ their own sake. A session that has ended is told once.
 """
 
 import asyncio
-import logging
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from strandline.broker.core.reasons import SLOW_CONSUMER, SLOW_WRITE
+from strandline.broker.core.reasons import CLIENT_CLOSED, PROTOCOL_VIOLATION, SLOW_CONSUMER, SLOW_WRITE, TLS_FAILURE
 from strandline.broker.core.session import Session
-from strandline.broker.core.tellings import tell_closed, tell_created, tell_slow
+from strandline.broker.core.tellings import tell_closed, tell_created, tell_handshake, tell_slow
 from strandline.broker.settings import TlsSettings, WebsocketSettings
 from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
 from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
@@ -24,8 +22,8 @@ from strandline.clock import NS_PER_S
 if TYPE_CHECKING:
     from strandline.broker.server import Server
 
-logger = logging.getLogger("strandline.broker")
 READ_BYTES = 512 << 10
+TLS_HANDSHAKE, WEBSOCKET = "TLS handshake", "Websocket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,13 @@ class Listener:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The socket of one client."""
+    """The socket of one client, which comes from some address."""
 
-    def __init__(self, server: "Server", listener: Callable[[], Listener]) -> None:
+    def __init__(self, server: "Server", listener: Listener, address: tuple[Any, ...]) -> None:
         self._server = server
-        self._listener = listener()
+        self._listener = listener
+        self._address = address
+        self._is_refused = server.is_full
         self._turn = server.turn
         self._buffer = server.read_buffer
         self._view = memoryview(self._buffer)
@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio says less than it knows
         self._transport = transport
         listener = self._listener
-        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        host, port, *_ = self._address
         self.session = self._server.open_session(self, host, port, is_websocket=listener.websocket is not None)
         # When no more than this is left the session has room, and asyncio says so only of what was above it.
         transport.set_write_buffer_limits(self.session.room_again, self.session.room_again // 4)
@@ -100,9 +100,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _too_late(self, now_ns: int) -> None:
         del now_ns
-        if not self._is_plain and not self._is_over:
-            logger.debug("%s: no handshake in time", self.session.host)
-            self.abort("TLS Handshake Failure")
+        if self._is_plain or self._is_over:
+            return
+        is_tls = self._undecided or (self._tls is not None and not self._tls.is_ready)
+        tell_handshake(self.session, TLS_HANDSHAKE if is_tls else WEBSOCKET, "timeout")
+        self.abort(TLS_FAILURE if is_tls else PROTOCOL_VIOLATION)
 
     def _greet(self) -> None:
         if self._is_greeted or self._is_over:
@@ -111,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._tls is None and self._websocket is None and not self._undecided:
             self._begun()
         self.session.write(self.session.greeting())
-        if self._server.is_full:
+        if self._is_refused:
             self.session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
 
     def _begun(self) -> None:
@@ -158,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._websocket is not None and (self._tls is None or self._tls.is_ready):
                 data = self._through_websocket(data)
         except (TlsFailed, WebsocketFailed) as error:
-            logger.debug("%s: %s", self.session.host, error)
+            tell_handshake(self.session, TLS_HANDSHAKE if isinstance(error, TlsFailed) else WEBSOCKET, error)
             self._fail()
             return b""
         return data
@@ -175,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             self._begun()
             self._greet()
         if tls.has_ended:
-            self.end("Client Closed")
+            self.end(CLIENT_CLOSED)
         return data
 
     def _through_websocket(self, data: bytes) -> bytes:
@@ -190,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_websocket()
         if websocket.has_ended:
-            self.end("Client Closed")
+            self.end(CLIENT_CLOSED)
         return data
 
     def _write_websocket(self) -> None:
@@ -201,10 +203,10 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self) -> None:
         if self._tls is not None and not self._tls.is_ready:
             self._send_aside(self._tls.output())
-            self.end("TLS Handshake Failure")
+            self.end(TLS_FAILURE)
             return
         self._write_websocket()
-        self.end("Protocol Violation")
+        self.end(PROTOCOL_VIOLATION)
 
     def eof_received(self) -> bool:
         """Nothing more comes; what is still to be said is said."""
@@ -328,6 +330,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = True
         for what in ("begin", "greet", "write"):
             self._turn.at((self, what), None, self._too_late)
-        self.session.close("Client Closed")
+        self.session.close(CLIENT_CLOSED)
         tell_closed(self.session)
         self._server.forget(self)

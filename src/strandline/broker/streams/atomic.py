@@ -1,8 +1,8 @@
 """Atomic batches: messages put aside until the batch is committed, and then stored all or none.
 
 Invariants: a batch's messages are numbered from 1 without a gap; the first thing wrong drops the batch; one that
-nothing was added to for ten seconds is abandoned, and so is one for which there is no memory left. Nothing of a batch
-is durable, or seen, before it is committed.
+nothing was added to for ten seconds is abandoned, and so is one for which there is no memory left, in its stream or
+in all together. Nothing of a batch is durable, or seen, before it is committed.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,8 @@ MESSAGES_MAX = 1_000
 BATCHES_MAX = 50
 BYTES_MAX = 64 << 20
 """How much memory the batches of one stream may take together."""
+ALL_BATCHES_MAX, ALL_BYTES_MAX = 1_000, 256 << 20
+"""How many batches all streams may have together, and how much memory they may take."""
 DRAFT_OVERHEAD = 600
 """About what a message takes beside its own bytes."""
 IDLE_NS = 10_000_000_000
@@ -37,16 +39,30 @@ class Staged:
     size: int = 0
 
 
+@dataclass(slots=True)
+class AllBatches:
+    """How many batches some streams have together, and how large they are."""
+
+    count: int = 0
+    size: int = 0
+
+
 class AtomicBatches:
     """The batches of one stream that are not committed yet."""
 
     def __init__(self) -> None:
         self._staged: dict[bytes, Staged] = {}
+        self._size = 0
+        self._all = AllBatches()
         self.on_abandoned: Callable[[bytes, str], None] = _ignore
         """Called with a batch that is given up, and why."""
 
     def __len__(self) -> int:
         return len(self._staged)
+
+    def count_in(self, everything: AllBatches) -> None:
+        """Count these among those of other streams, before there are any."""
+        self._all = everything
 
     def stage(self, draft: Draft, config: StreamConfig, now_ns: int) -> list[Draft] | None:
         """Put a message aside; return the whole batch once it is to be committed, or raise `ApiError`."""
@@ -60,42 +76,57 @@ class AtomicBatches:
             raise codes.ATOMIC_PUBLISH_MISSING_SEQ.error()
         commit = draft.special.get(names.BATCH_COMMIT)
         if commit not in (None, COMMIT, END):
-            self._staged.pop(identifier, None)
+            self._take(identifier)
             raise codes.ATOMIC_PUBLISH_INVALID_BATCH_COMMIT.error()
         staged = self._find(identifier, number, now_ns)
         if commit == END:
-            del self._staged[identifier]
+            self._take(identifier)
             if not staged.drafts:
                 raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
             last = staged.drafts[-1]
             last.headers = names.with_headers(last.headers, [(names.BATCH_COMMIT, COMMIT)])
             return staged.drafts
         size = DRAFT_OVERHEAD + len(draft.subject) + len(draft.headers) + len(draft.payload)
-        full = sum(each.size for each in self._staged.values()) + size > BYTES_MAX
-        if full or len(staged.drafts) >= MESSAGES_MAX:
+        if self._size + size > BYTES_MAX or len(staged.drafts) >= MESSAGES_MAX:
             self._drop(identifier, "large")
             raise codes.ATOMIC_PUBLISH_TOO_LARGE_BATCH.with_text(size=MESSAGES_MAX)
+        if self._all.size + size > ALL_BYTES_MAX:
+            self._drop(identifier, "large")
+            raise codes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT.error()
         staged.size += size
+        self._size += size
+        self._all.size += size
         staged.drafts.append(draft)
         staged.touched_ns = now_ns
         if commit is None:
             return None
-        del self._staged[identifier]
+        self._take(identifier)
         return staged.drafts
 
     def _find(self, identifier: bytes, number: int, now_ns: int) -> Staged:
         staged = self._staged.get(identifier)
         if number == 1 and staged is None:
-            if len(self._staged) >= BATCHES_MAX:
+            if len(self._staged) >= BATCHES_MAX or self._all.count >= ALL_BATCHES_MAX:
                 raise codes.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT.error()
             staged = self._staged[identifier] = Staged(touched_ns=now_ns)
+            self._all.count += 1
         if staged is None or number != len(staged.drafts) + 1:
             self._drop(identifier, "incomplete")
             raise codes.ATOMIC_PUBLISH_INCOMPLETE_BATCH.error()
         return staged
 
+    def _take(self, identifier: bytes) -> bool:
+        """Have a batch no more; return whether it was there."""
+        staged = self._staged.pop(identifier, None)
+        if staged is None:
+            return False
+        self._size -= staged.size
+        self._all.size -= staged.size
+        self._all.count -= 1
+        return True
+
     def _drop(self, identifier: bytes, reason: str) -> None:
-        if self._staged.pop(identifier, None) is not None:
+        if self._take(identifier):
             self.on_abandoned(identifier, reason)
 
     def abandon(self, now_ns: int) -> list[bytes]:
@@ -111,4 +142,5 @@ class AtomicBatches:
 
     def clear(self) -> None:
         """Drop everything."""
-        self._staged.clear()
+        for identifier in list(self._staged):
+            self._take(identifier)

@@ -15,7 +15,7 @@ import numpy as np
 
 from strandline.broker.streams.arrays import Places, Times, Words
 from strandline.broker.streams.entries import Entry
-from strandline.broker.streams.records import Facts, Origins, Placed, format_control
+from strandline.broker.streams.records import Facts, Origins, Placed, Sequence, format_control
 from strandline.broker.streams.state import State
 from strandline.broker.streams.storage import RECORD_OVERHEAD, MessageLog, MiB, Ticket
 
@@ -142,7 +142,10 @@ class Compaction:
         return found if found.any() else None
 
     def _facts(self) -> Entry:
-        """Return what follows from the part that goes and from nothing else."""
+        """Return what follows from the part that goes and from nothing else, and which sequence comes next.
+
+        From that the sequence where the rest begins is counted back: the state may be ahead of what the log holds.
+        """
         state = self._state
         last_seq = self._stream.last_seq_at(self._end)
         known = [entry for entry in state.dedupe.entries() if entry.sequence <= last_seq]
@@ -150,7 +153,7 @@ class Compaction:
             live = state.is_live(np.array([entry.sequence for entry in known], np.uint64))
             known = [entry for entry, is_live in zip(known, live.tolist(), strict=True) if not is_live]
         facts = Facts(state.index.last_seq, state.index.last_time, state.last_id, tuple(known))
-        values = [format_control(facts)]
+        values = [format_control(Sequence(state.index.last_seq + 1)), format_control(facts)]
         if state.origins:
             values.append(format_control(Origins(state.origins)))
         return Entry([b""] * len(values), values, None, [state.now_ns] * len(values), sum(map(len, values)))

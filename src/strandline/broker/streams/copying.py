@@ -136,16 +136,18 @@ class Copier:
     def _place(self, writing: Writing, batch: OriginBatch, start: int, end: int) -> None:
         part = slice(start, end)
         rows = PublishBatch(batch.subjects[part], batch.payloads[part], batch.headers[part])
-        dues = self._dues(batch, part) if self._state.config.allow_msg_ttl else None
+        dues = self.dues(batch.times[part], batch.headers[part])
         writing.add_placed(batch.sequences[part], batch.times[part], rows, dues)
 
-    def _dues(self, batch: OriginBatch, part: slice) -> Times | None:
+    def dues(self, times: Times, blocks: list[bytes]) -> Times | None:
         """Return when messages go by themselves, -1 for never, 0 where nothing says so; None if nothing does at all."""
-        dues = np.zeros(len(batch.headers[part]), np.int64)
-        for at, block in enumerate(batch.headers[part]):
+        if not self._state.config.allow_msg_ttl:
+            return None
+        dues = np.zeros(len(blocks), np.int64)
+        for at, block in enumerate(blocks):
             ttl_s = self._ttl(special_headers(block)) if names.TTL in block else 0
             if ttl_s:
-                dues[at] = ttl_s if ttl_s == names.NEVER else due_of(int(batch.times[part][at]), ttl_s)
+                dues[at] = ttl_s if ttl_s == names.NEVER else due_of(int(times[at]), ttl_s)
         return dues if dues.any() else None
 
     def _roll_up(self, writing: Writing, batch: OriginBatch, at: int, rollup: bytes) -> None:

@@ -14,12 +14,14 @@ from pathlib import Path
 from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
 from strandline.broker.streams.index_file import INDEX_NAME, Captured, format_snapshot, parse_snapshot
 from strandline.broker.streams.state import State
-from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, remove_if_there, replace_file, storage_errors
+from strandline.files import TEMP_SUFFIX, Disk, read_file, remove_if_there, replace_file, storage_errors
 from strandline.journal.recovery import LOCK_NAME
 
 JOURNAL_FOLDER = "journal"
 CONSUMERS_FOLDER = "consumers"
 """Where consumers keep what they know."""
+PROBE_BYTES = 1 << 20
+"""With so much room a stream can be opened and go on for a while."""
 
 
 class StreamFiles:
@@ -75,6 +77,18 @@ class StreamFiles:
             replace_file(self._disk, path, data)
         return len(data)
 
+    def probe(self) -> None:
+        """Raise `StorageRefused` unless a little can be written and synced now; nothing is left of it."""
+        path = self.folder / (INDEX_NAME + TEMP_SUFFIX)
+        with storage_errors(path):
+            remove_if_there(self._disk, path)
+            try:
+                with contextlib.closing(self._disk.open(path, "create")) as file:
+                    file.pwritev([bytes(PROBE_BYTES)], 0)
+                    file.sync()
+            finally:
+                remove_if_there(self._disk, path)
+
 
 def stream_exists(disk: Disk, folder: Path) -> bool:
     """Tell whether there is a stream in a folder."""
@@ -97,6 +111,8 @@ def remove_leftovers(disk: Disk, folder: Path) -> None:
             return
         lock = disk.lock(folder / JOURNAL_FOLDER / LOCK_NAME) if _names(disk, folder / JOURNAL_FOLDER) else None
         try:
+            with contextlib.suppress(FileNotFoundError):
+                disk.sync_folder(folder)  # whoever removed the front may have died before it did
             _clear(disk, folder)
         finally:
             if lock is not None:
@@ -109,9 +125,8 @@ def _clear(disk: Disk, folder: Path) -> None:
         _remove_folder(disk, folder / part)
     for name in (INDEX_NAME, FRONT_NAME + TEMP_SUFFIX, INDEX_NAME + TEMP_SUFFIX):
         remove_if_there(disk, folder / name)
-    if isinstance(disk, OsDisk):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    with contextlib.suppress(OSError):
+        disk.remove_folder(folder)
 
 
 def _remove_folder(disk: Disk, folder: Path) -> None:
@@ -120,9 +135,8 @@ def _remove_folder(disk: Disk, folder: Path) -> None:
             remove_if_there(disk, folder / name)
         except IsADirectoryError:
             _remove_folder(disk, folder / name)
-    if isinstance(disk, OsDisk):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    with contextlib.suppress(OSError):
+        disk.remove_folder(folder)
 
 
 def _names(disk: Disk, folder: Path) -> list[str]:

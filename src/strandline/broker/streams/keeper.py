@@ -1,13 +1,15 @@
 """What a stream does beside its messages' business: appending, compacting, writing its index, and opening.
 
-Invariants: after a change that failed, on its way to the log or there, nothing more is accepted; the index is written
-when everything it knows is on stable storage; what waits for the disk without anybody waiting for it runs on the
-executor, if there is one.
+Invariants: after a change that failed, on its way to the log or there, nothing more is accepted; where there is a
+refusal nothing is accepted from the beginning, and what is known is all durable; the index is written when everything
+it knows is on stable storage; what waits for the disk without anybody waiting for it runs on the executor, if there is
+one.
 """
 
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from types import TracebackType
 
 from strandline.broker.api.config import StreamConfig
@@ -20,7 +22,7 @@ from strandline.broker.streams.index_file import capture
 from strandline.broker.streams.replay import Replay, sequence_at
 from strandline.broker.streams.state import State
 from strandline.broker.streams.storage import DONE, JournalLog, MessageLog, Ticket
-from strandline.errors import Closed, Damaged, Poisoned, StrandlineError
+from strandline.errors import Closed, Damaged, Poisoned, StrandlineError, Unavailable
 
 SNAPSHOT_BYTES_MIN = 64 << 20
 
@@ -28,11 +30,19 @@ SNAPSHOT_BYTES_MIN = 64 << 20
 class Keeper:
     """Keeps a stream's log and files in order."""
 
-    def __init__(self, state: State, log: MessageLog, files: StreamFiles | None, executor: Executor | None) -> None:
+    def __init__(
+        self,
+        state: State,
+        log: MessageLog,
+        files: StreamFiles | None,
+        executor: Executor | None,
+        refusal: StrandlineError | None = None,
+    ) -> None:
         self._state = state
         self._log = log
-        self._files = files
-        self._executor = executor
+        self.files = files
+        self.executor = executor
+        self._refusal = refusal
         self._compaction = Compaction(state, log, self)
         self._writing: Future[None] = DONE
         self._broken: BaseException | None = None
@@ -41,9 +51,12 @@ class Keeper:
         self._durable_seq = state.index.last_seq
         self._on_the_way: deque[tuple[Ticket, int]] = deque()
         self.last_ticket: Ticket = DONE
+        self.on_failed: Callable[[BaseException], None] = _ignore
 
     def __enter__(self) -> None:
-        """Begin a change of the state that ends with an append."""
+        """Begin a change of the state that ends with an append, where changes are taken."""
+        if self._refusal is not None:
+            raise self._refusal
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,7 +64,7 @@ class Keeper:
         """End a change; whatever went wrong, the state may be ahead of the log, and nothing more is accepted."""
         if error is None or isinstance(error, Closed):
             return
-        self._broken = self._broken or error
+        self._break(error)
         if isinstance(error, Exception) and not isinstance(error, StrandlineError):
             raise Poisoned(f"stream {self._state.config.name}", f"{type(error).__name__}: {error}") from error
 
@@ -60,7 +73,7 @@ class Keeper:
         try:
             ticket = self._log.append(entry)
         except BaseException as error:
-            self._broken = error
+            self._break(error)
             raise
         self._since_index += entry.size
         if ticket is DONE and not self._on_the_way:
@@ -68,8 +81,19 @@ class Keeper:
         else:
             self._on_the_way.append((ticket, self._state.index.last_seq))
             self._arrived()
+            ticket.add_done_callback(self._settled)
         self.last_ticket = ticket
         return ticket
+
+    def _settled(self, ticket: Future[None]) -> None:
+        error = ticket.exception()
+        if error is not None:
+            self.on_failed(error)
+
+    def _break(self, error: BaseException) -> None:
+        if self._broken is None:
+            self._broken = error
+            self.on_failed(error)
 
     @property
     def durable_seq(self) -> int:
@@ -87,10 +111,21 @@ class Keeper:
             self._durable_seq = appends.popleft()[1]
 
     @property
+    def is_broken(self) -> bool:
+        """Whether there is a `failure`."""
+        self._arrived()
+        return self._broken is not None
+
+    @property
     def failure(self) -> Poisoned | None:
         """Why nothing is accepted any more, None if all is well; the state may tell what was never stored."""
         self._arrived()
         return None if self._broken is None else Poisoned(f"stream {self._state.config.name}", str(self._broken))
+
+    @property
+    def refusal(self) -> StrandlineError | None:
+        """Why no change is accepted, None if all is well."""
+        return self._refusal or self.failure
 
     def refuse_if_broken(self) -> None:
         """Raise `Poisoned` if an append has failed."""
@@ -109,16 +144,19 @@ class Keeper:
 
     def step(self) -> bool:
         """Do a little against dead records, or write the index; return whether there is more to do at once."""
+        if self._refusal is not None:
+            return False
         if self._compaction.step():
             return True
         if self._since_index > self._index_due and self._writing.done():
-            self._writing.result()
+            writing, self._writing = self._writing, DONE
+            writing.result()
             self.snapshot()
         return False
 
     def let_go(self, end: int) -> Future[None]:
         """Write the new front, and let go of the log below a place; for compaction, which made sure nothing is lost."""
-        state, log, files = self._state, self._log, self._files
+        state, log, files = self._state, self._log, self.files
         front = None
         if isinstance(log, JournalLog):
             state.forget_configs(end)
@@ -132,16 +170,28 @@ class Keeper:
 
         return self._beside(work)
 
-    def _beside(self, work: Callable[[], None]) -> Future[None]:
-        """Do what waits for the disk where nobody waits for it, if there is such a place."""
-        if self._executor is not None:
-            return self._executor.submit(work)
+    def _beside(self, work: Callable[[], None], after: Ticket = DONE) -> Future[None]:
+        """Do what waits for the disk where nobody waits for it, if there is such a place, after a ticket is settled."""
+        executor = self.executor
         done: Future[None] = Future()
-        try:
-            work()
-            done.set_result(None)
-        except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
-            done.set_exception(error)
+
+        def run() -> None:
+            try:
+                work()
+                done.set_result(None)
+            except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
+                done.set_exception(error)
+
+        def begin(executor: Executor) -> None:
+            try:
+                executor.submit(run)
+            except RuntimeError as error:  # it was shut down
+                done.set_exception(error)
+
+        if executor is None:
+            run()
+        else:
+            after.add_done_callback(lambda _: begin(executor))
         return done
 
     def last_seq_at(self, place: int) -> int:
@@ -152,38 +202,52 @@ class Keeper:
 
     def snapshot(self) -> Future[None]:
         """Write down what is known, so that the next restart is quick."""
-        log, files = self._log, self._files
+        log, files = self._log, self.files
         if files is None or not isinstance(log, JournalLog):
             return DONE
-        captured, place = capture(self._state), log.next_place
+        captured, place, ticket = capture(self._state), log.next_place, self.last_ticket
 
         def work() -> None:
+            ticket.result()  # an index of what the log may never hold would fit what it holds later
             log.sync()
             size = files.write_index(captured, log.identity, place)
             self._index_due = max(SNAPSHOT_BYTES_MIN, 4 * size)
 
         self._since_index = 0
-        self._writing = self._beside(work)
+        self._writing = self._beside(work, ticket)
         return self._writing
+
+    def retire(self) -> None:
+        """Leave log and files to another; it does not wait for the executor, on which it may be called."""
+        if not self._writing.done():
+            raise Unavailable(f"the index of stream {self._state.config.name} is being written")
+        if isinstance(self._log, JournalLog):
+            with suppress(StrandlineError):  # that it failed is known
+                self._log.retire()
 
     def settle(self, *, keep_index: bool) -> None:
         """Wait for what is under way, and write the index a last time."""
         self._writing.exception()  # whatever became of it, it is over
-        if keep_index and self._broken is None and self._since_index:
+        if keep_index and self.refusal is None and self._since_index:
             self.last_ticket.result()
             self.snapshot().result()
 
 
-def recover(files: StreamFiles, front: Front, log: JournalLog) -> State:
-    """Return the state that a stream's files and log say it has."""
+def _ignore(error: BaseException) -> None:
+    del error
+
+
+def recover(files: StreamFiles, front: Front, log: JournalLog, stop: int) -> State:
+    """Return the state that a stream's files and log, up to a place, say it has."""
     if front.identity != log.identity:
         raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
-    found = files.read_index(front, log.next_place)
+    found = files.read_index(front, stop)
     if found is None:
         state, place = State(from_json(StreamConfig, front.config), front.created_ns), front.place
         state.index.last_seq, state.index.last_time = front.last_seq, front.last_time
+        state.now_ns = front.last_time  # what was stored with times of its own may be older than the stream
         state.configs = [(front.place, front.config)]
     else:
         state, place = found
-    Replay(state, str(files.folder)).run(log.scan(place))
+    Replay(state, str(files.folder)).run(log.scan(place, stop))
     return state

@@ -9,14 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from strandline.broker.api.answers import PubAck, format_duplicate
-from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, ApiError
+from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, INSUFFICIENT_RESOURCES, ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.mapping import SubjectMapping
 from strandline.broker.api.schema import to_json
 from strandline.broker.api.times import format_time
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
-from strandline.broker.streams.arrays import Words
+from strandline.broker.streams.arrays import Times, Words
 from strandline.broker.streams.atomic import AtomicBatches
 from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses
@@ -40,6 +40,7 @@ class Publisher:
         self.scheduling = Scheduling()
         self._interest: tuple[Filter, ...] | None = None
         self._room: Callable[[], int] | None = None
+        self._server_room: Callable[[int], int] | None = None
         self._mapping: SubjectMapping | None = None
         self._republish: SubjectMapping | None = None
         self._own_row = False
@@ -62,6 +63,10 @@ class Publisher:
     def set_room(self, room: Callable[[], int]) -> None:
         """Take nothing beyond what there is room for."""
         self._room = room
+
+    def set_server_room(self, room: Callable[[int], int]) -> None:
+        """Take nothing while there is less than no room; it is asked with what is to be stored."""
+        self._server_room = room
 
     def _settle(self) -> None:
         config = self._state.config
@@ -115,19 +120,23 @@ class Publisher:
         if self._own_row:
             return range(count)
         limit = config.max_msg_size
-        if config.discard.value == "new" or limit > 0 or self._room is not None:
+        if config.discard.value == "new" or limit > 0 or self._room is not None or self._server_room is not None:
             sizes = list(map(len, batch.payloads))
             if batch.headers is not None:
                 sizes = [size + len(block) for size, block in zip(sizes, batch.headers, strict=True)]
             if not never_refuses(self._state.index, config, count, sum(sizes) + sum(map(len, batch.subjects))):
                 return range(count)
-            if self._room is not None and sum(sizes) + OVERHEAD_MAX * count > self._room():
-                return range(count)
-            if 0 < limit < max(sizes, default=0):
+            if 0 < limit < max(sizes, default=0) or not self._is_spacious(sum(sizes) + OVERHEAD_MAX * count):
                 return range(count)
         if batch.headers is None:
             return []
         return [at for at, block in enumerate(batch.headers) if names.MARK in block or len(block) > HEADERS_MAX]
+
+    def _is_spacious(self, most: int) -> bool:
+        """Tell whether there is room, of the account and of the server, for so many bytes at most."""
+        if self._room is not None and most > self._room():
+            return False
+        return self._server_room is None or most <= self._server_room(most)
 
     def _one(self, writing: Writing, batch: PublishBatch, at: int, answers: dict[int, bytes]) -> int:
         """Take one message in; return its sequence, or 0 if nothing was stored under one of its own."""
@@ -137,7 +146,10 @@ class Publisher:
         )
         checker = self._checker(writing)
         checker.check_size(draft)
-        if self._room is not None and len(draft.subject) + len(block) + len(draft.payload) + OVERHEAD > self._room():
+        size = len(draft.subject) + len(block) + len(draft.payload)
+        if self._server_room is not None and self._server_room(size + OVERHEAD_MAX) < 0:
+            raise INSUFFICIENT_RESOURCES.error()
+        if self._room is not None and size + OVERHEAD > self._room():
             raise ACCOUNT_RESOURCES_EXCEEDED.error()
         if draft.special.get(names.BATCH_ID):
             return self._staged(writing, draft, at, answers)
@@ -170,6 +182,15 @@ class Publisher:
         if self._republish is not None:
             self._publish_again(writing, draft, sequence, before)
         return sequence
+
+    def note_schedules(self, sequences: Words, times: Times, batch: PublishBatch) -> None:
+        """Learn which of some messages that were stored elsewhere are schedules."""
+        if not self._state.config.allow_msg_schedules or batch.headers is None:
+            return
+        for at, block in enumerate(batch.headers):
+            if names.SCHEDULE in block:
+                special = special_headers(block)
+                self.scheduling.note(batch.subjects[at], int(sequences[at]), special, int(times[at]))
 
     def fire(self, writing: Writing) -> None:
         """Publish what schedules say is due."""

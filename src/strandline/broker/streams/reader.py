@@ -35,11 +35,11 @@ CHUNK_MESSAGES = 256
 class Reader:
     """Reads a stream's messages by way of its state."""
 
-    def __init__(self, state: State, log: MessageLog, refuse: Callable[[], None]) -> None:
+    def __init__(self, state: State, log: MessageLog, refuse: Callable[[int], None]) -> None:
         self._state = state
         self._log = log
         self._refuse = refuse
-        """Raises where the state may know messages that the log does not have."""
+        """Raises where the log may not have the messages up to a sequence that the state knows."""
 
     def filter(self, patterns: tuple[str, ...]) -> Filter:
         """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
@@ -60,8 +60,8 @@ class Reader:
 
     def read_rows(self, rows: Places) -> Messages:
         """Return the messages of some rows, which rise."""
-        self._refuse()
         columns = self._state.index.rows
+        self._refuse(int(columns.sequence[rows[-1]]) if len(rows) else 0)
         places = columns.place[rows]
         if len(places) > 1 and (places[1:] < places[:-1]).any():  # some were moved by compaction
             order = np.argsort(places, kind="stable")
@@ -110,10 +110,13 @@ class Reader:
     def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
         """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
         subjects = self._state.index.subjects
-        names, count_at = subjects.names, subjects.count_at
+        names = subjects.names
         numbers = sorted(self.filter((pattern,)).numbers().tolist(), key=names.__getitem__)
         shown = numbers[offset : offset + limit]
-        return len(numbers), {names[number].decode(errors="replace"): count_at[number] for number in shown}
+        if not shown:
+            return len(numbers), {}
+        texts = b"\n".join([names[number] for number in shown]).decode(errors="replace").split("\n")
+        return len(numbers), dict(zip(texts, subjects.count[shown].tolist(), strict=True))
 
     def purged_by(self, request: PurgeRequest) -> Words:
         """Return the sequences that a purge lets go."""

@@ -21,10 +21,11 @@ from strandline.broker.api.origins import Neighbours
 from strandline.broker.api.reasons import for_clients, for_log
 from strandline.broker.api.requests import InfoRequest
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
+from strandline.broker.streams.sharing import Sharing
 from strandline.broker.streams.storage import Ticket, is_passed
 from strandline.broker.streams.stream import Stream
 from strandline.clock import Clock, SystemClock
-from strandline.errors import StrandlineError
+from strandline.errors import Closed, StrandlineError
 from strandline.files import Disk, OsDisk
 from strandline.journal import SYNCED, Durability
 
@@ -90,11 +91,21 @@ class Streams:
     consumer_count: Callable[[str], int] = _no_consumers
     origins: Callable[[StreamConfig], tuple[SourceInfo | None, tuple[SourceInfo, ...]]] = _origins
     consumers: "Followers | None" = None
+    vacate: Callable[[str], None] = lambda _name: None
+    """Called before a stream is removed, so that no other thread is at its files; raises if one is, and stays."""
     on_delete: Callable[[str], None] = lambda _name: None
     streams: dict[str, Stream] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     """Streams of the folder that could not be opened, and why; they are left alone."""
+    coming: dict[str, StreamConfig] = field(default_factory=dict)
+    """Streams that are there in a moment: nobody may be in their way."""
     limits: AccountLimits = field(default_factory=AccountLimits)
+    sharing: Sharing = field(default_factory=Sharing)
+    """What this account has together with others."""
+
+    def __post_init__(self) -> None:
+        """Be counted among the accounts of the server."""
+        self.sharing.add(self.used)
 
     def open_all(self) -> None:
         """Open every stream of the folder; one that cannot be is noted, and does not keep the others from it."""
@@ -107,16 +118,33 @@ class Streams:
                     remove_leftovers(self.disk, self.folder / name)
             else:
                 try:
-                    self.streams[name] = Stream.open(
-                        self.folder / name,
-                        disk=self.disk,
-                        clock=self.clock,
-                        durability=self.durability,
-                        executor=self.executor,
-                    )
+                    self.streams[name] = self._open(self.folder / name)
                     self._bound(self.streams[name])
                 except StrandlineError as error:
                     self._lose(self.folder / name, error)
+
+    def _open(self, folder: Path) -> Stream:
+        return Stream.open(folder, disk=self.disk, clock=self.clock, durability=self.durability, executor=self.executor)
+
+    def reopen(self, stream: Stream) -> Stream:
+        """Return a stream that has failed as it is on disk; what was there of it can be read until it is closed.
+
+        Nothing knows of the new one before `replace`. Any thread may call it, while nobody removes the stream.
+        """
+        name = stream.config.name
+        if self.folder is None:
+            raise Closed(f"stream {name}")
+        stream.retire()
+        return self._open(self.folder / name)
+
+    def replace(self, stream: Stream) -> None:
+        """Put a stream in the place of itself as it was before it failed, or was opened anew."""
+        name = stream.config.name
+        old = self.streams[name]
+        stream.claims = old.claims
+        old.forget_batches()
+        self.streams[name] = stream
+        self._bound(stream)
 
     def _lose(self, folder: Path, error: StrandlineError) -> None:
         self.unreadable[folder.name] = str(error)
@@ -156,18 +184,20 @@ class Streams:
 
     @property
     def neighbours(self) -> Neighbours:
-        """The configurations of all streams."""
-        return Neighbours({name: stream.config for name, stream in self.streams.items()})
+        """The configurations of all streams, and of those that are coming."""
+        return Neighbours({name: stream.config for name, stream in self.streams.items()} | self.coming)
 
     # Streams.
 
     def create(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Make a stream, or return the one that is there with the same configuration."""
         config = check_create(config, self.neighbours, pedantic=pedantic)
+        if config.name in self.coming:
+            raise codes.STREAM_NAME_EXIST.error()
         if config.name in self.unreadable:
             raise codes.STREAM_OFFLINE_REASON.with_text(err=for_clients(self.unreadable[config.name]))
         if config.name not in self.streams:
-            check_account(config, self.limits, self.used())
+            self.check_room(config)
             folder = self.folder / config.name if self.folder is not None else None
             if self.consumers is not None:
                 self.consumers.creating(config.name)
@@ -186,29 +216,39 @@ class Streams:
 
     def attach(self, stream: Stream) -> None:
         """Take a stream in that somebody else has made."""
+        self.coming.pop(stream.config.name, None)
         self.streams[stream.config.name] = stream
         self._bound(stream)
         if self.consumers is not None:
             self.consumers.created(stream)
 
     def _bound(self, stream: Stream) -> None:
-        """Let a stream know how much room its account has left, where that is bounded."""
+        """Let a stream know what it has together with others, and how much room its account has left, if bounded."""
+        stream.share(self.sharing)
         storage = stream.config.storage
         limit = self.limits.max_memory if storage is Storage.MEMORY else self.limits.max_storage
         if limit >= 0:
             stream.set_room(lambda: limit - self.used().bytes[storage])
 
+    def check_room(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
+        """Refuse a stream, new or in the place of an old one, that the account or the server has no room for."""
+        check_account(config, self.limits, self.used(), old)
+        self.sharing.check(config, old)
+
     def used(self) -> Used:
-        """Return what the streams use, and what they have reserved."""
+        """Return what the streams use and have reserved; those that are coming count, too, but for their bytes."""
         bytes_used, reserved = {Storage.FILE: 0, Storage.MEMORY: 0}, {Storage.FILE: 0, Storage.MEMORY: 0}
         for stream in self.streams.values():
             bytes_used[stream.config.storage] += stream.byte_count
             reserved[stream.config.storage] += max(0, stream.config.max_bytes)
-        return Used(len(self.streams), bytes_used, reserved)
+        for config in self.coming.values():
+            reserved[config.storage] += max(0, config.max_bytes)
+        return Used(len(self.streams) + len(self.coming), bytes_used, reserved)
 
     def delete(self, name: str) -> None:
         """Remove a stream with everything in it."""
         stream = self.find(name)
+        self.vacate(name)
         if self.consumers is not None:
             self.consumers.deleting(name)
         del self.streams[name]
@@ -222,7 +262,7 @@ class Streams:
 
     def update(self, stream: Stream, config: StreamConfig, now_ns: int) -> None:
         """Give a stream a configuration that was checked."""
-        check_account(config, self.limits, self.used(), stream.config)
+        self.check_room(config, stream.config)
         if self.consumers is None:
             stream.update(config, now_ns)
             return

@@ -12,6 +12,7 @@ from strandline.broker.api import answers, codes
 from strandline.broker.api.checks import check_name, check_stream, check_update
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import API_LEVEL, Storage
+from strandline.broker.api.paging import page_of
 from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.requests import (
     DeleteMessageRequest,
@@ -182,9 +183,8 @@ def _names(service: StreamService, name: str, payload: bytes, now_ns: int) -> by
     del name, now_ns
     request = parse_if_json(NamesRequest, payload)
     found = [stream.config.name for stream in service._chosen(request)]  # noqa: SLF001 - its own module
-    offset = min(max(0, request.offset), len(found))
-    part = found[offset : offset + answers.NAMES_LIMIT] or None
-    return to_json(answers.StreamNames(total=len(found), offset=offset, limit=answers.NAMES_LIMIT, streams=part))
+    page, names = page_of(found, request.offset, answers.NAMES_LIMIT)
+    return to_json(answers.StreamNames(**page._asdict(), streams=list(names) or None))
 
 
 def _list(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -193,13 +193,9 @@ def _list(service: StreamService, name: str, payload: bytes, now_ns: int) -> byt
     chosen = service._chosen(request)  # noqa: SLF001 - its own module
     failed = {stream.config.name: for_clients(stream.failure) for stream in chosen if stream.failure is not None}
     found = [stream for stream in chosen if stream.config.name not in failed]
-    offset = min(max(0, request.offset), len(found))
-    part = tuple(service.info(stream, now_ns) for stream in found[offset : offset + answers.LIST_LIMIT])
-    return to_json(
-        answers.StreamList(
-            total=len(found), offset=offset, limit=answers.LIST_LIMIT, streams=part, offline=failed or None
-        )
-    )
+    page, streams = page_of(found, request.offset, answers.LIST_LIMIT)
+    shown = tuple(service.info(stream, now_ns) for stream in streams)
+    return to_json(answers.StreamList(**page._asdict(), streams=shown, offline=failed or None))
 
 
 def _purge(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:

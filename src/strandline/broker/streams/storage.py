@@ -155,6 +155,11 @@ class JournalLog:
         return self._next
 
     @property
+    def durable_place(self) -> int:
+        """Everything below this place is as durable as asked, as far as is known; it moves no more after a failure."""
+        return self._journal.durable_offset if self._durability is SYNCED else self._journal.next_offset
+
+    @property
     def stored_bytes(self) -> int:
         """How many bytes the journal takes, dead records included."""
         return self._journal.stored_bytes
@@ -256,9 +261,9 @@ class JournalLog:
             at = end
         return at
 
-    def scan(self, start: int) -> Iterator[Batch]:
-        """Return every batch from a place on; what replay reads."""
-        return self._journal.scan(start, visibility=WRITTEN)
+    def scan(self, start: int, stop: int | None = None) -> Iterator[Batch]:
+        """Return every batch from a place on, up to another; what replay reads."""
+        return self._journal.scan(start, stop=stop, visibility=WRITTEN)
 
     def oldest_end(self) -> int | None:
         """Return the place up to which `remove_below` could remove the oldest part, None if it is the only one."""
@@ -272,6 +277,10 @@ class JournalLog:
     def sync(self) -> None:
         """Return when everything is on stable storage."""
         self._journal.sync()
+
+    def retire(self) -> None:
+        """Leave the journal to another that opens it; what is there can be read here until `close`."""
+        self._journal.retire()
 
     def close(self) -> None:
         """Finish what is under way, and let go of everything."""

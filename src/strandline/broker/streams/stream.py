@@ -2,7 +2,8 @@
 
 Invariants: what `publish` accepted is in the log before its ticket is done; the state may be ahead of the disk, never
 beside the log; after anything but a refusal went wrong amid a change nothing more is accepted until the stream is
-opened anew. One thread at a time uses a stream; tickets are done in another.
+opened anew, and what `salvage` returns is then all that may be shown. One thread at a time uses a stream; tickets are
+done in another.
 """
 
 from collections.abc import Callable
@@ -11,48 +12,53 @@ from pathlib import Path
 
 import numpy as np
 
-from strandline.broker.api.answers import StreamState
+from strandline.broker.api.codes import INSUFFICIENT_RESOURCES
 from strandline.broker.api.config import Storage, StreamConfig
-from strandline.broker.api.requests import GetRequest, PurgeRequest
+from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.api.schema import to_json
-from strandline.broker.streams.arrays import Flags, Times, Words
+from strandline.broker.streams.arrays import Times, Words, in_order
 from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
 from strandline.broker.streams.front import Front
 from strandline.broker.streams.keeper import Keeper, recover
 from strandline.broker.streams.listening import Listeners
 from strandline.broker.streams.markers import mark_gone
-from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.publisher import Publisher
+from strandline.broker.streams.readable import Readable
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.records import Config, Gone, Position
+from strandline.broker.streams.sharing import Sharing
 from strandline.broker.streams.state import Removed, State
-from strandline.broker.streams.status import stream_state
 from strandline.broker.streams.storage import JournalLog, MemoryLog, MessageLog, Ticket
 from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.writing import Anchor, PublishBatch, Published, Writing
 from strandline.clock import Clock, SystemClock
-from strandline.errors import Closed, FormatError, StrandlineError
+from strandline.errors import Closed, FormatError, InvalidInput, StrandlineError
 from strandline.files import Disk, OsDisk
 from strandline.journal import SYNCED, Durability
 
 _NO_ROWS: Words = np.zeros(0, np.uint64)
 
 
-class Stream:
+class Stream(Readable):
     """One stream, open. Made by `create`, or by `open` where there is one already."""
 
     def __init__(
-        self, state: State, log: MessageLog, files: StreamFiles | None, executor: Executor | None = None
+        self,
+        state: State,
+        log: MessageLog,
+        files: StreamFiles | None,
+        executor: Executor | None = None,
+        refusal: StrandlineError | None = None,
     ) -> None:
-        self._state = state
+        super().__init__(state, Reader(state, log, self._refuse_if_unread))
         self._log = log
-        self._keeper = Keeper(state, log, files, executor)
-        self._reader = Reader(state, log, self._refuse_if_unusable)
+        self._keeper = Keeper(state, log, files, executor, refusal)
         self._publisher = Publisher(state, self._read_place)
         self._copier = Copier(state, self._publisher, self._read_last)
         self._anchor = Anchor()
         self._listeners = Listeners()
+        self._sharing = Sharing()
         self.claims: list[Claim] = []
         self._closed = False
         if state.config.allow_msg_schedules:
@@ -68,10 +74,15 @@ class Stream:
         clock: Clock | None = None,
         durability: Durability = SYNCED,
         executor: Executor | None = None,
+        start_ns: int | None = None,
     ) -> "Stream":
-        """Make a stream of a checked configuration, which must not exist; without a folder only in memory."""
+        """Make a stream of a checked configuration, which must not exist; without a folder only in memory.
+
+        Its time begins now; for one that `store` fills, with `start_ns`, and is then that of its messages.
+        """
         clock = clock or SystemClock()
         state = State(config, clock.now_ns())
+        state.now_ns = state.now_ns if start_ns is None else start_ns
         if folder is None or config.storage is Storage.MEMORY:
             return cls(state, MemoryLog(), None)
         disk = disk or OsDisk()
@@ -106,7 +117,7 @@ class Stream:
             raise FormatError(str(folder), "there is no stream", hint="make one with Stream.create")
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
-            state = recover(files, front, log)
+            state = recover(files, front, log, log.next_place)
             if log.first_place < front.place:
                 files.settle()
                 log.remove_below(front.place)
@@ -116,6 +127,28 @@ class Stream:
             log.close()
             raise
         return stream
+
+    def salvage(self) -> "Stream":
+        """Return a stream that has failed as far as it is known to be durable: to be read, and never to be written.
+
+        Both have the same log; this one is to be forgotten, not closed. Any thread may call it, after `last_ticket`.
+        """
+        log, files, failure = self._log, self._keeper.files, self.failure
+        if failure is None or files is None or not isinstance(log, JournalLog):
+            raise InvalidInput(f"stream {self.config.name} has not failed, or is in memory")
+        front = files.read_front()
+        if front is None:
+            raise failure
+        return Stream(recover(files, front, log, log.durable_place), log, files, self._keeper.executor, failure)
+
+    def probe(self) -> None:
+        """Raise `StorageRefused` unless the stream's disk takes something now. Any thread may call it."""
+        if self._keeper.files is not None:
+            self._keeper.files.probe()
+
+    def retire(self) -> None:
+        """Leave the files to another that opens them; it can be read until it is closed. After `last_ticket`."""
+        self._keeper.retire()
 
     # What comes.
 
@@ -131,15 +164,19 @@ class Stream:
     ) -> Published:
         """Take messages in under sequences and times of their own, which rise, as a mirror does."""
         with self._keeper:
-            writing = self._begin(self._state.now_ns)
-            writing.add_placed(sequences, times, PublishBatch(subjects, payloads, headers))
+            writing = self._begin(self._state.now_ns, marks=False)  # which would take the sequences of these
+            batch = PublishBatch(subjects, payloads, headers)
+            writing.add_placed(sequences, times, batch, self._copier.dues(times, headers))
             self._copier.note(writing, headers)
+            self._publisher.note_schedules(sequences, times, batch)
             return self._commit(writing, sequences, {})
 
     def copy(self, batch: OriginBatch, now_ns: int) -> Copied:
         """Take messages of an origin in, in order, up to the first for which there is no room."""
         with self._keeper:
             writing = self._begin(now_ns)
+            if self._sharing.room(self.config.storage, 0) < 0:
+                return Copied(self._commit(writing, _NO_ROWS, {}), 0, INSUFFICIENT_RESOURCES.error())
             count, refusal = self._copier.take(writing, batch)
             return Copied(self._commit(writing, _NO_ROWS, {}), count, refusal)
 
@@ -165,6 +202,13 @@ class Stream:
         """Take nothing beyond what there is room for, in bytes as `state` counts them."""
         self._publisher.set_room(room)
 
+    def share(self, sharing: Sharing) -> None:
+        """Have the server's room, and its bound of atomic batches, together with other streams."""
+        self._sharing = sharing
+        self._publisher.atomic.count_in(sharing.batches)
+        if sharing.limit(self.config.storage) >= 0:
+            self._publisher.set_server_room(lambda size: sharing.room(self.config.storage, size))
+
     def on_abandoned(self, told: Callable[[bytes, str], None]) -> None:
         """Call somebody with every atomic batch that is given up, and why."""
         self._publisher.atomic.on_abandoned = told
@@ -172,12 +216,22 @@ class Stream:
     # What goes.
 
     def remove(self, sequences: Words) -> Removed:
-        """Let go of messages, as acknowledgements do; recorded, and durable with the next barrier."""
-        return self._remove(sequences, self._state.now_ns)
+        """Let go of messages, as acknowledgements do; recorded, and durable with the next barrier.
+
+        While nothing can be written they stay: who acknowledged them says so again when the stream was opened anew.
+        """
+        if self.refusal is not None:
+            return Removed()
+        try:
+            return self._remove(sequences, self._state.now_ns)
+        except StrandlineError:
+            if self.failure is None:
+                raise
+            return Removed()
 
     def delete(self, sequence: int) -> bool:
         """Let go of one message; return whether it was there."""
-        return len(self.remove(np.array([sequence], np.uint64))) > 0
+        return len(self._remove(np.array([sequence], np.uint64), self._state.now_ns)) > 0
 
     def purge(self, request: PurgeRequest) -> int:
         """Let go of many messages; return how many."""
@@ -224,12 +278,12 @@ class Stream:
                     writing.anchor()
                 state.remove(live, writing.going)
                 state.index.last_seq = max(state.index.last_seq, last_seq)
-                writing.control(Gone(writing.time_ns, state.index.last_seq, np.sort(live)))
+                writing.control(Gone(writing.time_ns, state.index.last_seq, in_order(live)))
             return self._commit(writing, _NO_ROWS, {}, told=True).removed
 
     # One change.
 
-    def _begin(self, now_ns: int) -> Writing:
+    def _begin(self, now_ns: int, *, marks: bool = True) -> Writing:
         """Begin a change: let go of what is past its time, and say so by markers where they are wanted."""
         self._refuse_if_unusable()
         state = self._state
@@ -237,7 +291,7 @@ class Stream:
         state.tick(now_ns)
         writing = Writing(state, self._log.next_place, self._anchor)
         rows = state.expire(writing.going)
-        if len(rows) and state.config.subject_delete_marker_ttl:
+        if len(rows) and marks and state.config.subject_delete_marker_ttl:
             mark_gone(writing, rows, self._log)
         return writing
 
@@ -250,7 +304,9 @@ class Stream:
         published = writing.published(sequences, answers)
         published.ticket = self._keeper.last_ticket
         if not writing.is_empty:
-            published.ticket = self._keeper.append(writing.entry())
+            entry = writing.entry()
+            published.ticket = self._keeper.append(entry)
+            self._sharing.note(self.config.storage, entry.size)
         if len(published.removed):
             self._listeners.tell(published.removed)
         return published
@@ -259,6 +315,11 @@ class Stream:
         if self._closed:
             raise Closed(f"stream {self._state.config.name}")
         self._keeper.refuse_if_broken()
+
+    def _refuse_if_unread(self, last_seq: int) -> None:
+        """Refuse to read what the log may not have."""
+        if self._closed or last_seq > self._keeper.durable_seq:
+            self._refuse_if_unusable()
 
     def barrier(self) -> Ticket:
         """Return a ticket that is done when everything accepted so far is as durable as asked, failed if it is not."""
@@ -269,110 +330,51 @@ class Stream:
         """Why the stream accepts nothing more and shows nothing, until it is opened anew; None if all is well."""
         return self._keeper.failure
 
+    @property
+    def refusal(self) -> StrandlineError | None:
+        """Why the stream accepts nothing more; what it shows is durable if there is no `failure`. None: all is well."""
+        return self._keeper.refusal
+
+    @property
+    def last_ticket(self) -> Ticket:
+        """When this is settled, well or not, nothing of the stream is on its way to its log."""
+        return self._keeper.last_ticket
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether it can be opened anew."""
+        return self._keeper.files is not None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it has failed and will be opened anew: messages that are not there may come back."""
+        return self._keeper.files is not None and self._keeper.is_broken
+
+    def forget_batches(self) -> None:
+        """Drop atomic batches that were not committed, and tell nobody."""
+        self._publisher.atomic.clear()
+
+    def on_failed(self, told: Callable[[BaseException], None]) -> None:
+        """Call somebody, from any thread and perhaps more than once, with what led to a `failure`."""
+        self._keeper.on_failed = told
+
     def add_listener(self, listener: Callable[[Removed], None]) -> Callable[[], None]:
         """Call somebody with every message that goes, at once and in order; return what ends that."""
         return self._listeners.add(listener)
-
-    # Reading.
-
-    def filter(self, patterns: tuple[str, ...]) -> Filter:
-        """Return which subjects some patterns match."""
-        return self._reader.filter(patterns)
-
-    def pending(self, matching: Filter, from_seq: int, up_to: int | None = None) -> int:
-        """Return exactly how many messages from a sequence on, up to another, a filter lets through."""
-        return self._state.index.pending(matching, from_seq, up_to)
-
-    def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
-        """Return up to `limit` sequences from one on that a filter lets through."""
-        return self._reader.next_sequences(matching, from_seq, limit)
-
-    def last_per_subject(self, matching: Filter, up_to: int | None = None) -> Words:
-        """Return the last sequence of each subject that a filter lets through, in order."""
-        return self._state.index.lasts(matching, up_to)
-
-    def is_live(self, sequences: Words) -> Flags:
-        """Tell which sequences have a message."""
-        return self._state.is_live(sequences)
-
-    def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
-        """Return messages by sequences, which rise; only the first ones, at least one, if all are larger than asked."""
-        return self._reader.read(sequences, bytes_max)
-
-    def get(self, sequence: int) -> Message | None:
-        """Return a message, or None."""
-        return self._reader.get(sequence)
-
-    def last(self, pattern: str) -> Message | None:
-        """Return the last message on a subject, or on those of a pattern, or None."""
-        return self._reader.last(pattern)
-
-    def next(self, pattern: str, from_seq: int) -> Message | None:
-        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
-        return self._reader.next(pattern, from_seq)
-
-    def sequence_at(self, time_ns: int) -> int:
-        """Return the first sequence stored at a time or after it; one beyond the last if there is none."""
-        return self._reader.sequence_at(time_ns)
-
-    def direct(self, request: GetRequest) -> list[Reply]:
-        """Return what answers a direct get."""
-        return self._reader.direct(request)
-
-    def _read_last(self, number: int, writing: Writing) -> tuple[bytes, bytes]:
-        index = self._state.index
-        place = index.rows.place_at[index.row_of(index.subjects.last_at[number])]
-        return writing.read_back(place) or self._read_place(place)
-
-    def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
-        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
-        return self._reader.direct_lasts(subjects)
-
-    def _read_place(self, place: int) -> tuple[bytes, bytes]:
-        found = self._log.read(np.array([place], np.int64))
-        return found.headers[0], found.values[0]
-
-    # What it is.
-
-    @property
-    def config(self) -> StreamConfig:
-        """The configuration, as it is stored."""
-        return self._state.config
-
-    @property
-    def created_ns(self) -> int:
-        """When the stream was made."""
-        return self._state.created_ns
-
-    @property
-    def last_seq(self) -> int:
-        """The last sequence that was given out."""
-        return self._state.index.last_seq
 
     @property
     def durable_seq(self) -> int:
         """The last sequence that is as durable as asked: what nobody may be told of yet comes after it."""
         return self._keeper.durable_seq
 
-    @property
-    def byte_count(self) -> int:
-        """How many bytes the messages have, as `state` counts them."""
-        return self._state.index.bytes
+    def _read_last(self, number: int, writing: Writing) -> tuple[bytes, bytes]:
+        index = self._state.index
+        place = index.rows.place_at[index.row_of(index.subjects.last_at[number])]
+        return writing.read_back(place) or self._read_place(place)
 
-    @property
-    def first_seq(self) -> int:
-        """The first sequence with a message; without messages, the one that comes next."""
-        return self._state.index.first_seq
-
-    def state(
-        self, *, consumers: int = 0, subjects: dict[str, int] | None = None, deleted: bool = False
-    ) -> StreamState:
-        """Return what is in the stream, as it is shown."""
-        return stream_state(self._state.index, consumers=consumers, subjects=subjects, deleted=deleted)
-
-    def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
-        """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
-        return self._reader.subject_counts(pattern, offset, limit)
+    def _read_place(self, place: int) -> tuple[bytes, bytes]:
+        found = self._log.read(np.array([place], np.int64))
+        return found.headers[0], found.values[0]
 
     # Housekeeping.
 
@@ -390,6 +392,7 @@ class Stream:
         if self._closed:
             return
         self._closed = True
+        self.forget_batches()
         try:
             self._keeper.settle(keep_index=keep_index)
         finally:

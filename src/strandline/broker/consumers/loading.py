@@ -1,0 +1,127 @@
+"""Consumers brought back from their files: when the server starts, and after one has failed.
+
+Invariants: a consumer that fails goes on as it was last written, so what was confirmed stays acknowledged; it takes
+nothing away from others, and nothing goes from a stream that one which is offline may want. `Offline` says when.
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.broker.api.reasons import for_log
+from strandline.broker.consumers.consumer import Consumer
+from strandline.broker.consumers.files import ConsumerFiles, Kept
+from strandline.broker.consumers.history import cut
+from strandline.broker.consumers.offline import Offline
+from strandline.broker.streams.stream import Stream
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.broker.consumers.registry import Registry
+
+logger = logging.getLogger("strandline.broker")
+DELETED, SHUTDOWN = "Consumer Deleted", "Server Shutdown"
+_ADVICE = "restore its folder from a backup and restart the server, or delete the consumer to begin anew"
+
+
+class Loading:
+    """Loads the consumers of an account."""
+
+    def __init__(self, registry: "Registry") -> None:
+        self._registry = registry
+        self.offline = Offline()
+
+    def open_all(self) -> None:
+        """Open the consumers of every stream that is open."""
+        for name, stream in self._registry.streams.streams.items():
+            self._registry.begin(stream)
+            try:
+                self._open(stream)
+            except StrandlineError as error:
+                self.note(name, "", error)
+
+    def _open(self, stream: Stream) -> None:
+        registry = self._registry
+        files = registry.files_of(stream)
+        if files is None:
+            return
+        for name, kept in files.read_all().items():
+            self._load(stream, files, name, kept)
+        if registry.entries[stream.config.name]:
+            registry.settle(stream)
+        else:
+            registry.follow_all(stream)
+
+    def _load(self, stream: Stream, files: ConsumerFiles, name: str, kept: Kept | StrandlineError) -> bool:
+        """Open a consumer, or note why it is offline; return whether it is there."""
+        try:
+            self.revive(stream, files.place(name), kept)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
+            self.note(stream.config.name, name, error)
+            return False
+        self.offline.end((stream.config.name, name))
+        return True
+
+    def revive(self, stream: Stream, place: Path, kept: Kept | StrandlineError) -> None:
+        """Open a consumer; raise what keeps it from being there."""
+        if isinstance(kept, StrandlineError):
+            raise kept
+        registry, now_ns = self._registry, self._registry.streams.clock.now_ns()
+        with contextlib.ExitStack() as undo:
+            state = registry.open_state(place)
+            undo.callback(state.abandon)
+            state.begins = kept.begins
+            entry = registry.add(stream, kept.config, kept.created_ns, state, now_ns, is_kept=True, name=place.name)
+            undo.callback(registry.drop, entry, SHUTDOWN)
+            history = entry.consumer.history = cut(kept.history, state.delivered_stream, stream.first_seq)
+            if history != kept.history or state.begins != kept.begins:
+                registry.keep(stream, entry, kept.config, history)
+            undo.pop_all()
+
+    # Those that fail.
+
+    def lose(self, consumer: Consumer, error: Exception) -> None:
+        """Let go of a consumer that failed in the middle of its work, and load it again; one in memory is gone."""
+        registry, stream = self._registry, consumer.stream
+        entry = registry.entries.get(stream.config.name, {}).get(consumer.name)
+        if entry is None or entry.consumer is not consumer:
+            return
+        registry.drop(entry, SHUTDOWN if entry.is_kept else DELETED)
+        with contextlib.suppress(StrandlineError):  # what is wrong with its storage was said already
+            entry.state.abandon()
+        if entry.is_kept:
+            self.note(stream.config.name, consumer.name, error)
+            self.tick(registry.streams.clock.now_ns())
+        else:
+            _log(stream.config.name, consumer.name, error, "it is gone")
+        self._settle(stream)
+
+    def note(self, stream: str, name: str, error: Exception) -> None:
+        """Have a consumer offline, for what it failed with."""
+        pause_ns = self.offline.note((stream, name), error, self._registry.streams.clock.now_ns())
+        again = f"it is loaded again in {pause_ns / 1e9} s" if pause_ns else "it is loaded again"
+        _log(stream, name, error, _ADVICE if pause_ns is None else again)
+
+    def tick(self, now_ns: int) -> None:
+        """Load again what is due."""
+        for stream_name, name in self.offline.take_due(now_ns):
+            stream = self._registry.streams.streams.get(stream_name)
+            files = None if stream is None else self._registry.files_of(stream)
+            if stream is None or files is None:
+                self.offline.forget(stream_name)
+            elif (kept := files.read(name)) is None:
+                with contextlib.suppress(StrandlineError):  # it is noted again
+                    self._registry.delete(stream_name, name)
+            elif self._load(stream, files, name, kept):
+                logger.warning("consumer %s of stream %s goes on", name, stream_name)
+                self._settle(stream)
+
+    def _settle(self, stream: Stream) -> None:
+        with contextlib.suppress(StrandlineError):  # of the stream's storage, which says so to whoever publishes
+            self._registry.settle(stream)
+
+
+def _log(stream: str, name: str, error: Exception, advice: str) -> None:
+    trace = None if isinstance(error, StrandlineError) else error
+    logger.error("consumer %s of stream %s cannot go on: %s", name, stream, for_log(error, advice), exc_info=trace)

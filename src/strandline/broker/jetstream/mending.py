@@ -1,0 +1,168 @@
+"""Streams whose storage has failed, brought back: first to be read, and to be written as soon as their disk allows it.
+
+Invariants: what is shown of a stream that failed is what was known to be durable before it did. It takes nothing before
+its files were read anew, as after a crash, and whatever they hold was written to stable storage again: a failed fsync
+may have lost what the page cache still shows. That is tried again and again, after pauses that double up to a bound,
+whenever the disk takes a probe. However long it takes, it holds nobody up, and what could be read before can be read
+until the new one is there. A stream is not removed under a thread that is at its files.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+
+from strandline.broker.jetstream.errands import Errands, Outcome
+from strandline.broker.jetstream.settling import Post, Settling
+from strandline.broker.jetstream.timers import Timers
+from strandline.broker.streams import Stream
+from strandline.broker.streams.registry import Streams
+from strandline.clock import NS_PER_S, Clock
+from strandline.errors import StrandlineError, Unavailable
+
+logger = logging.getLogger("strandline.broker")
+RETRY_MIN_NS, RETRY_MAX_NS = NS_PER_S, 16 * NS_PER_S
+"""How long after a failure, at least and at most, it is tried again."""
+PATIENCE_S = 0.1
+"""How long the removal of a stream waits for who is at its files."""
+
+
+class Mending:
+    """Brings them back; `replaced` hears of what takes the place of one that failed, `mended` of one that is well."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        timers: Timers,
+        settling: Settling,
+        *,
+        clock: Clock,
+        post: Post,
+        executor: Executor | None,
+        replaced: Callable[[Stream], None],
+        mended: Callable[[str], None],
+    ) -> None:
+        self._streams = streams
+        self._timers = timers
+        self._settling = settling
+        self._clock = clock
+        self._errands = Errands(post, executor)
+        self._replaced = replaced
+        self._mended = mended
+        self._pauses_ns: dict[str, int] = {}
+        self._unsalvaged: dict[str, Stream] = {}
+        """Streams of which is not known yet what can be shown."""
+        streams.vacate = self.vacate
+
+    def begin(self, name: str) -> None:
+        """Begin with a stream that failed, unless that was begun already."""
+        stream = self._streams.streams.get(name)
+        if stream is None or name in self._pauses_ns or not stream.is_on_disk:
+            return
+        self._pauses_ns[name] = RETRY_MIN_NS
+        self._wait(name)
+        if stream.failure is not None:
+            self._unsalvaged[name] = stream
+            self._settling.after([stream.last_ticket], lambda _: self._salvage(stream))
+
+    def vacate(self, name: str) -> None:
+        """Leave a stream's files alone until the next attempt; `Unavailable` if that cannot be done at once."""
+        if not self._errands.call_off(name, PATIENCE_S):
+            raise Unavailable(f"stream {name} is being read anew", hint="try again in a moment")
+        if name in self._pauses_ns:
+            self._unsalvaged.pop(name, None)
+            self._wait(name)
+
+    def end(self, name: str) -> None:
+        """Leave a stream alone that is well, or gone."""
+        self._pauses_ns.pop(name, None)
+        self._unsalvaged.pop(name, None)
+        self._timers.set(("mending", name), None, lambda _: None)
+
+    def close(self) -> None:
+        """Leave every stream alone, for good."""
+        self._errands.close()
+
+    def _wait(self, name: str) -> None:
+        pause_ns = self._pauses_ns[name]
+        self._pauses_ns[name] = min(2 * pause_ns, RETRY_MAX_NS)
+        self._timers.set(("mending", name), self._clock.now_ns() + pause_ns, lambda _: self._look(name))
+
+    def _is_current(self, stream: Stream) -> bool:
+        name = stream.config.name
+        return self._streams.streams.get(name) is stream and name in self._pauses_ns
+
+    # To be read.
+
+    def _salvage(self, failed: Stream) -> None:
+        name = failed.config.name
+        if self._unsalvaged.get(name) is failed:
+            self._errands.run(name, failed.salvage, partial(self._salvaged, failed))
+
+    def _salvaged(self, failed: Stream, found: Outcome) -> None:
+        self._unsalvaged.pop(failed.config.name, None)
+        if not isinstance(found, Stream):
+            logger.error("stream %s cannot be read until it can be written again: %s", failed.config.name, found)
+        elif self._is_current(failed):
+            self._replaced(found)
+
+    # To be written.
+
+    def _look(self, name: str) -> None:
+        stream = self._streams.streams.get(name)
+        if stream is None or name not in self._pauses_ns:
+            return
+        if name in self._unsalvaged:
+            self._wait(name)
+        else:
+            self._errands.run(name, stream.probe, partial(self._probed, stream))
+
+    def _probed(self, stream: Stream, problem: Outcome) -> None:
+        name = stream.config.name
+        if not self._is_current(stream) or problem is not None or not stream.last_ticket.done():
+            self._go_on_waiting(name)
+        elif stream.refusal is None:
+            self._compact(stream)
+        else:
+            reopened = partial(self._reopened, stream)
+            self._errands.run(name, partial(self._streams.reopen, stream), reopened, drop=_close)
+
+    def _compact(self, stream: Stream) -> None:
+        """Go on with a stream that still takes everything, and has failed to clear away what is dead."""
+        try:
+            stream.compact_step()
+        except StrandlineError as error:
+            self._not_yet(stream, error)
+        else:
+            self._well(stream)
+
+    def _reopened(self, old: Stream, opened: Outcome) -> None:
+        if not isinstance(opened, Stream):
+            self._not_yet(old, opened)
+        elif not self._is_current(old):
+            _close(opened)
+            self._go_on_waiting(old.config.name)
+        else:
+            self._replaced(opened)
+            _close(old)
+            self._well(opened)
+
+    def _well(self, stream: Stream) -> None:
+        self.end(stream.config.name)
+        self._mended(stream.config.name)
+
+    def _not_yet(self, stream: Stream, problem: Outcome) -> None:
+        logger.warning("stream %s cannot be opened again yet: %s", stream.config.name, problem)
+        self._go_on_waiting(stream.config.name)
+
+    def _go_on_waiting(self, name: str) -> None:
+        if name in self._pauses_ns:
+            self._wait(name)
+
+
+def _close(stream: Outcome) -> None:
+    """Let go of what nobody uses any more."""
+    if isinstance(stream, Stream):
+        with suppress(StrandlineError):
+            stream.close(keep_index=False)

@@ -1,0 +1,287 @@
+"""STREAM.RESTORE: streams with their consumers, taken back from a client.
+
+Invariants: a restore answers each of its chunks with nothing and the last, empty one with the stream, when all of it is
+durable and there. While one is put in its place, nobody else can have its name, its subjects or its room. What an
+account may use holds for what is restored, too, also while it comes. Whatever is wrong with a restore ends that one, is
+answered, and leaves nothing behind; what it unpacks, and the consumers that it opens, share the loop with everybody,
+and while it unpacks nothing more is read from its client. After `close` nothing of it goes on.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from strandline.broker.api import answers, codes
+from strandline.broker.api.advisories import RestoreCompleted, RestoreCreated, new_id
+from strandline.broker.api.checks import check_stream
+from strandline.broker.api.codes import ApiError
+from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.requests import InfoRequest, RestoreRequest
+from strandline.broker.api.schema import from_json, to_json
+from strandline.broker.consumers.registry import Registry
+from strandline.broker.consumers.restored import bring_in, settle_in, tell_restored, turn_away
+from strandline.broker.routes import Origin
+from strandline.broker.snapshots.beside import Beside
+from strandline.broker.snapshots.chunks import Chunk, RestoreSink
+from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
+from strandline.broker.snapshots.surroundings import SnapshotSurroundings
+from strandline.broker.snapshots.turns import Turns
+from strandline.errors import StrandlineError
+
+logger = logging.getLogger("strandline.broker")
+PATIENCE_NS = 30_000_000_000
+"""How long a restore waits for its next chunk."""
+RESTORES_MAX = 64
+"""So many restores of an account may be under way; each of them is a stream that is open."""
+HELD_MAX = 256 << 20
+"""So much of the memory the restores of an account may take together, about."""
+CONSUMERS_MAX = 10_000
+"""So many consumers come back with a stream."""
+
+
+class Restores:
+    """The restores of one account that are under way."""
+
+    def __init__(self, consumers: Registry, around: SnapshotSurroundings) -> None:
+        self._consumers = consumers
+        self._streams = consumers.streams
+        self._around = around
+        self.under_way: dict[str, RestoreSink] = {}
+        self._turns = Turns(self._streams.clock, around.post)
+        self._beside = Beside(around.post, lambda: self._streams.executor is None)
+
+    def open(self) -> None:
+        """Begin: what was left unfinished goes."""
+        forget_unfinished(self._streams)
+
+    def close(self) -> None:
+        """Give up on everything under way; what is in its place by now stays there."""
+        for sink in self.under_way.values():
+            sink.restoring.stop()
+        self._turns.close()
+        self._beside.close()
+        for sink in list(self.under_way.values()):
+            self._drop(sink)
+            self._let_in(sink)
+            restoring = sink.restoring
+            if restoring.is_placed:
+                turn_away(self._consumers, restoring.config.name)
+                restoring.close()
+            else:
+                restoring.abandon()
+        self._streams.coming.clear()
+
+    def tick(self, now_ns: int) -> None:
+        """Give up on clients that say nothing more."""
+        for sink in list(self.under_way.values()):
+            if not sink.is_ending and now_ns - sink.restoring.heard_ns >= PATIENCE_NS:
+                self._give_up(sink, lambda: None)
+
+    # Beginning.
+
+    def begin(self, name: str, payload: bytes, origin: Origin, now_ns: int) -> bytes:
+        """Begin a restore; return where its chunks go."""
+        request = from_json(RestoreRequest, payload)
+        if request.config.name != name:
+            raise codes.STREAM_MISMATCH.error()
+        self._refuse_existing(name)
+        config = self._checked(request.config)
+        if len(self.under_way) >= RESTORES_MAX:
+            raise codes.STREAM_RESTORE.with_text(err="too many restores are under way")
+        identity = new_id()
+        restoring = Restoring(config, self._streams, identity, now_ns, self._around.limits())
+        sink = RestoreSink(restoring, self._around.client(origin), self._take_chunk)
+        subject = f"$JS.SNAPSHOT.RESTORE.{name}.{identity}"
+        sink.cancel = self._around.routes.subscribe(subject.encode(), sink)
+        sink.key = identity
+        self.under_way[identity] = sink
+        self._around.tell(RestoreCreated(name, sink.client))
+        return to_json(answers.StreamRestoring(deliver_subject=subject))
+
+    def _refuse_existing(self, name: str) -> None:
+        streams = self._streams
+        if name in streams.streams or name in streams.unreadable or name in streams.coming:
+            raise codes.STREAM_NAME_EXIST_RESTORE_FAILED.error()
+
+    def _checked(self, config: StreamConfig) -> StreamConfig:
+        neighbours = self._streams.neighbours
+        config = check_stream(config, neighbours)
+        if config.num_replicas > 1:
+            raise codes.STREAM_REPLICAS_NOT_SUPPORTED.error()
+        if neighbours.overlaps(config.subjects, config.name):
+            raise codes.STREAM_SUBJECT_OVERLAP.error()
+        self._streams.check_room(config)
+        return config.with_level()
+
+    def _check_room(self, config: StreamConfig) -> None:
+        """Refuse more bytes than the account has room for, in streams and on their way to be some."""
+        limits, is_memory = self._streams.limits, config.storage is Storage.MEMORY
+        limit = limits.max_memory if is_memory else limits.max_storage
+        coming = [sink.restoring for sink in self.under_way.values() if sink.restoring.config.storage is config.storage]
+        more = sum(restoring.stored_bytes for restoring in coming)
+        is_full = 0 <= limit < self._streams.used().bytes[config.storage] + more
+        if is_full or self._streams.sharing.room(config.storage, more) < more:
+            raise (codes.MEMORY_RESOURCES_EXCEEDED if is_memory else codes.STORAGE_RESOURCES_EXCEEDED).error()
+
+    def _check_memory(self, restoring: Restoring) -> None:
+        limits = (restoring.config.max_consumers, self._streams.limits.max_consumers, CONSUMERS_MAX)
+        if any(0 < limit < len(restoring.consumers) for limit in limits):
+            raise codes.MAXIMUM_CONSUMERS_LIMIT.error()
+        if sum(sink.restoring.held_bytes for sink in self.under_way.values()) > HELD_MAX:
+            raise codes.STREAM_RESTORE.with_text(err="too much is restored at once")
+
+    # Chunks.
+
+    def _take_chunk(self, sink: RestoreSink, chunk: Chunk) -> None:
+        """Take a chunk of a restore, or its end, and answer it when it is done."""
+        self._around.pause(chunk.client_id)
+        sink.restoring.heard_ns = self._streams.clock.now_ns()
+        sink.waiting.append(chunk)
+        if not sink.is_working:
+            sink.is_working = True
+            self._turns.add(self._work(sink))
+
+    def _work(self, sink: RestoreSink) -> Iterator[None]:
+        """Do what waits of a restore, in order; whatever comes of it, its senders are read from again."""
+        try:
+            while sink.waiting:
+                chunk = sink.waiting[0]
+                yield from self._unpack(sink, chunk.data)
+                if not self._is_over(sink):
+                    self._answer(sink, chunk)
+                self._around.resume(sink.waiting.popleft().client_id)
+                yield
+        finally:
+            sink.is_working = False
+            self._let_in(sink)
+
+    def _let_in(self, sink: RestoreSink) -> None:
+        while sink.waiting:
+            self._around.resume(sink.waiting.popleft().client_id)
+
+    def _is_over(self, sink: RestoreSink) -> bool:
+        return sink.is_ending or sink.key not in self.under_way
+
+    def _unpack(self, sink: RestoreSink, data: bytes) -> Iterator[None]:
+        restoring = sink.restoring
+        if sink.problem is not None or self._is_over(sink):
+            return
+        try:
+            for _ in restoring.feed(data):
+                self._check_room(restoring.config)
+                self._check_memory(restoring)
+                yield
+                if self._is_over(sink):
+                    return
+                restoring.heard_ns = self._streams.clock.now_ns()
+            if not data:
+                restoring.check_whole()
+                self._check_memory(restoring)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            sink.problem = error
+            self._remove(sink, lambda: None)
+
+    def _answer(self, sink: RestoreSink, chunk: Chunk) -> None:
+        if chunk.data:
+            self._around.routes.send(chunk.reply, b"")
+            return
+        sink.is_ending = True
+        if sink.problem is not None:
+            self._fail(sink, chunk.reply, sink.problem)
+        else:
+            self._finish(sink, chunk.reply)
+
+    # Ending.
+
+    def _finish(self, sink: RestoreSink, reply: bytes) -> None:
+        """Put the stream in its place, beside the loop."""
+        restoring = sink.restoring
+        name = restoring.config.name
+        try:
+            self._refuse_existing(name)
+            self._checked(restoring.config)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            self._fail(sink, reply, error)
+            return
+        self._streams.coming[name] = restoring.config
+        sink.is_coming = True
+
+        def finished(failure: Exception | None) -> None:
+            if failure is None:
+                self._turns.add(self._bring_in(sink, reply))
+            else:
+                self._fail(sink, reply, failure)
+
+        self._beside.do(f"restore {name}", restoring.finish, finished)
+
+    def _bring_in(self, sink: RestoreSink, reply: bytes) -> Iterator[None]:
+        """Have the consumers of a stream that is in its place, then the stream, and answer."""
+        restoring, name = sink.restoring, sink.restoring.config.name
+        found = list(restoring.restored.values())
+        try:
+            yield from bring_in(self._consumers, restoring.stream, found)
+            answer = self._attach(restoring)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            turn_away(self._consumers, name)
+            self._fail(sink, reply, error)
+            return
+        self._drop(sink)
+        self._around.routes.send(reply, answer)
+        self._tell_ended(sink)
+        yield from tell_restored(self._consumers, name, found)
+
+    def _attach(self, restoring: Restoring) -> bytes:
+        stream, now_ns = restoring.stream, self._streams.clock.now_ns()
+        name = stream.config.name
+        try:
+            self._streams.attach(stream)
+            self._around.restored(name)
+            settle_in(self._consumers, stream)
+            info = self._streams.info(stream, now_ns, request=InfoRequest())
+        except Exception:
+            self._consumers.arriving.discard(name)
+            restoring.hand_over()
+            self._streams.delete(name)
+            raise
+        restoring.hand_over()
+        return to_json(answers.StreamCreated(info=info))
+
+    def _fail(self, sink: RestoreSink, reply: bytes, error: Exception) -> None:
+        """Remove what there is of a restore, then say why."""
+        self._streams.errors += 1
+        if not isinstance(error, StrandlineError):
+            logger.error("stream %s cannot be restored", sink.restoring.config.name, exc_info=error)
+        refusal = error if isinstance(error, ApiError) else codes.STREAM_RESTORE.with_text(err=for_clients(error))
+
+        def tell() -> None:
+            self._around.routes.send(reply, to_json(answers.StreamCreated(error=refusal)))
+            self._tell_ended(sink)
+
+        self._give_up(sink, tell)
+
+    def _tell_ended(self, sink: RestoreSink) -> None:
+        restoring, now_ns = sink.restoring, self._streams.clock.now_ns()
+        told = RestoreCompleted(
+            restoring.config.name, restoring.start_ns, now_ns, restoring.byte_count, client=sink.client
+        )
+        self._around.tell(told)
+
+    def _drop(self, sink: RestoreSink) -> None:
+        self.under_way.pop(sink.key, None)
+        sink.cancel()
+
+    def _give_up(self, sink: RestoreSink, then: Callable[[], None]) -> None:
+        def removed() -> None:
+            self._drop(sink)
+            if sink.is_coming:
+                sink.is_coming = False
+                self._streams.coming.pop(sink.restoring.config.name, None)
+            then()
+
+        sink.is_ending = True
+        self._remove(sink, removed)
+
+    def _remove(self, sink: RestoreSink, then: Callable[[], None]) -> None:
+        restoring = sink.restoring
+        restoring.forget()
+        self._beside.do(f"restore {restoring.config.name}", restoring.remove, lambda _: then())

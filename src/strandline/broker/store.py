@@ -1,0 +1,44 @@
+"""The folder in which a server keeps everything: one lock for all that is in it, and a share of the handles.
+
+Invariants: whoever holds the folder's lock is the only one who writes anything below it; that it is so is marked, as
+for a `JournalSet`, so that tools that open one of its journals meet that lock, too. Streams and consumers, however
+many, take no more handles than the share, plus those that are in use at the moment.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from strandline.files import Disk, Lock, OsDisk, OsLock, read_file, replace_file
+from strandline.journal.handles import HandleDisk
+from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
+from strandline.journal.recovery import LOCK_NAME
+
+
+class StoreDisk(HandleDisk):
+    """The disk as a server uses it, which has a lock already."""
+
+    def __init__(self, disk: Disk, held: Path, open_files_max: int, executor: Executor | None = None) -> None:
+        super().__init__(disk, open_files_max, executor)
+        self._held = held
+
+    def lock(self, path: Path) -> Lock:
+        """Take the exclusive lock that the file at `path` stands for; the one that is held covers every journal."""
+        return OsLock(-1) if path == self._held else super().lock(path)
+
+
+@contextmanager
+def open_store(folder: Path, open_files_max: int, executor: Executor | None = None) -> Iterator[StoreDisk]:
+    """Hold a server's folder, made where there is none; `Locked` if another has it."""
+    disk = OsDisk()
+    disk.make_folder(folder)
+    folder = folder.resolve()
+    home = lock_home(disk, folder) / LOCK_NAME
+    with ExitStack() as held:
+        held.callback(disk.lock(home).release)
+        if read_file(disk, folder / SET_MARKER) != SET_MARKER_CONTENT:
+            replace_file(disk, folder / SET_MARKER, SET_MARKER_CONTENT)
+        store = StoreDisk(disk, home, open_files_max, executor)
+        held.callback(store.close_idle)
+        yield store

@@ -1,0 +1,110 @@
+"""What can be asked of a stream: its messages, how many there are, and what it is told about itself.
+
+Invariants: nothing here changes anything. What is not durable yet is shown as well: whoever shows it to others waits
+for the stream's barrier, or looks at its `durable_seq`.
+"""
+
+from strandline.broker.api.answers import StreamState
+from strandline.broker.api.config import StreamConfig
+from strandline.broker.api.requests import GetRequest
+from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.messages import Message, Messages, Reply
+from strandline.broker.streams.reader import Reader
+from strandline.broker.streams.state import State
+from strandline.broker.streams.status import stream_state
+from strandline.broker.streams.subjects import Filter
+
+
+class Readable:
+    """A stream's state, and a reader of its messages."""
+
+    def __init__(self, state: State, reader: Reader) -> None:
+        self._state = state
+        self._reader = reader
+
+    # Messages.
+
+    def filter(self, patterns: tuple[str, ...]) -> Filter:
+        """Return which subjects some patterns match."""
+        return self._reader.filter(patterns)
+
+    def pending(self, matching: Filter, from_seq: int, up_to: int | None = None) -> int:
+        """Return exactly how many messages from a sequence on, up to another, a filter lets through."""
+        return self._state.index.pending(matching, from_seq, up_to)
+
+    def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
+        """Return up to `limit` sequences from one on that a filter lets through."""
+        return self._reader.next_sequences(matching, from_seq, limit)
+
+    def last_per_subject(self, matching: Filter, up_to: int | None = None) -> Words:
+        """Return the last sequence of each subject that a filter lets through, in order."""
+        return self._state.index.lasts(matching, up_to)
+
+    def is_live(self, sequences: Words) -> Flags:
+        """Tell which sequences have a message."""
+        return self._state.is_live(sequences)
+
+    def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
+        """Return messages by sequences, which rise; only the first ones, at least one, if all are larger than asked."""
+        return self._reader.read(sequences, bytes_max)
+
+    def get(self, sequence: int) -> Message | None:
+        """Return a message, or None."""
+        return self._reader.get(sequence)
+
+    def last(self, pattern: str) -> Message | None:
+        """Return the last message on a subject, or on those of a pattern, or None."""
+        return self._reader.last(pattern)
+
+    def next(self, pattern: str, from_seq: int) -> Message | None:
+        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
+        return self._reader.next(pattern, from_seq)
+
+    def sequence_at(self, time_ns: int) -> int:
+        """Return the first sequence stored at a time or after it; one beyond the last if there is none."""
+        return self._reader.sequence_at(time_ns)
+
+    def direct(self, request: GetRequest) -> list[Reply]:
+        """Return what answers a direct get."""
+        return self._reader.direct(request)
+
+    def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
+        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
+        return self._reader.direct_lasts(subjects)
+
+    # What it is.
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration, as it is stored."""
+        return self._state.config
+
+    @property
+    def created_ns(self) -> int:
+        """When the stream was made."""
+        return self._state.created_ns
+
+    @property
+    def last_seq(self) -> int:
+        """The last sequence that was given out."""
+        return self._state.index.last_seq
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes the messages have, as `state` counts them."""
+        return self._state.index.bytes
+
+    @property
+    def first_seq(self) -> int:
+        """The first sequence with a message; without messages, the one that comes next."""
+        return self._state.index.first_seq
+
+    def state(
+        self, *, consumers: int = 0, subjects: dict[str, int] | None = None, deleted: bool = False
+    ) -> StreamState:
+        """Return what is in the stream, as it is shown."""
+        return stream_state(self._state.index, consumers=consumers, subjects=subjects, deleted=deleted)
+
+    def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
+        """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
+        return self._reader.subject_counts(pattern, offset, limit)

@@ -1,0 +1,61 @@
+"""What the accounts of one server have together: its room for messages, and atomic batches that are on their way.
+
+Invariants: no stream is made or changed so that what streams have reserved by their `max_bytes` exceeds the server's
+limits; nothing is published or copied while the messages of all streams are beyond them. What is known of the room left
+is never more than there is; it is counted anew when that would not be enough.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from strandline.broker.api.account import Used, check_account
+from strandline.broker.api.answers import AccountLimits
+from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.streams.atomic import AllBatches
+
+
+@dataclass
+class Sharing:
+    """The limits of a server, -1 for none, and what its accounts use of them."""
+
+    max_memory: int = -1
+    max_storage: int = -1
+    batches: AllBatches = field(default_factory=AllBatches)
+    _accounts: list[Callable[[], Used]] = field(default_factory=list)
+    _free: dict[Storage, int] = field(default_factory=lambda: dict.fromkeys(Storage, 0))
+
+    def add(self, used: Callable[[], Used]) -> None:
+        """Count what an account uses."""
+        self._accounts.append(used)
+
+    def limit(self, storage: Storage) -> int:
+        """Return how many bytes messages may have, -1 for any number."""
+        return self.max_memory if storage is Storage.MEMORY else self.max_storage
+
+    def check(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
+        """Refuse a stream, new or in the place of an old one, that the server has no room for."""
+        if self.limit(config.storage) >= 0:
+            limits = AccountLimits(max_memory=self.max_memory, max_storage=self.max_storage)
+            check_account(config, limits, self._used(), old)
+
+    def room(self, storage: Storage, size: int) -> int:
+        """Return how many bytes are left before something of a size is stored, exactly if they are not enough."""
+        if self.limit(storage) < 0:
+            return size
+        if self._free[storage] < size:
+            self._free[storage] = self.limit(storage) - self._used().bytes[storage]
+        free = self._free[storage]
+        self._free[storage] = free - size
+        return free
+
+    def note(self, storage: Storage, size: int) -> None:
+        """Note that something was stored, if nobody asked for room before."""
+        self._free[storage] -= size
+
+    def _used(self) -> Used:
+        everything = [used() for used in self._accounts]
+        return Used(
+            sum(used.streams for used in everything),
+            {storage: sum(used.bytes[storage] for used in everything) for storage in Storage},
+            {storage: sum(used.reserved[storage] for used in everything) for storage in Storage},
+        )
