@@ -41,6 +41,17 @@ def spark() -> "Iterator[SparkSession]":
         yield started
 
 
+@pytest.fixture(autouse=True)
+def active_spark(request: pytest.FixtureRequest) -> None:
+    """Tell Java which session is active on this thread, where a test has one.
+
+    It forgets that with a connection that is made anew, and then finds no sink that Python brought.
+    """
+    if "spark" in request.fixturenames:
+        shared = request.getfixturevalue("spark")
+        shared._jvm.SparkSession.setActiveSession(shared._jsparkSession)  # noqa: SLF001 - there is no public way
+
+
 class SparkCluster:
     """A master and two workers of one core each; a session joins them with `master` and `settings`.
 
