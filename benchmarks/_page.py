@@ -58,9 +58,10 @@ SHORTFALLS = """
   128 bytes. At window 256 a round is one fsync (0.4 ms here) and the work of 256 messages on both ends, one after the
   other, for the client has no more to send meanwhile; nats-server syncs each message, and on a disk this quick comes to
   6,000 to 7,000 a second. On a slower disk the ratio grows: it was 62 to 416 in runs beside other work.
-- **The broker's publishes of 1 KiB at window 256** were 0.99 in this run and 1.33 in one before; fetching without
-  acknowledgements at 128 bytes 0.97 and 1.10. A client that waits for each answer (window 1) takes twice as long as
-  with nats-server: a message alone passes session, router, stream and journal in about 120 µs of Python.
+- **The broker's publishes of 1 KiB at window 256** were 1.19 in this run, and between 0.99 and 1.33 in others; fetching
+  was 0.86 without acknowledgements at 128 bytes (0.97 and 1.10 in others) and 0.94 to 0.97 at 1 KiB: both servers are
+  then near what one core gives, and runs differ by a tenth. A client that waits for each answer (window 1) takes twice
+  as long as with nats-server: a message alone passes session, router, stream and journal in about 120 µs of Python.
 - **Appends of one record without fsync** cost 16 µs of Python each, four times RocksDB's C++. Hand over many at a time.
 """
 
