@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.fold import (
@@ -90,6 +90,7 @@ def test_the_place_of_a_checksum_does_not_count_in_it() -> None:
     assert crc32(BLANK + b"anything") == crc32(b"anything")
 
 
+@example(keys=[b"\x05", bytes(6)])
 @given(keys=st.lists(KEYS, max_size=30))
 def test_equal_rows_have_equal_hashes_and_others_nearly_never(keys: list[bytes]) -> None:
     hashes = hash_rows(pa.array([b"x", *keys], pa.binary())[1:]).tolist()
@@ -97,6 +98,11 @@ def test_equal_rows_have_equal_hashes_and_others_nearly_never(keys: list[bytes])
     assert [by_key[key] for key in keys] == hashes
     assert len(set(hashes)) == len(set(keys)), "keys of up to 64 bytes are hashed whole"
     assert are_distinct(np.array(hashes, np.uint64)) == (len(set(keys)) == len(keys))
+
+
+def test_short_rows_of_every_length_and_small_numbers_have_hashes_of_their_own() -> None:
+    rows = [number.to_bytes(length, "little") for length in range(1, 9) for number in range(256)]
+    assert are_distinct(hash_rows(pa.array([b"", *rows], pa.binary())))
 
 
 def test_keys_that_differ_where_no_hash_looks_are_still_told_apart() -> None:

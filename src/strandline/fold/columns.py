@@ -62,17 +62,20 @@ def hash_rows(column: pa.BinaryArray) -> Hashes:
     starts = offsets[:-1].astype(np.int64) + (_WORD_BYTES - int(offsets[0]))
     lengths = np.diff(offsets)
     last = starts + np.maximum(lengths - _WORD_BYTES, 0)
-    hashes: Hashes = words[last] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
-    hashes += lengths.astype(np.uint64)
+    hashes = _mixed(lengths.astype(np.uint64))  # a length is small, like a short word: mixed first, they cannot cancel
+    hashes ^= words[last] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
     shortest = int(lengths.min(initial=_HASHED_BYTES + _WORD_BYTES))
     for done in range(0, min(int(lengths.max(initial=0)) - _WORD_BYTES, _HASHED_BYTES), _WORD_BYTES):
-        mixed = hashes * _FACTOR
-        mixed ^= mixed >> _SHIFT
+        mixed = _mixed(hashes)
         mixed += words[np.minimum(starts + done, last)] & _MASKS[np.minimum(lengths, _WORD_BYTES)]
         hashes = mixed if done < shortest - _WORD_BYTES else np.where(done < lengths - _WORD_BYTES, mixed, hashes)
-    hashes *= _FACTOR
-    hashes ^= hashes >> _SHIFT
-    return hashes
+    return _mixed(hashes)
+
+
+def _mixed(numbers: Hashes) -> Hashes:
+    mixed: Hashes = numbers * _FACTOR
+    mixed ^= mixed >> _SHIFT
+    return mixed
 
 
 def are_distinct(hashes: Hashes) -> bool:
