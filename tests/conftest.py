@@ -1,13 +1,16 @@
-"""What all tests share: how hard hypothesis looks (`HYPOTHESIS_PROFILE=long` looks harder)."""
+"""What all tests share: servers, a clean start and end, how hard hypothesis looks (`HYPOTHESIS_PROFILE`)."""
 
 import os
 
 from hypothesis import settings
 
+from tests.leftovers import nothing_left_behind, pytest_fixture_setup, restore_signals  # noqa: F401 - fixture and hook
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
 from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
 from tests.servers_spark import active_spark, spark, spark_standalone  # noqa: F401 - fixtures
+
+restore_signals()
 
 # Deadlines measure a busy machine, not the code; the blob printed on failure replays it.
 settings.register_profile("default", deadline=None, print_blob=True)

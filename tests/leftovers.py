@@ -1,0 +1,149 @@
+"""Nothing that a test leaves behind reaches the next: child processes, environment, working folder, signal handlers.
+
+Invariants: children of tests start with default signals, whatever the parent of the run ignores (`nohup`, background
+jobs of scripts). A child that outlives its test is killed, anything else is put back, and the test that left it fails.
+What fixtures wider than a test have started stays until they end.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+ENDS_WITHIN_S = 10.0
+"""How long a child that still runs at the end of its test may take to end by itself."""
+
+# A hangup stays as it is: a run under `nohup` outlives its terminal, and so do its children.
+_AS_INHERITED = {signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ}
+_HANDLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# These live as long as the process that needs them: helpers of `multiprocessing`, and the Java of Spark.
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "pyspark-shell")
+_HANDLERS_OF = "strandline.spark.noise"  # it sets one for as long as there is that Java
+
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
+
+
+class _Children:
+    """The children of this process that may live: those of fixtures wider than a test, and helpers of Python."""
+
+    def __init__(self) -> None:
+        self.accepted: set[int] = set()
+        self._has_started = False
+
+    def watch(self) -> None:
+        """Notice from now on when a child is started: to list children takes milliseconds, too long for every test."""
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, _arguments: tuple[Any, ...]) -> None:
+        if event in _STARTS:
+            self._has_started = True
+
+    def accept(self) -> None:
+        """Let those live that run now."""
+        self.accepted |= self.new()
+
+    def new(self) -> set[int]:
+        """Return those that were started since the last call and are not accepted."""
+        if not self._has_started:
+            return set()
+        self._has_started = False
+        return {child.pid for child in psutil.Process().children()} - self.accepted
+
+
+_children = _Children()
+_children.watch()
+
+
+def restore_signals() -> None:
+    """Undo what the parent of this process ignores or blocks: both would be inherited by every child."""
+    for number in signal.valid_signals() - _AS_INHERITED:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+class _State(NamedTuple):
+    environment: dict[str, str]
+    folder: str
+    handlers: dict[int, Any]
+
+    @classmethod
+    def now(cls) -> "_State":
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        return cls(environment, os.getcwd(), {number: signal.getsignal(number) for number in _HANDLERS})  # noqa: PTH109
+
+    def put_back(self, found: "_State") -> list[str]:
+        """Undo what differs from this state; return it in words."""
+        changed = sorted(dict(self.environment.items() ^ found.environment.items()))
+        for name in changed:
+            os.environ.pop(name, None)
+            if name in self.environment:
+                os.environ[name] = self.environment[name]
+        problems = [f"changed the environment: {', '.join(changed)}"] if changed else []
+        if found.folder != self.folder:
+            os.chdir(self.folder)
+            problems.append(f"changed the working folder to {found.folder}")
+        for number in _HANDLERS:
+            handler = found.handlers[number]
+            if handler != self.handlers[number] and getattr(handler, "__module__", "") != _HANDLERS_OF:
+                signal.signal(number, self.handlers[number])
+                problems.append(f"left a handler of {signal.Signals(number).name}")
+        return problems
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Let the children live that a fixture of more than one test starts."""
+    result = yield
+    if fixturedef.scope != "function":
+        _children.accept()
+    return result
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Kill the processes that a test has left running, undo what else it has left, and report it."""
+    before = _State.now()
+    yield
+    problems = before.put_back(_State.now())
+    problems += [f"left a process running: {each}" for each in _kill(_children.new())]
+    if problems:
+        pytest.fail("; ".join(f"the test {problem}" for problem in problems), pytrace=False)
+
+
+def _kill(pids: set[int]) -> list[str]:
+    """End children that do not end by themselves; return them in words. To reap them is left to their `Popen`."""
+    commands = {pid: command for pid in pids if (command := _command(pid))}
+    give_up = time.monotonic() + ENDS_WITHIN_S
+    for pid in commands:
+        while not _has_ended(pid) and time.monotonic() < give_up:
+            time.sleep(0.01)
+    alive = [pid for pid in commands if not _has_ended(pid)]
+    for pid in alive:
+        for each in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        _has_ended(pid, wait=True)
+    return [f"{pid} ({commands[pid]})" for pid in alive]
+
+
+def _command(pid: int) -> str:
+    """Return the command of a child that is to end, "" if it has ended or is a helper of Python."""
+    try:
+        command = " ".join(psutil.Process(pid).cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+    return "" if any(helper in command for helper in _HELPERS) else command[:200]
+
+
+def _has_ended(pid: int, *, wait: bool = False) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)) is not None
+    except ChildProcessError:
+        return True
