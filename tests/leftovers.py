@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
 
 import psutil
 import pytest
@@ -58,6 +58,39 @@ class _Children:
 
 _children = _Children()
 _children.watch()
+_shared_servers: list["_Server"] = []
+_shared_members: list["_Server"] = []
+
+
+class _Server(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+
+@contextmanager
+def shared_server(server: _Server) -> Iterator[None]:
+    """Have tests share a server during the block: it outlives them, and a test may not leave it dead."""
+    _shared_servers.append(server)
+    try:
+        yield
+    finally:
+        _shared_servers.remove(server)
+
+
+@contextmanager
+def shared_members(members: Sequence[_Server]) -> Iterator[None]:
+    """Have tests share a cluster during the block: members outlive them, dead ones are the business of its fixture."""
+    _shared_members.extend(members)
+    try:
+        yield
+    finally:
+        for member in members:
+            _shared_members.remove(member)
 
 
 def restore_signals() -> None:
@@ -112,7 +145,12 @@ def nothing_left_behind() -> Iterator[None]:
     before = _State.now()
     yield
     problems = before.put_back(_State.now())
-    problems += [f"left a process running: {each}" for each in _kill(_children.new())]
+    lasting = {server.pid for server in (*_shared_servers, *_shared_members) if server.is_running}
+    problems += [f"left a process running: {each}" for each in _kill(_children.new() - lasting)]
+    for server in _shared_servers:
+        if not server.is_running:
+            server.start()
+            problems.append("killed a server that tests share")
     if problems:
         pytest.fail("; ".join(f"the test {problem}" for problem in problems), pytrace=False)
 

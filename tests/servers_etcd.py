@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-STARTS_WITHIN_S = 20.0
+from tests.leftovers import shared_server
+from tests.waiting import PATIENCE_S
 
 
 class EtcdServer:
@@ -37,12 +38,23 @@ class EtcdServer:
         """Where clients connect: host and port."""
         return f"127.0.0.1:{self._client_port}"
 
+    @property
+    def pid(self) -> int:
+        """Return its process id while it runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it was started and has not ended since."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start it, over the data that is there, and return when it answers; it ends with the calling thread."""
-        assert self._process is None, "it runs already"
+        assert not self.is_running, "it runs already"
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        give_up = time.monotonic() + STARTS_WITHIN_S
+        give_up = time.monotonic() + PATIENCE_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 self.stop()
@@ -72,7 +84,7 @@ class EtcdServer:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(timeout=10)
+                self._process.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -92,7 +104,7 @@ class EtcdServer:
         ]
 
     def _answers(self) -> bool:
-        with closing(http.client.HTTPConnection(self.endpoint, timeout=1)) as connection:
+        with closing(http.client.HTTPConnection(self.endpoint, timeout=5)) as connection:
             try:
                 connection.request("GET", "/health")
                 return b'"true"' in connection.getresponse().read()
@@ -115,7 +127,7 @@ def running_etcd() -> Iterator[EtcdServer]:
 @pytest.fixture(scope="session")
 def etcd_server() -> Iterator[EtcdServer]:
     """Share one etcd among all tests of a process; those that kill it have one of their own."""
-    with running_etcd() as server:
+    with running_etcd() as server, shared_server(server):
         yield server
 
 

@@ -24,7 +24,13 @@ from pathlib import Path
 
 import pytest
 
-STARTS_WITHIN_S = 30.0
+from strandline.errors import StrandlineError
+from strandline.kv.nats.bulk.api import JetStreamApi
+from strandline.kv.nats.bulk.socket import BulkSocket
+from strandline.kv.nats.settings import NatsSettings
+from tests.leftovers import shared_members, shared_server
+from tests.waiting import PATIENCE_S, eventually
+
 SYNC_ALWAYS = "sync_interval: always"
 """A setting within `jetstream { … }`: nothing is acknowledged before it is on disk."""
 
@@ -69,8 +75,8 @@ class NatsServer:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it was started and not stopped since."""
-        return self._process is not None
+        """Tell whether it was started and has not ended since."""
+        return self._process is not None and self._process.poll() is None
 
     def url_with(self, user_info: str) -> str:
         """Where clients connect, with `user:password` or a token."""
@@ -78,7 +84,7 @@ class NatsServer:
 
     def launch(self) -> None:
         """Start it, over the data that is there, without waiting for it."""
-        assert self._process is None, "it runs already"
+        assert not self.is_running, "it runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
         configuration = self.folder / "server.conf"
         configuration.write_text(self._configuration())
@@ -95,7 +101,7 @@ class NatsServer:
 
     def wait_until_healthy(self) -> None:
         """Return when it says that it can serve; a member of a cluster waits for the others."""
-        give_up = time.monotonic() + STARTS_WITHIN_S
+        give_up = time.monotonic() + PATIENCE_S
         while not self._is_healthy():
             if self._process is None or self._process.poll() is not None or time.monotonic() > give_up:
                 self.stop()
@@ -114,7 +120,7 @@ class NatsServer:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(timeout=10)
+                self._process.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -141,7 +147,7 @@ class NatsServer:
 
     def monitor(self, path: str) -> object:
         """Return an answer of its monitoring port (`/varz`, `/jsz?…`, `/connz`)."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=5)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=PATIENCE_S)) as connection:
             connection.request("GET", path)
             answer: object = json.loads(connection.getresponse().read())
             return answer
@@ -157,7 +163,7 @@ class NatsServer:
         return "\n".join([*lines, self.settings, ""])
 
     def _is_healthy(self) -> bool:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=1)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=5)) as connection:
             try:
                 connection.request("GET", "/healthz")
                 return connection.getresponse().status == http.HTTPStatus.OK
@@ -200,21 +206,31 @@ class NatsCluster:
             member.kill()  # a polite end waits for a leader to step down, member after member
 
     def mend(self) -> None:
-        """Start the members that do not run, and return when all can serve."""
+        """Start the members that do not run, and return when all can serve and are given replicas."""
         for member in self.members:
             if not member.is_running:
                 member.launch()
         for member in self.members:
             member.wait_until_healthy()
-        give_up = time.monotonic() + STARTS_WITHIN_S
-        while not any(map(_sees_all_peers, self.members)):
-            if time.monotonic() > give_up:
-                raise RuntimeError("the members do not find each other")
-            time.sleep(0.05)
+        eventually(lambda: any(map(_sees_all_peers, self.members)), "one member leads and sees the others")
+        # A leader that hears of a member again still counts it as offline for a while where it places replicas, and
+        # tells nobody: only to place some shows it.
+        eventually(self._places_replicas, "a stream of three replicas is made")
+
+    def _places_replicas(self) -> bool:
+        name = fresh_bucket()
+        try:
+            with closing(BulkSocket.connect(NatsSettings(self.urls))) as connection:
+                api = JetStreamApi(connection, "$JS.API")
+                api.call(f"STREAM.CREATE.{name}", {"name": name, "storage": "memory", "num_replicas": 3}, name)
+                api.call(f"STREAM.DELETE.{name}", None, name)
+        except StrandlineError:
+            return False
+        return True
 
     def leader_of(self, stream: str) -> NatsServer:
         """Return the member that leads a stream (`KV_` and the name, for a bucket), when there is one."""
-        give_up = time.monotonic() + STARTS_WITHIN_S
+        give_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up:
             for member in self.members:
                 if member.is_running and (name := _leader(member, stream)):
@@ -284,23 +300,22 @@ def running_nats_cluster(settings: str = "", *, jetstream: str = "") -> Iterator
 @pytest.fixture(scope="session")
 def nats_server() -> Iterator[NatsServer]:
     """Share one nats-server among all tests of a process; those that kill it have one of their own."""
-    with running_nats() as server:
+    with running_nats() as server, shared_server(server):
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_nats_cluster() -> Iterator[NatsCluster]:
     """Share one cluster among the tests of a process, which take it as `nats_cluster`."""
-    with running_nats_cluster() as cluster:
+    with running_nats_cluster() as cluster, shared_members(cluster.members):
         yield cluster
 
 
 @pytest.fixture
-def nats_cluster(shared_nats_cluster: NatsCluster) -> Iterator[NatsCluster]:
-    """Give a test the whole cluster; members that it killed are started again."""
+def nats_cluster(shared_nats_cluster: NatsCluster) -> NatsCluster:
+    """Give a test the whole cluster; members that a test before it has killed are started again."""
     shared_nats_cluster.mend()
-    yield shared_nats_cluster
-    shared_nats_cluster.mend()
+    return shared_nats_cluster
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-_START_S = 30.0
+from tests.leftovers import shared_server
+from tests.waiting import PATIENCE_S
+
 _PR_SET_PDEATHSIG = 1
 # A crash of the operating system is not what these tests stage, so fsync would only cost time: what a killed server
 # wrote is in the kernel's hands.
@@ -59,6 +61,11 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it was started and has not ended since."""
+        return self._process is not None and self._process.poll() is None
+
     def log(self) -> str:
         """Return what it logged so far."""
         return self._log.read_text(errors="replace")
@@ -75,11 +82,11 @@ class PostgresServer:
     def start(self) -> None:
         """Start, and return when it answers."""
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             self._process = self._run(["postgres", "-D", str(self._data), "-k", str(self._folder), *options])
             while self._process.poll() is None and time.monotonic() < deadline:
-                with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn, connect_timeout=5):
+                with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn, connect_timeout=60):
                     return
                 time.sleep(0.02)
             # After a kill the last children may still hold the shared memory for a moment.
@@ -93,7 +100,7 @@ class PostgresServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             try:
-                self._process.wait(10)
+                self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None
@@ -169,7 +176,7 @@ def fresh_schema(dsn: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One server for all tests of a process; whoever kills it must start it again."""
-    with running_postgres() as server:
+    with running_postgres() as server, shared_server(server):
         yield server
 
 

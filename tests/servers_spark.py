@@ -24,12 +24,12 @@ from strandline.spark.java import find_java
 from strandline.spark.launch import child_environment, spark_home
 from strandline.spark.session import session
 from tests.servers_etcd import _free_ports
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
-STARTS_WITHIN_S = 60.0
 WORKERS = 2
 SETTINGS = {"spark.executorEnv.PYTHONPATH": str(ROOT), "spark.driver.memory": "768m"}
 
@@ -110,11 +110,11 @@ class SparkCluster:
             each.terminate()
         for each in self._processes:
             try:
-                each.wait(10)
+                each.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 each.kill()
                 each.wait()
-        _, alive = psutil.wait_procs(family, timeout=5)
+        _, alive = psutil.wait_procs(family, timeout=10)
         for child in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
@@ -137,7 +137,7 @@ class SparkCluster:
         return process.pid
 
     def _wait(self, is_ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + STARTS_WITHIN_S
+        deadline = time.monotonic() + PATIENCE_S
         while not is_ready():
             if time.monotonic() > deadline or any(each.poll() is not None for each in self._processes):
                 self.stop()
@@ -148,7 +148,7 @@ class SparkCluster:
         return int((self._state() or {}).get("aliveworkers", 0))
 
     def _state(self) -> dict[str, Any] | None:
-        with closing(http.client.HTTPConnection("127.0.0.1", self._page, timeout=5)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._page, timeout=PATIENCE_S)) as connection:
             try:
                 connection.request("GET", "/json/")
                 state: dict[str, Any] = json.loads(connection.getresponse().read())

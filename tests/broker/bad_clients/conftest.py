@@ -7,6 +7,7 @@ import pytest
 
 from tests.broker.clients.servers import kind, running  # noqa: F401 - a fixture
 from tests.broker.socket_client import SocketClient, pub_frame
+from tests.leftovers import shared_server
 from tests.servers_nats import NatsServer
 
 SMALL = """
@@ -39,6 +40,7 @@ def all_servers() -> Iterator[Callable[[str, str], NatsServer]]:
         def server(kind: str, settings: str) -> NatsServer:
             if (kind, settings) not in started:
                 started[kind, settings] = stack.enter_context(running(kind, settings))
+                stack.enter_context(shared_server(started[kind, settings]))
                 if settings == SMALL:
                     warm_up(started[kind, settings].port)
             return started[kind, settings]

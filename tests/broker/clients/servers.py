@@ -24,6 +24,7 @@ from nats.js import JetStreamContext
 
 from strandline import broker
 from strandline.broker.settings.configuration import read_configuration
+from tests.leftovers import shared_server
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 
 KINDS = ("nats-server", "strandline")
@@ -139,6 +140,7 @@ def shared_servers() -> Iterator[Callable[[str], NatsServer]]:
         def server(kind: str) -> NatsServer:
             if kind not in started:
                 started[kind] = stack.enter_context(running(kind))
+                stack.enter_context(shared_server(started[kind]))
             return started[kind]
 
         yield server
