@@ -11,6 +11,7 @@ from strandline.broker.api.schema import to_json
 from strandline.broker.streams import PublishBatch, Reply
 from strandline.broker.streams.service import StreamService
 from strandline.wire import format_headers, parse_headers, patterns_overlap
+from tests.waiting import PATIENCE_S
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "broker"
 NO_RESPONDERS = "<NoRespondersError: nats: no responders available for request>"
@@ -66,7 +67,7 @@ class Talk:
             if any(patterns_overlap(pattern, subject) for pattern in stream.config.subjects)
         )
         published = stream.publish(PublishBatch([subject.encode()], [payload], [block] if block else None), now_ns)
-        published.ticket.result(10)
+        published.ticket.result(PATIENCE_S)
         plain = to_json(PubAck(stream=stream.config.name, seq=int(published.sequences[0])))
         return published.answers.get(0, plain).decode()
 

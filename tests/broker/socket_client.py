@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, Self
 
-WAIT_S = 10.0
+from tests.waiting import PATIENCE_S
+
+WAIT_S = PATIENCE_S
 RECEIVE_BYTES = 1 << 18
 OPTIONS = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, "lang": "socket"}
 

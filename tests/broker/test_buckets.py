@@ -36,6 +36,7 @@ from strandline.kv import (
 )
 from strandline.kv.nats import NatsConnection
 from strandline.testing import KV_STORE_CHECKS, CheckedKv, KvStoreCheck, run_kv_store_check
+from tests.waiting import PATIENCE_S
 
 NUMBERS = itertools.count(1)
 SETTINGS = ServerSettings(port=0, durability=WRITTEN)
@@ -72,7 +73,7 @@ def elsewhere() -> Iterator[Server]:
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    server, loop, over = started.result(30)
+    server, loop, over = started.result(PATIENCE_S)
     yield server
     loop.call_soon_threadsafe(over.set)
     thread.join()
@@ -121,7 +122,7 @@ async def bucket(connection: EmbeddedConnection, config: StoreConfig) -> tuple[K
 
 
 async def hear(watch: Watch) -> list[KvUpdate]:
-    return (await asyncio.wait_for(watch.batch(), 10)).to_updates()
+    return (await asyncio.wait_for(watch.batch(), PATIENCE_S)).to_updates()
 
 
 async def hear_out(watch: Watch) -> None:

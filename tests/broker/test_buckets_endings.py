@@ -22,9 +22,9 @@ from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Closed, StorageRefused
 from strandline.journal import WRITTEN
 from strandline.kv import KvStore, KvWatcher, KvWriter, StoreConfig, Watch
+from tests.waiting import PATIENCE_S
 
 SETTINGS = ServerSettings(port=0, durability=WRITTEN)
-PATIENCE_S = 20.0
 
 
 def roles(store: KvStore) -> tuple[KvWriter, KvWatcher]:

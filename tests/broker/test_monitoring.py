@@ -15,6 +15,7 @@ from strandline.broker.serving import serve
 from strandline.broker.settings import AccountSettings, ServerSettings, UserSettings
 from strandline.journal import WRITTEN
 from tests.servers_nats import running_nats
+from tests.waiting import PATIENCE_S
 
 PATHS = (
     "/varz",
@@ -66,7 +67,7 @@ THEIRS_ALONE = {
 
 def get(port: int, path: str) -> tuple[int, str, Any]:
     """Return the status, the content type and the body of a page."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read().decode()
@@ -162,7 +163,7 @@ def test_pages_tell_what_happened(both: tuple[dict[str, Any], dict[str, Any]]) -
 async def _raw(port: int, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
-    data = await asyncio.wait_for(reader.read(), 10)
+    data = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
     return data
 

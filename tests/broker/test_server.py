@@ -28,6 +28,7 @@ from strandline.broker.settings import (
 from strandline.errors import Unavailable
 from tests.broker.sockets.test_websocket import frame, request
 from tests.identities_nats import Certificates, make_certificates
+from tests.waiting import PATIENCE_S
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
 Test = Callable[[], Awaitable[None]]
@@ -47,7 +48,7 @@ class Peer:
 
     async def line(self) -> bytes:
         """Return the next line, empty at the end; the second INFO, which follows the first PONG, is not one."""
-        while b'"connect_info"' in (line := await asyncio.wait_for(self.reader.readline(), 5)):
+        while b'"connect_info"' in (line := await asyncio.wait_for(self.reader.readline(), PATIENCE_S)):
             pass
         return line
 
@@ -74,7 +75,7 @@ class Peer:
     async def is_ended(self) -> bool:
         """Read to the end, and tell whether it came."""
         try:
-            while await asyncio.wait_for(self.reader.read(1 << 20), 5):
+            while await asyncio.wait_for(self.reader.read(1 << 20), PATIENCE_S):
                 pass
         except ConnectionError:
             pass
@@ -99,7 +100,7 @@ async def connected(port: int, *, tls: ssl.SSLContext | None = None, greet: bool
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until something is so."""
-    give_up = asyncio.get_running_loop().time() + 10
+    give_up = asyncio.get_running_loop().time() + PATIENCE_S
     while not condition():
         assert asyncio.get_running_loop().time() < give_up, f"not so in time: {what}"
         await asyncio.sleep(0.005)
@@ -113,7 +114,7 @@ def are_connected(server: Server, count: int) -> Callable[[], bool]:
 def run(test: Test) -> None:
     """Run a test on a loop of its own, and see that nothing of it is left."""
     before = _left()
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
     assert _left() == before
 
 
@@ -233,7 +234,7 @@ def test_who_waits_for_room_is_called_when_everything_goes_at_once() -> None:
             session.write(b"+OK\r\n" * 4096)
             assert not session.has_room
             session.when_room[called.set] = called.set
-            await asyncio.wait_for(called.wait(), 5)
+            await asyncio.wait_for(called.wait(), PATIENCE_S)
 
     run(test)
 
@@ -559,7 +560,7 @@ def test_a_websocket_client_that_does_not_read_its_pongs_is_cut_off(limits: dict
 
 def test_strangers_who_try_passwords_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
-    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: may_go_on.wait(20) and False)
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: may_go_on.wait(PATIENCE_S) and False)
     users = (UserSettings(user="slow", password="$2a$11$"), UserSettings(user="ann", password="p"))  # noqa: S106
     accounts = (AccountSettings(name="$G", users=users),)
 

@@ -19,6 +19,7 @@ import pytest
 from tests.broker.clients.servers import running
 from tests.broker.socket_client import SocketClient, header_block, pub_frame
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
 MINUTES = float(os.environ.get("STRANDLINE_SOAK_MINUTES", "60"))
 SAMPLES = 120
@@ -190,6 +191,6 @@ def test_an_hour_of_work_leaves_memory_files_and_latency_as_they_were() -> None:
             samples.append(sample(server, client))
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
     assert not failures, failures
     check(samples)

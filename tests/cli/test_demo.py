@@ -6,13 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.cli.runs import run_command
 from tests.spark.lives import MAIN
 
 
-@pytest.mark.timeout(300)
 def test_the_demonstration_keeps_its_promises(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     words = [sys.executable, "-c", MAIN, "demo", "--json", "--folder", str(folder)]

@@ -16,6 +16,7 @@ from strandline.kv import KvWriter, StoreConfig
 from strandline.kv.nats import NatsConnection
 from tests.cli.runs import Ran, run_command
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
 STRANDLINE = (sys.executable, "-c", "from strandline.cli.app import main; main()")
 BACKENDS = ("fold.log", "fold.db", "fold.rocks")
@@ -190,7 +191,7 @@ def test_a_running_fold_is_asked_beside_it_and_stops_at_a_signal(bucket: Bucket)
             assert taken.code == 1
             assert str(child.pid) in taken.err
             child.send_signal(signal.SIGTERM)
-            out, err = child.communicate(timeout=30)
+            out, err = child.communicate(timeout=PATIENCE_S)
         finally:
             child.kill()
     assert child.returncode == 0, err
@@ -198,7 +199,7 @@ def test_a_running_fold_is_asked_beside_it_and_stops_at_a_signal(bucket: Bucket)
 
 
 def _wait_for(path: Path, revision: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         ran = run_command("fold", "status", path, "--json")
         if ran.code == 0 and (json.loads(ran.out)["revision"] or 0) >= revision:

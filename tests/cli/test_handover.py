@@ -17,6 +17,7 @@ from strandline.kv.errors import ConnectionDropped
 from tests.broker.mirrors.hub import Hub
 from tests.cli.runs import run_command
 from tests.servers_nats import NatsServer, fresh_bucket
+from tests.waiting import PATIENCE_S
 
 HANDOVER = [sys.executable, "-c", "from strandline.cli import main; main()", "handover"]
 
@@ -70,7 +71,7 @@ def test_it_follows_until_it_is_told_to_stop(ours: Hub, theirs: Hub, name: str) 
             ours.publish(f"{name}.late")
             theirs.until(f"{name}-OLD", 8)
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert (process.returncode, err) == (0, "")

@@ -20,6 +20,7 @@ from tests.cli.test_scan import Here
 from tests.servers_postgres import running_postgres
 from tests.spark.killed_world import coverage, plant, watching
 from tests.spark.lives import MAIN, living, wait_for
+from tests.waiting import PATIENCE_S
 
 PAGES_LEFT = 16
 NO_JAVA = f"import strandline.spark.java as java; java._homes = lambda environ: iter(()); {MAIN}"
@@ -39,7 +40,7 @@ def run_apart(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     words = [*before, sys.executable, "-c", program, "scan", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=110, env=environ)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ)
 
 
 @pytest.mark.usefixtures("spark")
@@ -186,7 +187,6 @@ def test_a_full_disk_is_waited_for_a_while(here: Here) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
-@pytest.mark.timeout(240)
 def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
     fill(here)
     with small_disk(here.state):
@@ -201,7 +201,6 @@ def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
     assert summary["whole"]
 
 
-@pytest.mark.timeout(240)
 def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path) -> None:
     corpus = plant(tmp_path / "corpus", 150)
     with running_postgres() as server:

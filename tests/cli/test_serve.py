@@ -15,9 +15,10 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.runs import run_command
+from tests.waiting import PATIENCE_S
 
 STRANDLINE = [sys.executable, "-c", "from strandline.cli import main; main()", "serve"]
-ENDS_WITHIN_S = 20
+ENDS_WITHIN_S = PATIENCE_S
 
 
 class Served:
@@ -32,7 +33,7 @@ class Served:
 
     def connect(self, options: str = "{}") -> socket.socket:
         """Connect a client, and return when the server has taken it or not."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         client.sendall(f"CONNECT {options}\r\nPING\r\n".encode())
         return client
 

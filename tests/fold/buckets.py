@@ -32,8 +32,8 @@ from strandline.kv import (
 )
 from strandline.kv.memory_log import MemoryLog, Record
 from tests.fold.shelves import Shelf
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 10.0
 EventT = TypeVar("EventT", bound=Event)
 
 

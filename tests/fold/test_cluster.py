@@ -117,7 +117,6 @@ def check(seen: Seen, writer: Writer, deaths: int) -> None:
     assert writer.acknowledged >= 100 * deaths
 
 
-@pytest.mark.timeout(300)
 def test_a_fold_survives_the_deaths_of_its_leaders(nats_cluster: NatsCluster, nats_bucket: str, tmp_path: Path) -> None:
     seen, writer = asyncio.run(fold_while_leaders_die(nats_cluster, nats_bucket, tmp_path / "fold.log", 2))
     check(seen, writer, 2)

@@ -25,8 +25,9 @@ from strandline.fold.marks import UNKNOWN, Mark, format_mark
 from strandline.kv import NO_CURSOR, Delete, Discard, Put, Retention, StoreConfig, format_revision
 from strandline.kv.nats import NatsConnection
 from strandline.testing.snapshot_stores import changes
-from tests.fold.buckets import PATIENCE_S, Script, Twin, put, twin, until
+from tests.fold.buckets import Script, Twin, put, twin, until
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
 NONE = Keys(0, ())
 

@@ -42,6 +42,7 @@ from strandline.kv import (
 from strandline.kv.nats import NatsConnection
 from tests.fold.buckets import Twin
 from tests.servers_nats import NatsServer, running_nats
+from tests.waiting import PATIENCE_S
 
 QUICK = Batching(window_s=0.001)
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Source:
     def do(self, work: Coroutine[object, object, T]) -> T:
         """Run something in the loop of the bucket."""
         assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def put(self, *pairs: str) -> int:
         self.do(self.twin.put(*pairs))
@@ -117,7 +118,7 @@ def test_a_write_can_be_read_when_it_was_waited_for(tmp_path: Path) -> None:
     with following(source, tmp_path / "fold") as fold:
         for number in range(20):
             revision = source.put(f"a={number}")
-            assert fold.wait_for(revision, 10)["a"] == str(number).encode()
+            assert fold.wait_for(revision, PATIENCE_S)["a"] == str(number).encode()
         assert fold.cursor == revision
 
 
@@ -173,7 +174,7 @@ def test_what_on_change_raises_ends_the_fold_though_it_looks_like_the_sources(tm
 
     fold = follow(Source("a=1").connect, tmp_path / "fold", batching=QUICK, on_change=on_change)
     with pytest.raises(ConnectionDropped):
-        fold.wait_for(2, 10)
+        fold.wait_for(2, PATIENCE_S)
     with pytest.raises(ConnectionDropped):
         fold.close()
 
@@ -189,8 +190,8 @@ def test_on_change_may_close_the_fold(tmp_path: Path) -> None:
     source = Source()
     made.append(follow(source.connect, tmp_path / "fold", batching=QUICK, on_change=on_change))
     source.put("a=1")
-    assert is_closed.wait(10)
-    made[0]._background._thread.join(10)  # noqa: SLF001 - nobody else knows when it is over
+    assert is_closed.wait(PATIENCE_S)
+    made[0]._background._thread.join(PATIENCE_S)  # noqa: SLF001 - nobody else knows when it is over
     store = open_fold(tmp_path / "fold")
     assert [entry.key for entry in store.range()] == [b"a"]
     store.close()
@@ -208,7 +209,7 @@ def test_a_change_is_told_when_it_is_stored_at_last(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(AppendLogStore, "apply", struck)
     with following(source, tmp_path / "fold", on_change=lambda _: told.set()) as fold:
         fold.wait_for(source.put("a=1"), 10)
-        assert told.wait(10), "though nothing came after it"
+        assert told.wait(PATIENCE_S), "though nothing came after it"
 
 
 def test_progress_and_lag_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +283,7 @@ def test_a_bucket_that_is_removed_is_told(tmp_path: Path) -> None:
 
     source.do(remove())
     with pytest.raises(BucketNotFound):
-        fold.wait_for(99, 10)
+        fold.wait_for(99, PATIENCE_S)
     with pytest.raises(BucketNotFound):
         fold.close()
 
@@ -438,7 +439,7 @@ def test_a_bucket_on_a_server_is_followed_by_its_address(
         fold.wait_current(20)
         assert dict(fold) == {"a": b"1", "b": b"2"}
         seed(nats_server, nats_bucket, "c=3")
-        assert fold.wait_for(3, 20)["c"] == b"3"
+        assert fold.wait_for(3, PATIENCE_S)["c"] == b"3"
     assert (tmp_path / "fold.db").read_bytes().startswith(b"SQLite")
 
 
@@ -478,7 +479,7 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
             server.restart(kill=True)
             assert fold["a"] == b"1"
             seed(server, "b", "a=2")
-            assert fold.wait_for(2, 40)["a"] == b"2"
+            assert fold.wait_for(2, PATIENCE_S)["a"] == b"2"
 
 
 def test_ctrl_c_ends_a_program_cleanly_and_its_fold_goes_on(
@@ -499,7 +500,7 @@ def test_ctrl_c_ends_a_program_cleanly_and_its_fold_goes_on(
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     child.send_signal(2)
-    _, errors = child.communicate(timeout=20)
+    _, errors = child.communicate(timeout=PATIENCE_S)
     assert errors.strip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1
     with follow(address, path) as fold:
@@ -521,7 +522,7 @@ def test_a_program_that_forgets_to_close_ends_all_the_same(
         [sys.executable, "-c", code, f"{nats_server.url}/{nats_bucket}", str(tmp_path / "fold")],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")

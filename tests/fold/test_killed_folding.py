@@ -24,8 +24,9 @@ from strandline.kv.nats import NatsConnection
 from tests.fold.folding import BATCHING, fold_path, keep
 from tests.servers_nats import NatsServer
 from tests.straced import strace_problem, traced
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 KEYS = 60
 LIFE_S = 2.0
 """A life that reaches no fatal call ends by itself."""

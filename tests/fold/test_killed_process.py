@@ -14,8 +14,9 @@ from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.kv import NO_CURSOR, format_cursor, parse_cursor
 from tests.fold.child import BATCHES, LIVES, open_store, revision_of, rows_of, serve, states
 from tests.straced import strace_problem, traced
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 CALLS = {
     "append log": {"pwritev2": 11, "fdatasync": 7, "fsync": 5, "rename": 7, "unlink": 7},
     "sqlite": {"pwrite64": 37, "fdatasync": 11, "ftruncate": 3, "unlink": 2},

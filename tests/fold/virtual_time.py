@@ -7,9 +7,10 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from strandline.gather import InlineExecutor
+from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
-REAL_WAIT_S = 5.0
+REAL_WAIT_S = PATIENCE_S
 THREAD_WAIT_S = 0.01
 
 

@@ -60,6 +60,7 @@ from tests.groups.helpers import (
     put,
     state_of,
 )
+from tests.waiting import PATIENCE_S
 
 S = 1_000_000_000
 
@@ -237,7 +238,7 @@ class SlowFile:
     def sync(self) -> None:
         self._disk.syncs += 1
         self._disk.is_syncing.set()
-        assert self._disk.may_sync.wait(10)
+        assert self._disk.may_sync.wait(PATIENCE_S)
         self._file.sync()
 
     def pwritev(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> int:
@@ -257,12 +258,12 @@ def test_the_floor_moves_only_after_the_acknowledgement_is_durable() -> None:
         group = slow_group(slow, executor)
         slow.hold()
         future = group.commit_soon(Ack([0]))
-        assert slow.is_syncing.wait(10)
+        assert slow.is_syncing.wait(PATIENCE_S)
         assert group.acked_until == 0
         assert not group.is_acked(0)
         assert not future.done()
         slow.may_sync.set()
-        assert future.result(10) == [1]
+        assert future.result(PATIENCE_S) == [1]
         assert group.acked_until == group.durable_acked_until == 1
         group.close()
 
@@ -273,11 +274,11 @@ def test_an_offset_is_reserved_while_its_mark_is_being_written() -> None:
         group = slow_group(slow, executor)
         slow.hold()
         first = group.commit_soon(Take(0, 2, 10, 9 * S))
-        assert slow.is_syncing.wait(10)
+        assert slow.is_syncing.wait(PATIENCE_S)
         second = group.commit_soon(Take(0, 2, 10, 9 * S))
         assert group.is_inflight(0)
         slow.may_sync.set()
-        assert [first.result(10), second.result(10)] == [
+        assert [first.result(PATIENCE_S), second.result(PATIENCE_S)] == [
             [[Delivery(0, 1, 9 * S), Delivery(1, 1, 9 * S)]],
             [[Delivery(2, 1, 9 * S), Delivery(3, 1, 9 * S)]],
         ]
@@ -291,11 +292,11 @@ def test_callers_that_wait_share_one_sync() -> None:
         group.ack(1000)  # and with it space is reserved for the others
         slow.hold()
         futures = [group.commit_soon(Ack([0]))]
-        assert slow.is_syncing.wait(10)
+        assert slow.is_syncing.wait(PATIENCE_S)
         before = slow.syncs
         futures += [group.commit_soon(Ack([offset])) for offset in range(1, 100)]
         slow.may_sync.set()
-        assert [future.result(10) for future in futures] == [[1]] * 100
+        assert [future.result(PATIENCE_S) for future in futures] == [[1]] * 100
         assert slow.syncs == before + 1
         assert group.acked_until == 100
         group.close()
@@ -307,12 +308,12 @@ def test_one_callers_bad_change_does_not_spoil_the_commit_of_the_others() -> Non
         group = slow_group(slow, executor)
         slow.hold()
         futures = [group.commit_soon(Ack([0]))]
-        assert slow.is_syncing.wait(10)
+        assert slow.is_syncing.wait(PATIENCE_S)
         futures += [group.commit_soon(Ack([1])), group.commit_soon(Nack(5, 0)), group.commit_soon(Ack([2]))]
         slow.may_sync.set()
-        assert futures[1].result(10) == futures[3].result(10) == [1]
+        assert futures[1].result(PATIENCE_S) == futures[3].result(PATIENCE_S) == [1]
         with pytest.raises(StaleDelivery):
-            futures[2].result(10)
+            futures[2].result(PATIENCE_S)
         group.close()
 
 
@@ -378,15 +379,15 @@ def test_everybody_who_waits_on_a_failed_commit_is_told() -> None:
         group = slow_group(slow, executor)
         slow.hold()
         first = group.commit_soon(Ack([0]))
-        assert slow.is_syncing.wait(10)
+        assert slow.is_syncing.wait(PATIENCE_S)
         others = [group.commit_soon(Ack([offset])) for offset in (1, 2)]
         slow.fault = Fault(frozenset({"sync"}), 1)
         slow.may_sync.set()
         with pytest.raises(CommitFailed):
-            first.result(10)
+            first.result(PATIENCE_S)
         for future in others:
             with pytest.raises(Poisoned):
-                future.result(10)
+                future.result(PATIENCE_S)
         group.close()
 
 

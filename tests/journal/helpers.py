@@ -14,6 +14,7 @@ from strandline.files import Buffer, Disk, File, Lock, OpenMode, OsDisk
 from strandline.gather import InlineExecutor
 from strandline.journal import Journal, JournalConfig, JournalReader, Record
 from strandline.journal.segment import SEGMENT_HEADER_BYTES, parse_segment_name, walk
+from tests.waiting import PATIENCE_S
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +22,7 @@ R = TypeVar("R")
 FOLDER = Path("/sim/journal")
 SMALL = JournalConfig(segment_bytes_max=1024, reserve_bytes_max=0)
 """A few records fill a segment."""
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 """Longer than anything here takes; a test that waits so long has failed."""
 
 

@@ -246,7 +246,6 @@ def test_a_random_walk_with_crashes_loses_nothing(hundred: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("thousand", range(1, 9))
 def test_many_random_walks_with_crashes_lose_nothing(thousand: int) -> None:
     for seed in range(1000 * thousand, 1000 * (thousand + 1)):

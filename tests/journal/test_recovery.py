@@ -183,7 +183,6 @@ class TestTornTail:
             is_clean = not any(data[position:])
             check_opens_with(disk, numbered(0, 4, 30), torn=not is_clean)
 
-    @pytest.mark.timeout(300)
     def test_a_batch_of_many_mebibytes(self, tmp_path: Path) -> None:
         """Longer than any read buffer, cut at each boundary, beside it, and at random."""
         random = Random(7)

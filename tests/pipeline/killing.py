@@ -15,6 +15,7 @@ from strandline.pipeline.stores import open_stores
 from tests.pipeline.aftermath import Checker, Said
 from tests.pipeline.child import Worker
 from tests.queue.killing import strace
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SQLITE_CALLS = ("pwrite64", "fdatasync", "ftruncate", "unlink")
@@ -23,7 +24,7 @@ POSTGRES_CALLS = ("sendto", "recvfrom")
 """The system calls by which a client of PostgreSQL speaks and listens."""
 SAYING = "write"
 """The system call by which a child says what it was told: the moment between two steps."""
-LIFE_S = 60.0
+LIFE_S = PATIENCE_S
 
 
 class World(NamedTuple):

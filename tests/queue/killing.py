@@ -14,6 +14,7 @@ import pytest
 from strandline.clock import ManualClock
 from strandline.queue import JournalStorage
 from tests.queue.child import CONFIG, GROUPS
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = ("pwritev2", "fdatasync", "fsync", "rename", "ftruncate", "fallocate", "unlink")
@@ -78,7 +79,7 @@ def run_injected(
     """
     traced = [strace(), "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
     child = command(folder, threads, steps, seed)
-    done = subprocess.run([*traced, *child], cwd=ROOT, capture_output=True, check=False, timeout=100)
+    done = subprocess.run([*traced, *child], cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     said = Said()
     said.listen(done.stdout)
@@ -90,7 +91,7 @@ def run_and_kill(folder: Path, said: Said, seed: int, after_s: float) -> None:
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command(folder, 3, 10_000, seed), cwd=ROOT, stdout=output)
         try:
-            give_up_s = time.monotonic() + 60
+            give_up_s = time.monotonic() + PATIENCE_S
             while output.tell() == 0 and time.monotonic() < give_up_s and child.poll() is None:
                 output.seek(0, 2)
                 time.sleep(0.01)

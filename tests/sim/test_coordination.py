@@ -136,7 +136,6 @@ def test_a_broken_guard_is_noticed(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 @pytest.mark.parametrize("seed", range(1000, 1000 + SEEDS))
 def test_the_invariants_hold_for_long(seed: int, level: FaultLevel) -> None:
@@ -144,7 +143,6 @@ def test_the_invariants_hold_for_long(seed: int, level: FaultLevel) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 def test_the_invariants_hold_for_long_over_every_store(

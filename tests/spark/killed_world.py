@@ -19,7 +19,7 @@ from strandline.spark.jobs.tenants import tenant_named
 from tests.spark.lives import Life
 from tests.spark.rows import Rows, rows_of
 
-LEASE_S = 1.0
+LEASE_S = 3.0
 KEY = "5a" * 32
 RULES = """
 [[rules]]

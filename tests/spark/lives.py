@@ -20,10 +20,11 @@ from typing import IO, Any
 
 import psutil
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "from strandline.cli.app import main; main()"
 _MARK = "STRANDLINE_TEST_LIFE"
-_LEFT_S = 20.0
 _DAEMON = "strandline.spark.daemon"
 
 
@@ -53,7 +54,7 @@ class Life:
         """Whether the command ended."""
         return self._process.poll() is not None
 
-    def wait(self, within_s: float = 100.0) -> int:
+    def wait(self, within_s: float = 5 * PATIENCE_S) -> int:
         """Return how the command ended."""
         try:
             return self._process.wait(within_s)
@@ -134,7 +135,7 @@ class Life:
 
     def close(self) -> list[str]:
         """Wait until all of it is gone; return what is not, and end that."""
-        deadline = time.monotonic() + _LEFT_S
+        deadline = time.monotonic() + PATIENCE_S
         while (left := self.family()) and time.monotonic() < deadline:
             time.sleep(0.05)
         names = [f"{one.pid} {one.name()}" for one in left]
@@ -183,7 +184,7 @@ def living(arguments: Sequence[str], **environ: str) -> Iterator[Lives]:
         lives.close()
 
 
-def wait_for(is_so: Callable[[], object], life: Life, within_s: float = 60.0) -> bool:
+def wait_for(is_so: Callable[[], object], life: Life, within_s: float = 2 * PATIENCE_S) -> bool:
     """Wait until something is so, and return True; False if the command ended before."""
     deadline = time.monotonic() + within_s
     while not is_so():

@@ -7,12 +7,14 @@ import textwrap
 from pathlib import Path
 
 from strandline.spark.workspace import PREFIX
+from tests.waiting import PATIENCE_S
 
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 from strandline.spark.failures import translated
 from strandline.spark.session import session
+from tests.waiting import PATIENCE_S
 from tests.spark.tasks import *
 """
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,7 +39,7 @@ def run(script: str, folder: Path, *arguments: str, **changes: str) -> subproces
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_S,
     )
 
 

@@ -21,6 +21,7 @@ from tests.servers_spark import SparkCluster
 from tests.spark.killed_world import LEASE_S, Corpus, Watch, coverage, plant, watching
 from tests.spark.lives import Life, Lives, living, pause, wait_for
 from tests.spark.rows import Rows
+from tests.waiting import PATIENCE_S
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -93,7 +94,7 @@ def kill_driver(life: Life) -> bool:
 def kill_java(life: Life) -> bool:
     if not _hit(life.java(), psutil.Process.kill):
         return False
-    life.is_doomed = life.wait(60) != 0  # it may have been done with Java
+    life.is_doomed = life.wait(PATIENCE_S) != 0  # it may have been done with Java
     if life.is_doomed:
         assert life.wait() == 1, life.err
         assert "Traceback" not in life.err
@@ -238,19 +239,16 @@ def two_hosts() -> Iterator[list[str]]:
             cluster.stop()
 
 
-@pytest.mark.timeout(300)
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
     done = campaign(calm, str(tmp_path / "state"), 11, [lose_power, kill_java, make_zombie])
     assert done.hits_in_the_middle == len(done.hits) >= 2, "a quick machine may be done before the last strike"
 
 
-@pytest.mark.timeout(300)
 def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm, postgres_state: str) -> None:
     done = campaign(calm, postgres_state, 12, [kill_driver, kill_worker])
     assert done.hits_in_the_middle == len(done.hits) >= 1, "a quick machine may be done before the last strike"
 
 
-@pytest.mark.timeout(300)
 def test_speculative_tasks_and_a_killed_executor_change_nothing(
     calm: Calm, postgres_state: str, two_hosts: list[str], tmp_path: Path
 ) -> None:
@@ -266,7 +264,6 @@ def test_speculative_tasks_and_a_killed_executor_change_nothing(
     assert "SparkListenerExecutorRemoved" in text
 
 
-@pytest.mark.timeout(300)
 def test_two_drivers_at_once_come_to_the_same(calm: Calm, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with living(calm.corpus.arguments(str(state))) as lives:
@@ -280,7 +277,7 @@ def test_two_drivers_at_once_come_to_the_same(calm: Calm, tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
 def test_many_kills_on_sqlite(long_calm: Calm, tmp_path: Path, seed: int) -> None:
     source = random.Random(seed)
@@ -290,7 +287,7 @@ def test_many_kills_on_sqlite(long_calm: Calm, tmp_path: Path, seed: int) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
 def test_many_kills_on_postgres_with_speculation(
     long_calm: Calm, postgres_state: str, two_hosts: list[str], seed: int

@@ -22,6 +22,7 @@ from strandline.spark.workspace import sweep
 from tests.servers_spark import SparkCluster
 from tests.spark import scripts
 from tests.spark.tasks import ABOUT, DieOnce, about_the_worker, crash, damaged, die
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_
         assert child.stdout.readline() == "ready\n"
         family = wait_for_workers(child.pid)
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to the whole group
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE_S)
     assert (out, err, child.returncode) == ("interrupted 3\n", "", 130)
     assert_gone(family)
     assert not scripts.workspaces(folder.parent)
@@ -352,7 +353,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 def assert_gone(family: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     assert not alive
 
 

@@ -37,6 +37,7 @@ from strandline.spark.streaming import (
 )
 from tests.servers_spark import ROOT
 from tests.spark.streaming_child import KEY, request_for
+from tests.waiting import PATIENCE_S
 
 RULES: RuleSet = load_builtin()
 
@@ -134,7 +135,7 @@ def test_a_streaming_scan_stores_what_a_bounded_one_finds_and_goes_on_where_it_w
     spark: SparkSession, tmp_path: Path, request_of: ScanRequest
 ) -> None:
     with scan_journal(spark, request_of, records_per_trigger=2 * BLOCK_OFFSETS) as scan:
-        assert scan.wait(60)
+        assert scan.wait(PATIENCE_S)
     assert scan.offset == 3000
     first = stored(request_of)
     assert sorted(place or "" for _, _, place in first) == places(tmp_path / "j")
@@ -142,13 +143,13 @@ def test_a_streaming_scan_stores_what_a_bounded_one_finds_and_goes_on_where_it_w
     append(tmp_path / "j", 1000)
     with scan_journal(spark, request_of) as again:
         assert again.offset == 3000
-        assert again.wait(60)
+        assert again.wait(PATIENCE_S)
     assert (again.offset, again.totals.items) == (4000, 2), "only what is new"
     assert {finding for finding, _, _ in stored(request_of)} > {finding for finding, _, _ in first}
     assert len(stored(request_of)) == 16
     assert listed(request_of) == [(0, 1024), (1024, 2048), (2048, 3000), (3000, 3072), (3072, 4000)]
     with scan_journal(spark, request_of) as nothing:
-        assert nothing.wait(60)
+        assert nothing.wait(PATIENCE_S)
     assert (nothing.offset, nothing.totals.items) == (4000, 0)
     database = (tmp_path / "pipeline.db").read_bytes()
     assert not any(line(seed).split(b"=")[1] in database for seed in (7, 11, 507))
@@ -163,11 +164,11 @@ def test_a_batch_that_failed_before_its_commit_is_scanned_by_the_next(
             pytest.raises(PySparkException, match="stopped here"),
             scan_journal(spark, request_of, records_per_trigger=BLOCK_OFFSETS) as scan,
         ):
-            scan.wait(60)
+            scan.wait(PATIENCE_S)
     assert scan.offset == BLOCK_OFFSETS
     with scan_journal(spark, request_of) as rest:
         assert rest.offset == BLOCK_OFFSETS
-        assert rest.wait(60)
+        assert rest.wait(PATIENCE_S)
     assert len(stored(request_of)) == 12
 
 
@@ -194,13 +195,13 @@ def test_a_driver_whose_lease_is_over_commits_nothing_more(
             assert not old.wait(0.2)
         monkeypatch.setattr(old._shard, "renew", lambda: None)  # noqa: SLF001 - as if the process were frozen
         with scan_journal(spark, request_of) as new:
-            assert new.wait(60)
+            assert new.wait(PATIENCE_S)
         append(tmp_path / "j", 100)
         with pytest.raises(PySparkException, match=r"StaleFence|LeaseExpired"):
-            old.wait(60)
+            old.wait(PATIENCE_S)
     assert old.offset == 3000
     with scan_journal(spark, request_of) as last:
-        assert last.wait(60)
+        assert last.wait(PATIENCE_S)
     assert last.offset == 3100
 
 
@@ -209,15 +210,15 @@ def test_a_killed_scan_is_gone_on_with_and_finds_the_same(
     spark: SparkSession, tmp_path: Path, request_of: ScanRequest
 ) -> None:
     command = [sys.executable, "-m", "tests.spark.streaming_child", str(tmp_path / "j"), request_of.address]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=100)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
     with scan_journal(spark, request_of, records_per_trigger=BLOCK_OFFSETS) as scan:
         assert scan.offset == BLOCK_OFFSETS, "the second page is not done"
-        assert scan.wait(60)
+        assert scan.wait(PATIENCE_S)
     other = replace(request_of, address=str(tmp_path / "undisturbed.db"))
     open_stores(other.address, migrate=True).close()
     with scan_journal(spark, other, records_per_trigger=BLOCK_OFFSETS) as scan:
-        assert scan.wait(60)
+        assert scan.wait(PATIENCE_S)
     assert stored(request_of) == stored(other)
     assert len(stored(other)) == 12
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 TESTS = """
 import asyncio
 import nats
@@ -37,6 +39,7 @@ def test_by_all(shared_nats_server):
 """
 OVERRIDDEN = """
 import pytest
+from tests.waiting import PATIENCE_S
 from strandline.broker.settings import ServerSettings
 
 @pytest.fixture(scope="session")
@@ -61,7 +64,7 @@ def test_the_project_says_what_servers_are_told(nats_server):
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest over a folder, in a process of its own; the plugin is there because we are installed."""
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_tests_have_servers_of_their_own_and_a_shared_one(tmp_path: Path) -> None:

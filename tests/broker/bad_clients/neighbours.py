@@ -10,6 +10,7 @@ import psutil
 
 from tests.broker.socket_client import SocketClient
 from tests.servers_nats import NatsServer, fresh_bucket
+from tests.waiting import PATIENCE_S
 
 PAUSE_S = 0.002
 WORST_S = 3.0
@@ -48,7 +49,7 @@ class Neighbour:
     def stop(self) -> None:
         """End, and see that nothing was wrong."""
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "a neighbour is not answered"
         assert not self.failures, self.failures
         self._client.api(f"STREAM.DELETE.{self._name}")
@@ -105,7 +106,7 @@ def connections(server: NatsServer) -> int:
     return count
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Return as soon as a condition holds."""
     give_up = time.monotonic() + within_s
     while not condition():

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-WITHIN_S = 3.0
+from tests.waiting import PATIENCE_S
+
+WITHIN_S = PATIENCE_S
 QUIET_S = 0.15
 Body = str | bytes | dict[str, Any] | None
 Headers = Mapping[str, str] | bytes | None

@@ -26,9 +26,10 @@ from strandline import broker
 from strandline.broker.settings.configuration import read_configuration
 from tests.leftovers import shared_server
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
+from tests.waiting import PATIENCE_S
 
 KINDS = ("nats-server", "strandline")
-WITHIN_S = 5.0
+WITHIN_S = PATIENCE_S
 """How long a test waits for what has to come."""
 
 StartServer = Callable[..., NatsServer]

@@ -16,6 +16,7 @@ import pytest
 
 from tests.broker.clients.servers import StartServer
 from tests.servers_nats import NatsServer, free_ports
+from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parent / "js"
 BODIES = ["core", "publishing", "pulling", "ordered", "pushing", "kv", "objects", "direct"]
@@ -70,7 +71,7 @@ def _install(target: Path) -> None:
 def _run(modules: Path, body: str, address: str, name: str) -> None:
     environment = {**os.environ, "NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"}
     command = ["node", str(FOLDER / "bodies.cjs"), body, address, name]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

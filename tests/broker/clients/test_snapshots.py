@@ -10,6 +10,7 @@ from nats.aio.client import Client
 
 from tests.broker.clients.servers import KINDS, connected, settled
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
 API = "$JS.API"
 CHUNK = 64 << 10
@@ -18,7 +19,7 @@ WINDOW = 256 << 10
 
 async def _ask(client: Client, subject: str, payload: object = b"") -> Any:  # noqa: ANN401 - whatever JSON holds
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    answer = await client.request(subject, body, timeout=10)
+    answer = await client.request(subject, body, timeout=PATIENCE_S)
     return json.loads(answer.data) if answer.data else None
 
 
@@ -36,7 +37,7 @@ async def _fill(client: Client, name: str, count: int) -> None:
     got = await consumer.fetch(5)
     await got[0].ack_sync()
     await got[2].ack_sync()
-    await client.request(got[3].reply, b"-NAK", timeout=5)
+    await client.request(got[3].reply, b"-NAK", timeout=PATIENCE_S)
     again = await consumer.fetch(1)
     assert again[0].metadata.num_delivered == 2
 

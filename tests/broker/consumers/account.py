@@ -13,6 +13,7 @@ from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
 from strandline.sim import SimDisk
 from tests.broker.consumers.helpers import SECOND, RecordingRoutes, Sent, inbound
+from tests.waiting import PATIENCE_S
 
 FOLDER = Path("/sim")
 
@@ -63,7 +64,7 @@ class Account:
     def publish(self, *subjects: str) -> None:
         """Store a message on each subject."""
         batch = PublishBatch([subject.encode() for subject in subjects], [b"x"] * len(subjects))
-        self.stream.publish(batch, self.clock.now_ns()).ticket.result(5)
+        self.stream.publish(batch, self.clock.now_ns()).ticket.result(PATIENCE_S)
         for consumer in self.service.of("S"):
             consumer.note_stored()
         self.run()

@@ -15,6 +15,7 @@ from strandline.journal import WRITTEN
 from strandline.sim import SimDisk
 from tests.broker.consumers.helpers import ORIGIN, SECOND, RecordingRoutes
 from tests.broker.conversations import SERVER, TIMEOUT, expanded, read_fixture, without_times
+from tests.waiting import PATIENCE_S
 
 
 def _consumers(*, is_kept: bool) -> Registry:
@@ -59,7 +60,7 @@ def test_every_exchange_is_answered_as_by_the_server(*, is_kept: bool) -> None:
         if "publish" in exchange:
             stream = consumers.streams.streams["S"]
             batch = PublishBatch([exchange["publish"].encode()], [payload.encode()])
-            stream.publish(batch, consumers.streams.clock.now_ns()).ticket.result(5)
+            stream.publish(batch, consumers.streams.clock.now_ns()).ticket.result(PATIENCE_S)
             continue
         subject = expanded(exchange["subject"])
         body = payload if isinstance(payload, str) else json.dumps(expanded(payload))

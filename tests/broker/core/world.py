@@ -11,6 +11,7 @@ from strandline.broker.core.auth import Background
 from strandline.broker.routes import Inbound
 from strandline.broker.settings import ServerSettings
 from strandline.clock import ManualClock
+from tests.waiting import PATIENCE_S
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 CLOSED = b"<closed>"
@@ -100,7 +101,7 @@ class RealClient:
     MARK = b"PING\r\n"
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.greeting = self._until(b"\r\n")
 
     def say(self, *pieces: bytes) -> bytes:

@@ -16,8 +16,9 @@ from strandline.broker.settings import ServerSettings
 from strandline.journal import SYNCED, Durability
 from tests.servers_nats import free_ports
 from tests.straced import let_anyone_trace, traced
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 30.0
+WAIT_S = PATIENCE_S
 
 
 class Mortal:

@@ -97,7 +97,6 @@ def test_what_was_acknowledged_survives_sigkill_at_system_calls(server: Mortal, 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.parametrize("call", CALLS)
 def test_the_same_at_every_one_of_many_system_calls(server: Mortal, call: str) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.broker.socket_client import Ended, Message, SocketClient, header_block, pub_frame
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 30.0
+WAIT_S = PATIENCE_S
 WINDOW = 40
 BATCH = 25
 BEHIND_MAX = 1000

@@ -8,8 +8,7 @@ import pytest
 
 from strandline.broker.jetstream.errands import Errands, Outcome
 from tests.broker.jetstream.fakes import Held
-
-PATIENCE_S = 20
+from tests.waiting import PATIENCE_S
 
 
 class Thread:

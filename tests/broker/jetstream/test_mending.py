@@ -25,8 +25,7 @@ from strandline.errors import Closed, StorageRefused
 from strandline.files import OsDisk
 from tests.broker.jetstream.fakes import World
 from tests.journal.helpers import WatchedDisk
-
-PATIENCE_S = 20
+from tests.waiting import PATIENCE_S
 
 
 class Gate:

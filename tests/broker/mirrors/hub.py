@@ -10,11 +10,11 @@ from strandline.kv.errors import ServerRefused
 from strandline.kv.nats import NatsSettings
 from strandline.kv.nats.bulk import BulkSocket, JetStreamApi
 from strandline.wire import format_pubs
+from tests.waiting import PATIENCE_S
 
 API = "$JS.hub.API"
 EXTERNAL = {"api": API, "deliver": ""}
 NO_MESSAGE = 10037
-PATIENCE_S = 20.0
 
 
 class Hub:

@@ -12,9 +12,10 @@ from tests.broker.mirrors.child import copy
 from tests.broker.mirrors.hub import Hub
 from tests.broker.mirrors.world import World
 from tests.servers_nats import running_nats
+from tests.waiting import PATIENCE_S
 
 BATCH = 300
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 def copy_for_a_while(folder: Path, hub: Hub, published: int, seconds: float) -> int:

@@ -15,8 +15,7 @@ from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock, SystemClock
 from strandline.journal import WRITTEN, Durability
 from strandline.kv.nats import NatsSettings
-
-PATIENCE_S = 20.0
+from tests.waiting import PATIENCE_S
 
 
 class World:

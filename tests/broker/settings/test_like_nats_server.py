@@ -12,6 +12,7 @@ from strandline.broker.settings.configuration import read_configuration
 from strandline.broker.settings.flags import BY_NAME
 from strandline.broker.settings.values import Table
 from strandline.errors import StrandlineError
+from tests.waiting import PATIENCE_S
 
 BINARY = Path(sysconfig.get_path("scripts")) / "nats-server"
 UNKNOWN = re.compile(r'unknown field "(\w+)"')
@@ -81,7 +82,7 @@ REFUSED = (
 
 def nats_server(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the real server for a moment."""
-    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, check=False, timeout=20)
+    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def takes(file: Path) -> bool:

@@ -20,8 +20,7 @@ from strandline.broker.snapshots.restoring import Restoring
 from strandline.errors import Closed
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import done_with, messages, packed, saved_consumer
-
-PATIENCE_S = 20
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture

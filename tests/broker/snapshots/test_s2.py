@@ -100,5 +100,5 @@ def test_a_chunk_in_tiny_pieces_is_not_copied_for_each_of_them() -> None:
     start = time.process_time()
     for _ in range(20_000):
         list(reader.feed(b"x"))
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 3  # a copy for each of them takes twice as long
     assert reader.held_bytes == (3 << 20) + 20_004

@@ -12,8 +12,9 @@ from strandline.broker.sockets import handles, listening
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
 from strandline.errors import Unavailable
+from tests.waiting import PATIENCE_S
 
-WITHIN_S = 5.0
+WITHIN_S = PATIENCE_S
 
 
 class Guest(asyncio.Protocol):
@@ -90,7 +91,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
 
 
 def test_whoever_finds_no_place_waits_until_somebody_goes(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,9 @@ import pytest
 from strandline.broker.streams import PublishBatch, Stream
 from tests.broker.streams.child import KEYS, headers_of, payload_of, publish, subject_of
 from tests.broker.streams.test_stream_machine import make
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 @pytest.fixture(params=[{}, {"max_msgs_per_subject": 3}], ids=["all", "history"])
@@ -70,7 +71,7 @@ def check(folder: Path, acknowledged: int) -> None:
         stream.close()
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_what_was_acknowledged_is_there_after_sigkill(folder: Path, rounds: int) -> None:
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

@@ -18,6 +18,7 @@ from strandline.sim import SimDisk
 from tests.broker.streams.helpers import FOLDER
 from tests.journal.helpers import WatchedDisk, telling
 from tests.journal.model import PowerCut
+from tests.waiting import PATIENCE_S
 
 CONFIG = check_create(StreamConfig(name="S", subjects=("s",)), Neighbours())
 
@@ -48,7 +49,7 @@ class Life:
     def publish(self, stream: Stream, word: str) -> None:
         for number in range(3):
             payload = f"{word} {number}"
-            stream.publish(PublishBatch([b"s"], [payload.encode()]), self.clock.now_ns()).ticket.result(10)
+            stream.publish(PublishBatch([b"s"], [payload.encode()]), self.clock.now_ns()).ticket.result(PATIENCE_S)
             self.acknowledged.append(payload)
 
     def held(self) -> list[str]:

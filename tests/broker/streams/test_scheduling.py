@@ -16,6 +16,7 @@ from strandline.errors import StrandlineError
 from strandline.sim import Fault, SimDisk
 from strandline.wire import format_headers
 from tests.journal.model import CHANGES
+from tests.waiting import PATIENCE_S
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
@@ -42,7 +43,7 @@ class World:
         pairs += [("Own", headers["own"])] if "own" in headers else []
         batch = PublishBatch([subject.encode()], [payload.encode()], [format_headers(pairs)] if pairs else None)
         published = self.stream.publish(batch, self.clock.now_ns())
-        published.ticket.result(5)
+        published.ticket.result(PATIENCE_S)
         answer = published.answers.get(0, b"")
         return answer.decode() if b"error" in answer else ""
 
@@ -51,7 +52,7 @@ class World:
         end_ns = self.clock.now_ns() + round(seconds * SECOND)
         while (due_ns := self.stream.next_expiry_ns) is not None and due_ns <= end_ns:
             self.clock.advance(max(0, due_ns - self.clock.now_ns()) / SECOND)
-            self.stream.expire(self.clock.now_ns()).ticket.result(5)
+            self.stream.expire(self.clock.now_ns()).ticket.result(PATIENCE_S)
         self.clock.advance(max(0, end_ns - self.clock.now_ns()) / SECOND)
 
     def found(self, subject: str) -> list[str]:

@@ -15,6 +15,7 @@ from strandline.clock import ManualClock
 from strandline.errors import Closed
 from strandline.journal import WRITTEN, Journal
 from tests.broker.conversations import Talk
+from tests.waiting import PATIENCE_S
 
 CREATE = b'{"name":"A","subjects":["a.>"]}'
 
@@ -68,7 +69,7 @@ def test_others_add_what_they_know(tmp_path: Path) -> None:
 def test_what_was_answered_is_durable_once_the_barrier_is(tmp_path: Path) -> None:
     service = StreamService(folder=tmp_path)
     service.request("$JS.API.STREAM.CREATE.A", b"", CREATE, 1)
-    assert all(ticket.result(10) is None for ticket in service.barrier())
+    assert all(ticket.result(PATIENCE_S) is None for ticket in service.barrier())
     service.close()
     assert service.barrier() == []
 

@@ -18,6 +18,7 @@ from strandline.journal import WRITTEN
 from strandline.sim import Fault
 from tests.broker.streams.helpers import FOLDER, SECOND, Kept, words
 from tests.journal.helpers import LaterExecutor
+from tests.waiting import PATIENCE_S
 
 
 class OutOfOrder(LaterExecutor):
@@ -284,7 +285,7 @@ def test_after_a_failed_append_nothing_more_is_accepted() -> None:
     kept.disk.fault = Fault(frozenset({"pwritev", "sync"}), 1, errno.EIO)
     published = kept.publish(("s.a", "2"))
     with pytest.raises(StrandlineError):
-        published.ticket.result(10)
+        published.ticket.result(PATIENCE_S)
     with pytest.raises(StrandlineError):
         kept.publish(("s.a", "3"))
     with pytest.raises(StrandlineError):
@@ -444,7 +445,7 @@ def test_a_message_can_be_found_by_its_time() -> None:
 def test_an_index_never_knows_more_than_the_log(seed: int) -> None:
     kept = Kept(durability=WRITTEN)
     kept.publish(("s.a", "1"), ("s.a", "2"))
-    kept.stream.snapshot().result(10)
+    kept.stream.snapshot().result(PATIENCE_S)
     kept.publish(("s.a", "perhaps"))
     kept.disk.crash(Random(seed))
     kept.reopen(proper=False)

@@ -115,7 +115,6 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_change_of_the_d
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 @BY_CONFIG
 def test_the_same_at_every_change_and_with_several_fates(name: str) -> None:
     cut_power_everywhere(name, range(4), stride=1)
@@ -143,7 +142,6 @@ def test_nothing_acknowledged_is_lost_when_a_change_of_the_disk_fails(name: str)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 @BY_CONFIG
 def test_the_same_for_every_change_of_the_disk(name: str) -> None:
     fail_everywhere(name, stride=1)

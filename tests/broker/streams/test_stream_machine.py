@@ -171,7 +171,7 @@ LongMachine.TestCase.settings = settings(
 )
 
 
-TestStreamLong = pytest.mark.long(pytest.mark.timeout(900)(LongMachine.TestCase))
+TestStreamLong = pytest.mark.long(pytest.mark.timeout(1800)(LongMachine.TestCase))
 
 
 @pytest.fixture(autouse=True)

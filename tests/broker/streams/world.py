@@ -19,6 +19,7 @@ from strandline.wire import subject_matches
 from tests.broker.streams.model import Model
 from tests.journal.helpers import WatchedDisk
 from tests.journal.model import PowerCut
+from tests.waiting import PATIENCE_S
 
 FOLDER = Path("/sim/streams/S")
 START_NS = 1_700_000_000_000_000_000
@@ -137,7 +138,7 @@ class World:
         expected = on_model(after)
         try:
             got = on_stream(self.stream)
-            self.stream.barrier().result(10)
+            self.stream.barrier().result(PATIENCE_S)
         except (StrandlineError, OSError):
             self.possible = [self.model, after]
             self.stream = None
@@ -207,7 +208,7 @@ class World:
 
     def snapshot(self) -> None:
         """Write the index."""
-        self.change(lambda stream: stream.snapshot().result(10), _unsaid)
+        self.change(lambda stream: stream.snapshot().result(PATIENCE_S), _unsaid)
 
     # Comparing.
 

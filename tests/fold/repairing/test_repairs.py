@@ -41,8 +41,9 @@ from strandline.kv import (
 )
 from strandline.kv.memory import MemoryReader, MemoryWatcher
 from strandline.protocol.repairs import KeyRepair
-from tests.fold.buckets import PATIENCE_S, Twin, Watching, listening, twin, watching
+from tests.fold.buckets import Twin, Watching, listening, twin, watching
 from tests.fold.shelves import Fault, Killed, Shelf
+from tests.waiting import PATIENCE_S
 
 AGES = StoreConfig(age_max_s=100.0)
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)

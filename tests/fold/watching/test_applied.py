@@ -41,6 +41,7 @@ from strandline.kv import (
 )
 from tests.fold.buckets import Script, Watching, delete, listening, put, twin, until, watching
 from tests.fold.shelves import Fault, Shelf
+from tests.waiting import PATIENCE_S
 
 SLOW = Batching(window_s=60.0)
 QUICK = Batching(window_s=0.0)
@@ -136,7 +137,7 @@ def test_a_stop_is_not_kept_waiting_by_a_flood() -> None:
 
         pouring = asyncio.create_task(pour())
         await run.until(lambda: shelf.writes > 3)
-        await asyncio.wait_for(run.stop(), 5)
+        await asyncio.wait_for(run.stop(), PATIENCE_S)
         pouring.cancel()
         assert shelf.mark.revision
 
@@ -260,7 +261,7 @@ def test_a_source_may_be_away_only_for_so_long_as_its_owner_says() -> None:
         bucket.break_watches()
         bucket.connection.drop()
         with pytest.raises(ConnectionDropped):
-            await asyncio.wait_for(run.task, 5)
+            await asyncio.wait_for(run.task, PATIENCE_S)
 
     asyncio.run(check())
 

@@ -37,8 +37,8 @@ from strandline.kv.nats import NatsConnection, NatsSettings
 from strandline.kv.nats.bulk.plans import ReadPlan
 from tests.fold.buckets import listening, until
 from tests.servers_nats import NatsServer, running_nats
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 20.0
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
 
 
@@ -222,7 +222,7 @@ def test_nats_silently_clamps_resume_below_first_seq(nats_server: NatsServer, na
             watched = await client.jetstream().subscribe(
                 f"$KV.{nats_bucket}.>", stream=f"KV_{nats_bucket}", ordered_consumer=True, config=config
             )
-            first = await watched.next_msg(timeout=5)
+            first = await watched.next_msg(timeout=PATIENCE_S)
             assert first.metadata.sequence.stream == 5, "and nothing was said of those before"
             await client.close()
 

@@ -8,6 +8,7 @@ from strandline.kv import KvReader, KvStore, KvWatcher, KvWriter, StoreConfig, W
 from strandline.kv.nats.connection import NatsConnection
 from strandline.testing import CheckedKv
 from tests.servers_nats import fresh_bucket
+from tests.waiting import PATIENCE_S
 
 Connects = Callable[[], NatsConnection]
 
@@ -38,7 +39,7 @@ async def bucket(
     return store, writer, watcher
 
 
-async def until(condition: Callable[[], Awaitable[bool]], patience_s: float = 40.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], patience_s: float = PATIENCE_S) -> None:
     """Wait until a condition holds, patiently, not for ever."""
     async with asyncio.timeout(patience_s):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in another process
@@ -53,4 +54,4 @@ async def value(reader: KvReader, key: str) -> bytes | None:
 
 async def next_batch(watch: Watch) -> list[object]:
     """Return the next updates of a watch, patiently, not for ever."""
-    return list((await asyncio.wait_for(watch.batch(), 20)).to_updates())
+    return list((await asyncio.wait_for(watch.batch(), PATIENCE_S)).to_updates())

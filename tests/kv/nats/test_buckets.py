@@ -32,6 +32,7 @@ from strandline.kv.nats.calls import Calls
 from strandline.kv.nats.streams import StreamState
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def test_keys_that_are_not_utf_8_are_told_with_their_bytes_and_cannot_be_written
                 raw.send(b"PUB $KV.%s.%s 1\r\n1\r\n" % (store.name.encode(), strange))
                 raw.flush()
             async with await watcher.watch_prefix("a.") as watch:
-                batch = await asyncio.wait_for(watch.batch(), 20)
+                batch = await asyncio.wait_for(watch.batch(), PATIENCE_S)
             assert batch.key_bytes == [strange]
             key = strange.decode(errors="surrogateescape")
             assert batch.keys == await store.reader().keys() == [key]
@@ -305,7 +306,7 @@ def test_the_history_of_a_key_that_is_written_all_the_time_has_an_end(nats_serve
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(reading, "_read", written)
-                updates = await asyncio.wait_for(store.reader().history("a"), 10)
+                updates = await asyncio.wait_for(store.reader().history("a"), PATIENCE_S)
             assert [update.value for update in updates if isinstance(update, Put)] == [b"1", b"2"]
 
     asyncio.run(main())

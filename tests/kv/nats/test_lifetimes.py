@@ -19,6 +19,7 @@ from strandline.kv.nats.bulk.hangups import Hangup
 from tests.identities_nats import TOKEN, TOKEN_TEXT, USER, make_certificates, make_nkey, make_operator, nkey_settings
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, running_nats
+from tests.waiting import PATIENCE_S
 
 
 def threads() -> set[str]:
@@ -100,10 +101,10 @@ def test_a_shutdown_ends_a_watch_that_begins(
         if is_attached:
             reader = open_reader(*args, hangup=hangup, **options)
             began.set()
-            assert hangup.wait(20)
+            assert hangup.wait(PATIENCE_S)
             return reader
         began.set()
-        assert hangup.wait(20)
+        assert hangup.wait(PATIENCE_S)
         return open_reader(*args, hangup=hangup, **options)
 
     async def main() -> None:
@@ -114,7 +115,7 @@ def test_a_shutdown_ends_a_watch_that_begins(
         monkeypatch.setattr(BucketReader, "open", slowly)
         beginning = asyncio.ensure_future(watcher.watch_all())
         assert await asyncio.to_thread(began.wait, 20)
-        await asyncio.wait_for(connection.shutdown(), 10)
+        await asyncio.wait_for(connection.shutdown(), PATIENCE_S)
         assert not threads()
         with pytest.raises(Closed, match="the connection"):
             await beginning

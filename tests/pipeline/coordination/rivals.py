@@ -17,6 +17,7 @@ from strandline.protocol.errors import AlreadyLeased, Contended, LeaseLost, Shar
 from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard, Progress, RunStatus
 from strandline.protocol.shards import Cursor, Lease, RunKey, ShardKey, ShardSpec
+from tests.waiting import PATIENCE_S
 
 TENANT = b"\xa1" * 32
 OTHER_TENANT = b"\xa2" * 32
@@ -193,7 +194,7 @@ def processes_meet(store: RecordStore, kind: str, where: str, name: str) -> None
     command = [sys.executable, "-m", "tests.pipeline.coordination.rival", kind, where, name, str(wins)]
     rivals = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
-        fences = [[int(line) for line in rival.communicate(timeout=60)[0].split()] for rival in rivals]
+        fences = [[int(line) for line in rival.communicate(timeout=PATIENCE_S)[0].split()] for rival in rivals]
     finally:
         for rival in rivals:
             rival.kill()

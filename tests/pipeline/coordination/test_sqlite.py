@@ -21,6 +21,7 @@ from strandline.protocol.shards import Cursor, Lease, ParkReason, RunKey, ShardK
 from strandline.protocol.splits import ResidualPlan
 from strandline.testing.coordination_words import CUT, LEASE_TTL_NS, NOW, RUN, WHOLE, begin, take
 from tests.pipeline.coordination.backends import sqlite_records
+from tests.waiting import PATIENCE_S
 
 SHARDS = 3
 keys = st.sampled_from([b"b", b"d", b"h", b"l", b"m", b"n", b"q", b"y"])
@@ -213,7 +214,7 @@ def test_processes_that_claim_at_once_share_the_shards(tmp_path: Path) -> None:
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    outputs = [child.communicate(timeout=60)[0] for child in children]
+    outputs = [child.communicate(timeout=PATIENCE_S)[0] for child in children]
     done = [tuple(row) for output in outputs for row in json.loads(output)]
     assert sorted(done) == [(shard, 1) for shard in range(1, shards + 1)]
     with sqlite_records(tmp_path) as records:

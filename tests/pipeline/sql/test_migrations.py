@@ -20,6 +20,7 @@ from strandline.pipeline.sql.migrations import (
     schema_status,
 )
 from tests.pipeline.sql.stores import AnyDatabase, change, count
+from tests.waiting import PATIENCE_S
 
 TWO = [
     make_migration(1, "one", "CREATE TABLE one (x INTEGER)"),
@@ -138,7 +139,7 @@ def test_many_processes_may_migrate_at_once(request: pytest.FixtureRequest, dial
     children = [context.Process(target=migrate_at_once, args=(lambda: fresh, barrier, results)) for _ in range(6)]
     for child in children:
         child.start()
-    applied = sorted(results.get(timeout=30) for _ in children)
+    applied = sorted(results.get(timeout=PATIENCE_S) for _ in children)
     for child in children:
         child.join()
     assert [child.exitcode for child in children] == [0] * 6

@@ -28,6 +28,7 @@ from strandline.pipeline.state import Put
 from tests.pipeline.rows import TENANT, found
 from tests.pipeline.sql.stores import change, count
 from tests.servers_postgres import PostgresServer, running_postgres
+from tests.waiting import PATIENCE_S
 
 INSERT = "INSERT INTO scanner_state (tenant, key, value) VALUES (%s, %s, %s)"
 
@@ -83,7 +84,7 @@ def test_a_swallowed_error_is_not_taken_for_a_commit(postgres: PostgresDatabase)
 
 
 def test_a_deadlock_is_run_again(postgres: PostgresDatabase) -> None:
-    both_hold_one, attempts = threading.Barrier(2, timeout=20), []
+    both_hold_one, attempts = threading.Barrier(2, timeout=PATIENCE_S), []
     for key in (b"a", b"b"):
         put(postgres, key)
 

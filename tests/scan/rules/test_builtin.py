@@ -48,7 +48,7 @@ SURROUNDINGS = {
     "properties": "app.{name}={value}\r\n",
 }
 ASSIGNED = re.compile(r"(?:export )?([\w.-]+)=(\S+)")
-COMPILE_S_MAX = 3.0
+COMPILE_S_MAX = 20.0
 UNBOUNDED = {
     *("aws-session-token", "gcp-service-account", "github-stateless-server-token", "json-web-token"),
     *("private-key", "openssh-private-key", "pgp-private-key"),

@@ -10,6 +10,7 @@ from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
 from strandline.spark.jobs import shard_work
 from strandline.spark.jobs.request import ScanRequest
 from tests.spark.jobs.local import ThreadWorkers, scanned
+from tests.waiting import PATIENCE_S
 
 PAGE_ITEMS = 3
 
@@ -23,7 +24,7 @@ def forked(what: Callable[[], Any]) -> int:
     """Do something in a child, and return how the child ended."""
     child = multiprocessing.get_context("fork").Process(target=what)
     child.start()
-    child.join(60)
+    child.join(PATIENCE_S)
     assert child.exitcode is not None, "the child does not end"
     return child.exitcode
 

@@ -14,6 +14,7 @@ from strandline.spark.journals.source import JournalSource
 from tests.servers_spark import ROOT
 from tests.spark.journals.child import BATCH, KilledSource, copy, fold
 from tests.spark.journals.helpers import fill, numbered, values
+from tests.waiting import PATIENCE_S
 
 COUNT = 4 * BATCH
 
@@ -29,7 +30,7 @@ def run_child(mode: str, journal: Path, target: Path, checkpoint: Path, moment: 
         str(checkpoint),
         moment,
     ]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=100)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
 
 

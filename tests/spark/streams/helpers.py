@@ -27,6 +27,7 @@ from strandline.spark.streams.columns import DDL
 from strandline.spark.streams.options import StreamOptions, Target, parse_batch_options, parse_stream_options
 from strandline.spark.streams.source import StreamBatchReader, StreamStreamReader
 from strandline.wire import format_headers
+from tests.waiting import PATIENCE_S
 
 
 class World:
@@ -138,8 +139,8 @@ class World:
         return [data for _, data in self.messages()]
 
     def has_no_consumers(self) -> bool:
-        """Tell whether none is left, a moment after the last was let go."""
-        give_up = time.monotonic() + 5
+        """Tell whether none is left, once the last was let go; the server itself drops one after five minutes."""
+        give_up = time.monotonic() + PATIENCE_S
         while self.ask(f"CONSUMER.NAMES.{self.name}").get("consumers"):
             if time.monotonic() > give_up:
                 return False

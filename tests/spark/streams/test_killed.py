@@ -15,6 +15,7 @@ from tests.servers_nats import NatsServer
 from tests.servers_spark import ROOT
 from tests.spark.streams.child import BATCH, WINDOW, KilledSource, copy
 from tests.spark.streams.helpers import World, numbered
+from tests.waiting import PATIENCE_S
 
 COUNT = 4 * BATCH
 PUBLISHED = {"intent": 0, "window": 3 * WINDOW, "task": 3 * WINDOW, "published": BATCH, "done": BATCH}
@@ -32,7 +33,7 @@ def killed_in_the_sink(spark: SparkSession, stream: World, target: World, folder
     checkpoint = folder / "c"
     arguments = (stream.url, stream.name, target.name, str(checkpoint))
     command = [sys.executable, "-m", "tests.spark.streams.child", "sink", *arguments, moment]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=100)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
     assert sorted(file.name for file in (checkpoint / "commits").iterdir() if file.name.isdigit()) == ["0"]
     assert target.datas() == numbered(1, BATCH + PUBLISHED[moment] + 1)

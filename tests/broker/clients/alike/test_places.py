@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from tests.broker.clients.raw import Talk
 from tests.broker.clients.servers import KINDS, set_up
 from tests.servers_nats import free_ports
+from tests.waiting import PATIENCE_S
 
 API = "$JS.API"
 Compare = Callable[..., None]
@@ -122,7 +123,7 @@ def test_how_websockets_are_let_in() -> None:
 
 def _answer(port: int, knock: tuple[str, ...]) -> tuple[str, list[str]]:
     """Return the status line, and the headers if it is let in."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall("\r\n".join([knock[0], f"Host: 127.0.0.1:{port}", *knock[1:], "", ""]).encode())
         data = b""
         while b"\r\n\r\n" not in data and (part := connection.recv(65536)):

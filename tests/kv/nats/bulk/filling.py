@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from strandline.kv.nats.bulk import BulkSocket, JetStreamApi
 from strandline.kv.nats.settings import NatsSettings
 from strandline.wire import format_headers, format_pubs
+from tests.waiting import PATIENCE_S
 
 DELETED = format_headers([("KV-Operation", "DEL")])
 PURGED = format_headers([("KV-Operation", "PURGE"), ("Nats-Rollup", "sub")])
@@ -34,7 +35,7 @@ class Filler:
         return goal
 
     def _wait(self, goal: int) -> None:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + PATIENCE_S
         while self.last < goal:
             assert time.monotonic() < give_up, "it was not stored"
             time.sleep(0.001)

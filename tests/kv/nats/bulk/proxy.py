@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.waiting import PATIENCE_S
+
 
 class Proxy:
     """Forwards connections; `cut_after` decides for each new one after how many bytes from the server it is cut."""
@@ -51,7 +53,7 @@ class Proxy:
         self._flows.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         self._listener.close()
         self.cut_all()
 

@@ -24,8 +24,9 @@ from strandline.kv.nats.settings import NatsSettings
 from strandline.protocol import windows
 from tests.kv.nats.bulk.filling import filled_bucket
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
-LIMIT_S = 15.0
+LIMIT_S = PATIENCE_S
 
 
 def plain_gap(delivered: int, sentinel: int, awaited: list[int], rows: list[int]) -> int | None:

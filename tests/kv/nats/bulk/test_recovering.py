@@ -19,8 +19,9 @@ from strandline.kv.nats.settings import NatsSettings
 from tests.kv.nats.bulk.filling import DELETED, Filler, filled_bucket
 from tests.kv.nats.bulk.proxy import Proxy, random_cuts, running_proxy
 from tests.servers_nats import SYNC_ALWAYS, NatsCluster, NatsServer, running_nats
+from tests.waiting import PATIENCE_S
 
-LIMIT_S = 20.0
+LIMIT_S = PATIENCE_S
 QUICK = ReadPlan(stream="", heartbeat_s=0.2, backstop_s=0.3, outage_s=LIMIT_S)
 
 
@@ -174,7 +175,7 @@ def test_a_server_that_stays_away_is_told_after_the_outage_limit(nats_bucket: st
             server.kill()
             began = time.monotonic()
             expect(reader, Unreachable)
-            assert 0.4 < time.monotonic() - began < 5
+            assert 0.4 < time.monotonic() - began < PATIENCE_S
 
 
 def test_a_bucket_that_is_deleted_is_not_found(direct: NatsSettings, nats_bucket: str) -> None:
@@ -311,7 +312,7 @@ def test_a_reader_outlives_the_leader_of_its_stream(nats_cluster: NatsCluster, n
         with open_filler(settings, nats_bucket) as bucket:
             last = bucket.put(["after"])
         told.append(follow(reader, last))
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < PATIENCE_S
     whole = UpdateBatch.concat(told)
     assert whole.versions.tolist() == list(range(1, last + 1))
     assert whole.keys[-1] == "after"
@@ -332,7 +333,7 @@ def open_filler(settings: NatsSettings, bucket: str) -> Iterator[Filler]:
 def test_a_reader_that_waits_for_a_silent_server_is_closed_at_once(
     direct: NatsSettings, proxy: Proxy, nats_bucket: str
 ) -> None:
-    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
+    settings = NatsSettings(proxy.url, timeout_s=2 * LIMIT_S)
     with filled_bucket(direct, nats_bucket) as bucket, BucketReader.open(settings, nats_bucket, QUICK) as reader:
         follow(reader, bucket.put(["a"]))
         with proxy.stalled():
@@ -340,6 +341,6 @@ def test_a_reader_that_waits_for_a_silent_server_is_closed_at_once(
             threading.Timer(0.5, reader.close).start()
             began = time.monotonic()
             with pytest.raises(Closed):
-                reader.read(LIMIT_S)
+                reader.read(2 * LIMIT_S)
             assert reader.reader.recoveries == 1
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < PATIENCE_S
