@@ -5,6 +5,9 @@ PARALLEL ?= 2
 BENCHMARKS := $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ONLY ?= $(BENCHMARKS)
 
+# Tests start hundreds of Python processes: without bytecode each of them compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run test test-long check bench lock clean
 .DEFAULT_GOAL := help
 

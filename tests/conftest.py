@@ -2,9 +2,10 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.leftovers import nothing_left_behind, pytest_fixture_setup, restore_signals  # noqa: F401 - fixture and hook
+from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
 from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
@@ -12,7 +13,7 @@ from tests.servers_spark import active_spark, spark, spark_standalone  # noqa: F
 
 restore_signals()
 
-# Deadlines measure a busy machine, not the code; the blob printed on failure replays it.
-settings.register_profile("default", deadline=None, print_blob=True)
+# Deadlines and slow draws measure a busy machine, not the code; the blob printed on failure replays it.
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -36,7 +36,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScannerSta
         yield SqlState(database)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.booleans(), st.lists(operations, max_size=6)), max_size=5))
 def test_batches_do_what_their_operations_do_one_after_another(
     state: ScannerState, batches: list[tuple[bool, list[Put | Delete]]]

@@ -22,7 +22,7 @@ def connection(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[A
         yield made
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(

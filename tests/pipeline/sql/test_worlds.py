@@ -24,7 +24,7 @@ NUMBERS = range(4)
 POLICIES = [PolicyHash(digest(number, 9)) for number in (1, 2)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(1, 8))
 def test_sql_and_memory_answer_the_same(database: AnyDatabase, seed: int, pages: int) -> None:
     choose = random.Random(seed)
