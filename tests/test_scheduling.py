@@ -20,11 +20,8 @@ def test_what_shares_a_spark_session_is_one_unit_and_comes_first() -> None:
     together = units.count("spark")
     assert units[:together] == ["spark"] * together
     assert len(set(units)) == len(units) - together + 1
-    using = [
-        file
-        for file in FILES
-        if re.search(r'^def test_.*spark: "SparkSession"', (ROOT / file).read_text(), re.MULTILINE)
-    ]
+    asks = re.compile(r'^def test_.*spark: "SparkSession"', re.MULTILINE)
+    using = [file for file in FILES if asks.search((ROOT / file).read_text())]
     assert {scheduling.unit_of(file) for file in using} == {"spark"}
 
 
