@@ -90,7 +90,7 @@ async def pages(url: str, port: int) -> dict[str, tuple[int, str, Any]]:
     await other.flush()
     await other.close()
     await client.flush()
-    give_up = asyncio.get_running_loop().time() + 5
+    give_up = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < give_up:  # the end of a connection is noticed a little later
         if (await asyncio.to_thread(get, port, "/connz?state=closed"))[2]["total"]:
             break

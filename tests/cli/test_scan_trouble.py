@@ -161,7 +161,7 @@ def enlarge(folder: Path) -> None:
 
 def enlarge_when_full(folder: Path) -> None:
     """Wait until next to nothing is left of a disk, and two seconds more."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while os.statvfs(folder).f_bavail > PAGES_LEFT and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(2)

@@ -216,7 +216,7 @@ def test_progress_and_lag_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.02)
     with following(Source("a=1", "b=2"), tmp_path / "fold") as fold:
         fold.wait_current(10)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while fold.lag is None and time.monotonic() < deadline:
             time.sleep(0.01)
         status = fold.status()
@@ -244,7 +244,7 @@ def test_a_source_that_goes_away_is_found_again_and_reads_go_on(
             await source.twin.connection.shutdown()
 
         source.do(close())
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while source.refusals and time.monotonic() < deadline:
             assert fold["a"] == b"1"
             time.sleep(0.01)

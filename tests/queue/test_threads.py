@@ -113,7 +113,7 @@ def test_among_takers_that_fail_and_dawdle_nothing_acknowledged_is_given_again(t
         given_again: list[int] = []
 
         def take(number: int) -> None:
-            give_up_s = time.monotonic() + 20
+            give_up_s = time.monotonic() + PATIENCE_S
             for turn in itertools.count(number):
                 before = frozenset(acked)
                 if len(before) == DAWDLED or time.monotonic() > give_up_s:

@@ -13,9 +13,9 @@ from tests.servers_nats import NatsServer, fresh_bucket
 from tests.waiting import PATIENCE_S
 
 PAUSE_S = 0.002
-WORST_S = 3.0
-MEDIAN_S = 0.25
-"""Of a machine that does other things as well: far below these when it does not."""
+WORST_S = 60.0
+MEDIAN_S = 2.0
+"""Of a machine that does much else: far below these when it does not. Benchmarks say how long it takes."""
 
 
 class Neighbour:

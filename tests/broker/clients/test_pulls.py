@@ -65,7 +65,7 @@ async def test_what_a_message_says_of_its_delivery(js: JetStreamContext, name: s
 async def test_a_fetch_waits_and_ends_when_its_time_is_up(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 2)
     subscription = await _puller(js, name)
-    assert len(await subscription.fetch(10, timeout=0.3)) == 2
+    assert len(await subscription.fetch(10, timeout=1.5)) == 2
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=0.1)
     waiting = asyncio.create_task(subscription.fetch(1, timeout=WITHIN_S))
@@ -80,7 +80,7 @@ async def test_heartbeats_keep_a_long_fetch_alive(js: JetStreamContext, name: st
     with pytest.raises((nats.errors.TimeoutError, FetchTimeoutError)):
         await subscription.fetch(2, timeout=0.5, heartbeat=0.1)
     await js.publish(f"{name}.a", b"1")
-    assert len(await subscription.fetch(1, timeout=1, heartbeat=0.2)) == 1
+    assert len(await subscription.fetch(1, timeout=WITHIN_S, heartbeat=WITHIN_S / 3)) == 1
 
 
 async def test_many_fetch_from_one_consumer_and_share(js: JetStreamContext, name: str) -> None:
@@ -116,10 +116,10 @@ async def test_a_refused_message_comes_again_at_once_or_later(js: JetStreamConte
 
 async def test_a_message_in_progress_is_not_delivered_to_others(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 1)
-    subscription = await _puller(js, name, ack_wait=0.4)
+    subscription = await _puller(js, name, ack_wait=2)
     (message,) = await subscription.fetch(1, timeout=WITHIN_S)
-    for _ in range(4):
-        await asyncio.sleep(0.2)
+    for _ in range(5):
+        await asyncio.sleep(0.5)
         await message.in_progress()
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=0.1)
@@ -195,9 +195,9 @@ async def test_a_consumer_begins_where_it_was_told_to(
     subscription = await _puller(js, name, **filled)
     assert (await js.consumer_info(name, "c")).num_pending == len(expected)
     await js.publish(f"{name}.0", b"99")
-    fetched = await subscription.fetch(9, timeout=0.3) if expected or "filter" not in str(config) else []
     later = [99] if "1" not in filled.get("filter_subject", "")[-1:] else []
-    assert _bodies(fetched) == expected + later
+    assert _bodies(await subscription.fetch(len(expected + later), timeout=WITHIN_S)) == expected + later
+    assert (await js.consumer_info(name, "c")).num_pending == 0
 
 
 async def test_a_consumer_begins_at_a_time(js: JetStreamContext, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -167,11 +168,15 @@ async def test_a_message_too_big_is_refused(js: JetStreamContext, name: str) -> 
 
 
 async def test_a_message_sent_twice_is_stored_once(js: JetStreamContext, name: str) -> None:
-    await js.add_stream(name=name, subjects=[name], duplicate_window=0.3)
-    first, again = [await js.publish(name, b"x", headers={"Nats-Msg-Id": "one"}) for _ in range(2)]
+    await js.add_stream(name=name, subjects=[name], duplicate_window=1.5)
+    publish = partial(js.publish, name, b"x", headers={"Nats-Msg-Id": "one"})
+    first, again = await asyncio.gather(publish(), publish())
     assert (first.seq, first.duplicate, again.seq, again.duplicate) == (1, None, 1, True)
-    await asyncio.sleep(0.6)
-    assert (await js.publish(name, b"x", headers={"Nats-Msg-Id": "one"})).seq == 2
+
+    async def is_stored() -> bool:
+        return (await publish()).seq == 2
+
+    await eventually(is_stored)
 
 
 async def test_publishers_expect_and_are_told(js: JetStreamContext, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from strandline.broker.serving import running
 from tests.broker.mirrors.hub import Hub
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def until_empty(hub: Hub, name: str) -> None:
-    stop = time.monotonic() + 10
+    stop = time.monotonic() + PATIENCE_S
     while hub.api(f"STREAM.INFO.{name}")["state"]["messages"]:
         assert time.monotonic() < stop, "messages stay"
         time.sleep(0.01)

@@ -379,7 +379,7 @@ def test_a_server_that_is_restarted_under_the_watch_costs_nothing(tmp_path: Path
 
 def test_a_server_that_is_away_for_longer_than_every_limit_is_waited_for(tmp_path: Path) -> None:
     async def check(server: NatsServer) -> None:
-        async with NatsConnection(NatsSettings(server.url, timeout_s=0.5)) as connection:
+        async with NatsConnection(NatsSettings(server.url, timeout_s=2)) as connection:
             fold = Live(connection, await connection.store("b", StoreConfig()), tmp_path / "fold", Backend.APPEND_LOG)
             await fold.put("a=1")
             stop = asyncio.Event()

@@ -251,7 +251,7 @@ def test_a_connection_that_was_never_connected_says_so(nats_server: NatsServer) 
 
 def test_a_server_that_stops_answering_is_unhealthy_and_reads_end_at_the_limit() -> None:
     async def main(server: NatsServer) -> None:
-        async with NatsConnection(NatsSettings(server.url, timeout_s=0.5)) as connection:
+        async with NatsConnection(NatsSettings(server.url, timeout_s=2)) as connection:
             store, writer, _ = await bucket(connection)
             await writer.put("a", b"1")
             assert await connection.is_healthy()

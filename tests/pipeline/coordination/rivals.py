@@ -108,7 +108,7 @@ def acquire_one(store: RecordStore, workers: int) -> None:
 def survive_outage(store: RecordStore, outage: Callable[[], None], shards: int = 60, workers: int = 4) -> None:
     """Let workers scan while the server is lost and comes back: every shard is done, to its end."""
     coordinator = begin_run(store, shards)
-    until = time.monotonic() + 40
+    until = time.monotonic() + PATIENCE_S
 
     def lose_server() -> None:
         time.sleep(0.15)

@@ -66,6 +66,7 @@ from tests.pipeline.coordination.rivals import (
 )
 from tests.pipeline.coordination.twins import Twins, many_runs
 from tests.servers_etcd import EtcdServer, running_etcd
+from tests.waiting import PATIENCE_S
 
 SHARD = ShardKey(*RUN, 0)
 
@@ -560,7 +561,7 @@ def test_an_etcd_that_does_not_answer_for_a_while_delays_operations_and_no_more(
     ):
         coordinator, hasty = begin_run(EtcdRecords(patient), 3), Coordinator(EtcdRecords(client))
         held = [coordinator.acquire_and_restore(10, ShardKey(*RUN, shard), worker=1).lease for shard in range(3)]
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
 
         def move(number: int) -> None:
             time.sleep(0.02)

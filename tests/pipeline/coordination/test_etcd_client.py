@@ -229,7 +229,7 @@ def test_a_killed_etcd_leaves_transactions_in_flight_unknown_and_refuses_the_res
         with pytest.raises(Unavailable):
             client.get(b"/0")
         server.start()
-        before, give_up = told["done"], time.monotonic() + 10
+        before, give_up = told["done"], time.monotonic() + PATIENCE_S
         while told["done"] == before and time.monotonic() < give_up:
             time.sleep(0.01)
         enough.set()

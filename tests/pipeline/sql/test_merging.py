@@ -29,7 +29,9 @@ from tests.pipeline.rows import (
 from tests.pipeline.sql.stores import AnyDatabase, findings_over, ledger_over
 
 # A tenant of its own separates one example from the next.
-over_a_database = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+over_a_database = settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def new_tenant() -> TenantId:

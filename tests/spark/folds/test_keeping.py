@@ -22,6 +22,7 @@ from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.test_building import verified, watched
 from tests.spark.streams.helpers import World
+from tests.waiting import PATIENCE_S
 
 
 def caught_up(spark: SparkSession, world: World, path: Path, **options: str) -> KeptFold:
@@ -55,7 +56,7 @@ def test_a_built_fold_is_kept_current_while_it_is_asked(spark: SparkSession, buc
         with pytest.raises(Locked):
             open_fold(tmp_path / "f.rocks")
         bucket.publish("fresh", b"now")
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + PATIENCE_S
         while kept.store.get(b"fresh") is None:
             assert time.monotonic() < give_up
             time.sleep(0.05)
