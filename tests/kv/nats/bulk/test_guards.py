@@ -3,7 +3,6 @@
 import socket
 import time
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +16,19 @@ from strandline.kv.nats.bulk import (
     BulkSocket,
     Delivered,
     FloorGuard,
+    JetStreamApi,
     OrderedReader,
     ReadPlan,
     StreamState,
 )
 from strandline.kv.nats.bulk.consumers import Attachment
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.settings import NatsSettings
 from strandline.protocol import windows
 from tests.kv.nats.bulk.filling import filled_bucket
 from tests.servers_nats import NatsServer
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 
 
 def plain_gap(delivered: int, sentinel: int, awaited: list[int], rows: list[int]) -> int | None:
@@ -186,27 +187,28 @@ def test_a_stream_that_is_trimmed_between_the_look_and_the_consumer_is_noticed(
     settings: NatsSettings, nats_bucket: str, overrun: Overrun, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before shows a stream that reaches back; the consumer that is made then begins behind the hole."""
-    begin, attached, trimmed = Attachment.begin, [], []
+    begin, attached, trimmed, told = Attachment.begin, [], [], []
 
-    def begin_late(*arguments: Any) -> Attachment:
+    def begin_late(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int, hangup: Hangup) -> Attachment:
         if not trimmed and bool(attached) is anew:
             trimmed.append(bucket.put([f"other.{number}" for number in range(494)] + ["own.b"]))
             bucket.purge(seq=trimmed[0])
-        attached.append(begin(*arguments))
+        attached.append(begin(settings, api, plan, start, hangup))
         return attached[-1]
 
+    def read() -> None:
+        with BucketReader.open(settings, nats_bucket, plan(overrun, after=cursor), prefixes=["own."]) as reader:
+            bucket.api.delete_consumer(bucket.stream, attached[0].name)
+            until = time.monotonic() + LIMIT_S
+            while not told and time.monotonic() < until:
+                batch = reader.read(0.05)
+                told.extend([] if batch is None else batch.versions.tolist())
+
     monkeypatch.setattr(Attachment, "begin", staticmethod(begin_late))
-    told: list[int] = []
     with filled_bucket(settings, nats_bucket, **EVICTING) as bucket:
         cursor = bucket.put([f"own.{number}" for number in range(5)])
         with pytest.raises(CursorExpired) as expired:
-            reader = BucketReader.open(settings, nats_bucket, plan(overrun, after=cursor), prefixes=["own."])
-            with reader:
-                bucket.api.delete_consumer(bucket.stream, attached[0].name)
-                until = time.monotonic() + LIMIT_S
-                while not told and time.monotonic() < until:
-                    batch = reader.read(0.05)
-                    told += [] if batch is None else batch.versions.tolist()
+            read()
     assert not told, "nothing behind the hole was handed out"
     assert (trimmed, expired.value.revision, expired.value.first_revision) == ([500], cursor, 500)
 
