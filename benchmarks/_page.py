@@ -12,12 +12,10 @@ from benchmarks._harness import RESULTS, Result, Row, figure, parse_result
 PAGE = Path("docs/benchmarks.md")
 INTRODUCTION = """# Benchmarks
 
-`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one, and writes its table. Each table says
-when it was run, and of which commit. Ours and the peer's are measured in
-the same run, interleaved, and each figure is a median of several rounds; results are read back and checked before a
-figure counts. `ratio` is oriented so that larger is better. A goal is for the ratio, or for the figure itself where
-there is no peer.
-
+`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one, and writes its table. Each table
+says when it was run, and of which commit. Ours and the peer's are measured in the same run, interleaved, and each
+figure is a median of several rounds; results are read back and checked before a figure counts. `ratio` is oriented so
+that larger is better. A goal is for the ratio, or for the figure itself where there is no peer.
 """
 
 SHORTFALLS = """
