@@ -87,6 +87,11 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
+def sized(name: str, whole: int) -> int:
+    """Return a size of a benchmark, as the environment says; only the whole size is reported."""
+    return int(os.environ.get(name, whole))
+
+
 def machine() -> str:
     """Return a line that says where the figures come from."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
