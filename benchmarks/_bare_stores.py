@@ -84,8 +84,7 @@ class BareRocksDb:
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return a record for each key."""
         asked: list[str | int | float | bytes | bool] = [*keys]
-        found: list[bytes | None] = self._db.get(asked)
-        return found
+        return self._db.get(asked) or []
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Return the keys that begin so, and their records, in order."""

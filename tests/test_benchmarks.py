@@ -1,7 +1,12 @@
 """The page of the benchmarks: each table says when it was run and of which commit, and a run replaces only its own."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from benchmarks._harness import Result, Run, alone, compare, format_result, parse_result, this_run
 from benchmarks._page import PAGE, kept_sections, page
@@ -44,3 +49,18 @@ def test_the_page_is_what_is_written_without_new_results() -> None:
 def test_a_run_names_its_day_and_commit() -> None:
     run = this_run()
     assert RUN.match(f"\nRun on {run.day} at commit `{run.commit}`, on {run.machine}.\n\n| benchmark |")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("component", "size"), [("stores", "KEYS"), ("wire", "MESSAGES"), ("kv", "KEYS")])
+def test_a_quick_run_shows_a_table_and_keeps_nothing(component: str, size: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{component}"],
+        cwd=tmp_path,
+        env=os.environ | {size: "2000", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert f"{component} on " in done.stdout
+    assert not list(tmp_path.glob(".bench/*.json"))

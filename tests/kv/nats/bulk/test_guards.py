@@ -187,9 +187,14 @@ def test_a_stream_that_is_trimmed_between_the_look_and_the_consumer_is_noticed(
     settings: NatsSettings, nats_bucket: str, overrun: Overrun, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before shows a stream that reaches back; the consumer that is made then begins behind the hole."""
-    begin, attached, trimmed, told = Attachment.begin, [], [], []
+    begin = Attachment.begin
+    attached: list[Attachment] = []
+    trimmed: list[int] = []
+    told: list[int] = []
 
-    def begin_late(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int, hangup: Hangup) -> Attachment:
+    def begin_late(
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, hangup: Hangup
+    ) -> Attachment:
         if not trimmed and bool(attached) is anew:
             trimmed.append(bucket.put([f"other.{number}" for number in range(494)] + ["own.b"]))
             bucket.purge(seq=trimmed[0])
