@@ -1,7 +1,8 @@
 """Buckets of a real nats-server, through our client and through nats-py: puts, gets, updates, listings, and watches.
 
 Both speak to the same server over the same bucket in the same run, and everything that was read is compared with what
-was written before a figure counts. Where nats-py has no call for something, the peer is the loop that people write.
+was written before a figure counts. Where nats-py has no call for something, the peer is the loop that people write. A
+get of ours is answered by the leader, in JSON; one of nats-py is a direct get, which a replica that lags may answer.
 `make bench ONLY=kv KEYS=5000` shows a quick run and keeps nothing of it.
 """
 
