@@ -134,9 +134,11 @@ def format_result(result: Result) -> str:
     return json.dumps(asdict(result), indent=1) + "\n"
 
 
-def parse_result(text: str) -> Result:
-    """Return the result in a file's text."""
+def parse_result(text: str) -> Result | None:
+    """Return the result in a file's text; None for one that an earlier version wrote, which does not name its run."""
     told = json.loads(text)
+    if isinstance(told, list):
+        return None
     return Result(Run(**told["run"]), [Row(**row) for row in told["rows"]])
 
 

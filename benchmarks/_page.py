@@ -101,7 +101,8 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Read the results and write the page."""
-    results = {path.stem: parse_result(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    found = {path.stem: parse_result(path.read_text()) for path in RESULTS.glob("*.json")}
+    results = {component: result for component, result in found.items() if result is not None}
     PAGE.write_text(page(results, PAGE.read_text()))
 
 
