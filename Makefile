@@ -39,10 +39,10 @@ check: ## Lint, formatting, types, layers, tidiness
 	$(BIN)/pip check
 	@$(BIN)/python -m tools.places_to_look
 
-bench: ## Run the benchmarks and write docs/benchmarks.md (ONLY=journal runs one)
+bench: ## Run the benchmarks and write docs/benchmarks.md (ONLY=journal runs one and writes its table)
 	@mkdir -p .bench
 	@set -e; for name in $(ONLY); do $(BIN)/python -m benchmarks.$$name; done
-	@[ "$(ONLY)" != "$(BENCHMARKS)" ] || $(BIN)/python -m benchmarks._page
+	@$(BIN)/python -m benchmarks._page
 
 lock: ## Resolve the dependencies again and write the lock files
 	PYTHON=$(PYTHON) tools/lock.sh

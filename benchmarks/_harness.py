@@ -8,10 +8,12 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -85,6 +87,11 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
+def sized(name: str, whole: int) -> int:
+    """Return a size of a benchmark, as the environment says; only the whole size is reported."""
+    return int(os.environ.get(name, whole))
+
+
 def machine() -> str:
     """Return a line that says where the figures come from."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -92,11 +99,54 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, Python {python}"
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """When and where a component's figures were measured, and of which commit."""
+
+    day: str
+    commit: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A component's figures, and the run that they are of."""
+
+    run: Run
+    rows: list[Row]
+
+
+def this_run() -> Run:
+    """Return when and where this process runs, and the commit of the working copy."""
+    day = datetime.now(UTC).date().isoformat()
+    commit = _git("rev-parse", "--short=7", "HEAD") or "unknown"
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return Run(day, f"{commit}, changed" if changed else commit, machine())
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, check=False, text=True)  # noqa: S607 - found by name
+    return done.stdout.strip()
+
+
+def format_result(result: Result) -> str:
+    """Return a result as the text of its file."""
+    return json.dumps(asdict(result), indent=1) + "\n"
+
+
+def parse_result(text: str) -> Result | None:
+    """Return the result in a file's text; None for one that an earlier version wrote, which does not name its run."""
+    told = json.loads(text)
+    if isinstance(told, list):
+        return None
+    return Result(Run(**told["run"]), [Row(**row) for row in told["rows"]])
+
+
 def report(component: str, rows: Sequence[Row]) -> None:
     """Print the table and write `.bench/<component>.json`."""
     show(component, rows)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{component}.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    (RESULTS / f"{component}.json").write_text(format_result(Result(this_run(), list(rows))))
 
 
 def show(component: str, rows: Sequence[Row]) -> None:

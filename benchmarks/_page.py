@@ -1,19 +1,21 @@
-"""Writes `docs/benchmarks.md` from the results of the last full run; `make bench` calls it at the end."""
+"""Writes `docs/benchmarks.md` from results, each with the day and the commit of its run; `make bench` calls it.
 
-import json
-from collections.abc import Iterator
+Invariant: a table whose component has no result here is kept as it is on the page, with its own day and commit.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks._harness import RESULTS, Row, figure, machine
+from benchmarks._harness import RESULTS, Result, Row, figure, parse_result
 
 PAGE = Path("docs/benchmarks.md")
 INTRODUCTION = """# Benchmarks
 
-`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one. Ours and the peer's are measured in
-the same run, interleaved, and each figure is a median of several rounds; results are read back and checked before a
-figure counts. `ratio` is oriented so that larger is better. A goal is for the ratio, or for the figure itself where
-there is no peer.
-
+`make bench` runs them all and writes this page; `make bench ONLY=journal` runs one, and writes its table. Each table
+says when it was run, and of which commit. Ours and the peer's are measured in the same run, interleaved, and each
+figure is a median of several rounds; results are read back and checked before a figure counts. `ratio` is oriented so
+that larger is better. A goal is for the ratio, or for the figure itself where there is no peer.
 """
 
 SHORTFALLS = """
@@ -66,14 +68,25 @@ SHORTFALLS = """
 """
 
 
-def page(components: dict[str, list[Row]]) -> str:
-    """Return the page."""
-    parts = [INTRODUCTION, f"Last run on {machine()}.\n"]
-    for component, rows in components.items():
-        parts.append(f"\n## {component}\n\n")
-        parts += table(rows)
-    parts.append(SHORTFALLS)
-    return "".join(parts)
+def page(results: Mapping[str, Result], before: str = "") -> str:
+    """Return the page: a table for each result, and those of the page before that have none."""
+    sections = kept_sections(before) | {component: "".join(section(result)) for component, result in results.items()}
+    tables = [f"\n## {component}\n{text}" for component, text in sorted(sections.items())]
+    return "".join([INTRODUCTION.rstrip("\n"), "\n", *tables, SHORTFALLS])
+
+
+def kept_sections(page: str) -> dict[str, str]:
+    """Return the tables of a page, by component."""
+    parts = re.split(r"^## (.*)\n", page, flags=re.MULTILINE)[1:]
+    found = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {component: text.rstrip("\n") + "\n" for component, text in found.items() if "\n| benchmark |" in text}
+
+
+def section(result: Result) -> Iterator[str]:
+    """Yield the lines of a component's section, below its title."""
+    run = result.run
+    yield f"\nRun on {run.day} at commit `{run.commit}`, on {run.machine}.\n\n"
+    yield from table(result.rows)
 
 
 def table(rows: list[Row]) -> Iterator[str]:
@@ -88,10 +101,9 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Read the results and write the page."""
-    results = {
-        path.stem: [Row(**row) for row in json.loads(path.read_text())] for path in sorted(RESULTS.glob("*.json"))
-    }
-    PAGE.write_text(page(results))
+    found = {path.stem: parse_result(path.read_text()) for path in RESULTS.glob("*.json")}
+    results = {component: result for component, result in found.items() if result is not None}
+    PAGE.write_text(page(results, PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -67,9 +67,26 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
     assert not problems(rules.foreign_text, kept_files())
 
 
+def sources_of_tests() -> dict[str, str]:
+    return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+
+
 def test_every_guarantee_names_a_test_that_exists() -> None:
-    sources = {str(path.relative_to(ROOT / "tests")): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
-    assert not rules.guarantee_problems(read("docs/guarantees.md"), sources)
+    assert not rules.guarantee_problems(read("docs/guarantees.md"), sources_of_tests())
+
+
+@pytest.mark.parametrize("page", ["docs/guarantees.md", "README.md"])
+def test_a_guarantee_is_marked_as_its_test_is(page: str) -> None:
+    assert not rules.guarantee_mark_problems(read(page), sources_of_tests())
+
+
+def test_the_rows_of_the_readme_are_marked_as_those_of_the_guarantees() -> None:
+    def marks(page: str) -> dict[str, bool]:
+        rows = [row for row in read(page).splitlines() if row.startswith("|")]
+        return {found[0]: "*(" in row for row in rows if (found := rules.TEST_REFERENCE.search(row))}
+
+    listed = marks("docs/guarantees.md")
+    assert not {test for test, mark in marks("README.md").items() if listed.get(test) is not mark}
 
 
 def test_the_architecture_page_tells_packages_that_exist_from_planned_ones() -> None:

@@ -102,6 +102,34 @@ def test_a_guarantee_without_an_existing_test_is_reported() -> None:
         assert rules.guarantee_problems(f"{head}| p | m | `{bad}` |\n", tests)
 
 
+def test_a_guarantee_that_is_marked_otherwise_than_its_test_is_reported() -> None:
+    tests = {
+        "test_a.py": """
+def test_all(): ...
+@pytest.mark.long
+def test_long(): ...
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=[pytest.mark.long, pytest.mark.timeout(9)])])
+def test_some(n): ...
+@pytest.mark.long
+class TestLong:
+    def test_one(self): ...
+TestMachine = pytest.mark.long(pytest.mark.timeout(900)(Machine.TestCase))
+""",
+        "test_b.py": "pytestmark = pytest.mark.long\ndef test_one(): ...",
+    }
+    for test, allowed in {
+        "test_a.py::test_all": ("", " *(sampled)*"),
+        "test_a.py::test_long": (" *(long)*",),
+        "test_a.py::test_some": (" *(sampled)*",),
+        "test_a.py::TestLong::test_one": (" *(long)*",),
+        "test_a.py::TestMachine": (" *(long)*",),
+        "test_b.py::test_one": (" *(long)*",),
+    }.items():
+        for mark in ("", " *(sampled)*", " *(long)*"):
+            row = f"| p{mark} | m | `tests/{test}` |"
+            assert bool(rules.guarantee_mark_problems(row, tests)) is (mark not in allowed), row
+
+
 def test_a_package_marked_wrongly_or_missing_is_reported() -> None:
     page = "| `journal` | promise | here |\n| `queue` | promise | planned |\n"
     assert not rules.architecture_problems(page, {"journal"})

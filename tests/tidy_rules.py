@@ -17,6 +17,8 @@ FOREIGN = {
         r"(?:https?|file)://\S*(?:pypi|pythonhosted|artifactory|codeartifact|devpi|nexus|/simple\b)"
     ),
 }
+GUARANTEE_MARK = re.compile(r"^\| [^|]* \*\((sampled|long)\)\* \|")
+LONG = "pytest.mark.long"
 TEST_REFERENCE = re.compile(r"tests/([\w/]+\.py)((?:::\w+)+)")
 
 
@@ -129,6 +131,49 @@ def guarantee_problems(text: str, tests: Mapping[str, str]) -> list[str]:
         if path not in tests or not _defines(ast.parse(tests[path]), names.split("::")[1:]):
             problems.append(f"no such test: tests/{path}{names}")
     return problems
+
+
+def guarantee_mark_problems(text: str, tests: Mapping[str, str]) -> list[str]:
+    """A promise says that it is sampled or long if its test is: a case, or all of it, is left to `make test-long`."""
+    problems = []
+    for row in text.splitlines():
+        found, marked = TEST_REFERENCE.search(row), GUARANTEE_MARK.search(row)
+        if not row.startswith("|") or found is None or found[1] not in tests:
+            continue
+        runs = _runs(ast.parse(tests[found[1]]), found[2].split("::")[1:])
+        mark = marked[1] if marked else None
+        if (runs == "long") != (mark == "long") or (runs == "sampled" and mark != "sampled"):
+            problems.append(f"marked {mark}, and its test is {runs or 'not'}: {row}")
+    return problems
+
+
+def _runs(tree: ast.Module, names: list[str]) -> str | None:
+    """Return "long" if `make test` leaves a test out, "sampled" if it leaves some of its cases out, else None."""
+    body, is_sampled = tree.body, False
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value) if _says_long(value):
+                return "long"
+            case _:
+                pass
+    for name in names:
+        for node in body:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == name:
+                    if any(ast.unparse(each) == LONG for each in node.decorator_list):
+                        return "long"
+                    is_sampled = is_sampled or any(map(_says_long, node.decorator_list))
+                    body = node.body
+                    break
+                case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name and _says_long(value):
+                    return "long"
+                case _:
+                    pass
+    return "sampled" if is_sampled else None
+
+
+def _says_long(node: ast.expr) -> bool:
+    return any(ast.unparse(part) == LONG for part in ast.walk(node) if isinstance(part, ast.Attribute))
 
 
 def _defines(tree: ast.Module | ast.ClassDef, names: list[str]) -> bool:

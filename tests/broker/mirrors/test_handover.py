@@ -1,7 +1,13 @@
 """The way from a real server into ours, and out again, while both go on."""
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,8 @@ from strandline.broker.settings import ServerSettings
 from strandline.kv.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
 from tests.servers_nats import NatsServer, fresh_bucket
+
+STRANDLINE = [sys.executable, "-c", "from strandline.cli import main; main()"]
 
 
 @pytest.fixture
@@ -44,23 +52,88 @@ def test_a_stream_moves_to_our_server_and_goes_on_there_under_its_sequences(ours
     assert "mirror" not in ours.api(f"STREAM.INFO.{name}")
 
 
-def test_a_stream_is_handed_over_to_a_real_server_while_both_are_published_to(ours: Hub, theirs: Hub) -> None:
+def test_a_stream_is_handed_over_to_a_real_server_and_goes_on_where_it_was(ours: Hub, theirs: Hub) -> None:
     name = f"O{fresh_bucket()}"
     ours.create(name, subjects=[f"{name}.>"])
     ours.publish(*(f"{name}.{number % 3}" for number in range(700)), headers=b"NATS/1.0\r\nA: b\r\n\r\n")
     ours.publish(f"{name}.a", f"{name}.b", headers=b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n")
     count = ours.last_seq(name)
     assert count == 702
-    transform = {"src": "old.>", "dest": ">"}
-    theirs.create(f"{name}-OLD", subjects=[f"old.{name}.>"])
-    theirs.create(name, subjects=[f"{name}.>"], sources=[{"name": f"{name}-OLD", "subject_transforms": [transform]}])
-    handing = HandOver(ours.settings, name, theirs.settings, f"{name}-OLD", prefix="old")
+    handing = handing_over(ours, theirs, name)
     assert handing.run() == count
     assert handing.run() == 0
     theirs.publish(f"{name}.new")
     ours.publish(f"{name}.late")
     assert handing.run() == 1
     theirs.until(name, count + 2)
+    check_handed_over(ours, theirs, name)
+
+
+def test_a_stream_is_handed_over_to_a_real_server_while_both_are_published_to_and_it_is_killed(
+    ours: Hub, theirs: Hub
+) -> None:
+    name = f"O{fresh_bucket()}"
+    ours.create(name, subjects=[f"{name}.>"])
+    ours.publish(*(f"{name}.{number % 3}" for number in range(600)))
+    handing = handing_over(ours, theirs, name)
+    over = threading.Event()
+
+    def publish(settings: NatsSettings, *subjects: str) -> int:
+        count = 0
+        with closing(Hub(settings.urls[0])) as hub:
+            while not over.wait(0.02):
+                hub.publish(*subjects, first=count)
+                count += len(subjects)
+        return count
+
+    counts = []
+    with ThreadPoolExecutor(2) as publishers:
+        publishing = [
+            publishers.submit(publish, ours.settings, *[f"{name}.late"] * 5),
+            publishers.submit(publish, theirs.settings, f"{name}.new"),
+        ]
+        try:
+            for _ in range(3):
+                # It dies somewhere between its first message and its last: there is always more to come.
+                die_handing_over(handing, until=lambda at: theirs.last_seq(f"{name}-OLD") > at + 100)
+                counts.append((ours.last_seq(name), theirs.last_seq(f"{name}-OLD"), theirs.last_seq(name)))
+        finally:
+            over.set()
+        counted = [done.result() for done in publishing]
+    assert all(earlier[each] < later[each] for earlier, later in pairwise(counts) for each in range(3)), counts
+    handing.run()
+    theirs.until(name, ours.last_seq(name) + counted[1])
+    check_handed_over(ours, theirs, name)
+
+
+def handing_over(ours: Hub, theirs: Hub, name: str) -> HandOver:
+    """Make the streams of the other server: one that is published into, and the final one, which sources from it."""
+    transform = {"src": "old.>", "dest": ">"}
+    theirs.create(f"{name}-OLD", subjects=[f"old.{name}.>"])
+    theirs.create(name, subjects=[f"{name}.>"], sources=[{"name": f"{name}-OLD", "subject_transforms": [transform]}])
+    return HandOver(ours.settings, name, theirs.settings, f"{name}-OLD", prefix="old")
+
+
+def die_handing_over(handing: HandOver, until: Callable[[int], bool]) -> None:
+    """Hand a stream over in a process that is killed when something is so, by the sequence that it began at."""
+    here, there = handing.origin.urls[0], handing.target.urls[0]
+    command = ["handover", f"{here}/{handing.stream}", f"{there}/{handing.into}", "--prefix", handing.prefix]
+    with closing(Hub(there)) as hub:
+        began_at = hub.last_seq(handing.into)
+    process = subprocess.Popen([*STRANDLINE, *command, "--follow", "--quiet"])
+    try:
+        give_up = time.monotonic() + 120
+        while not until(began_at):
+            assert process.poll() is None, "it ended by itself"
+            assert time.monotonic() < give_up
+            time.sleep(0.005)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def check_handed_over(ours: Hub, theirs: Hub, name: str) -> None:
+    """Everything that our server has is there once and in order, among what was published there."""
     found = [(message.subject, message.payload) for message in theirs.messages(name)]
     assert [row for row in found if row[0] != f"{name}.new".encode()] == [
         (message.subject, message.payload) for message in ours.messages(name)
