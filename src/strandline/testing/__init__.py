@@ -15,8 +15,8 @@ The pipeline's stores (`DoneLedger`, `FindingsSink`, `Triage`, `Policies`, `Pipe
 together, because what is written to one is read through another: `check_persistence` takes a function that opens them
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
 same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for something to scan,
-`check_kv_store` and `KV_STORE_CHECKS` for a bucket, and `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a
-fold is kept.
+`check_kv_store` and `KV_STORE_CHECKS` for a bucket, `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a fold
+is kept, and `check_object_store` and `OBJECT_STORE_CHECKS` for object storage.
 
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
@@ -28,6 +28,13 @@ from strandline.testing.coordination_words import LEASE_TTL_NS as COORDINATION_L
 from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
 from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
 from strandline.testing.kv_words import CheckedKv, KvStoreCheck
+from strandline.testing.object_stores import (
+    OBJECT_STORE_CHECKS,
+    ObjectStoreCheck,
+    OpenObjects,
+    check_object_store,
+    run_object_store_check,
+)
 from strandline.testing.persistence import (
     FINDINGS_CHECKS,
     LEDGER_CHECKS,
@@ -62,6 +69,7 @@ __all__ = [
     "FINDINGS_CHECKS",
     "KV_STORE_CHECKS",
     "LEDGER_CHECKS",
+    "OBJECT_STORE_CHECKS",
     "PERSISTENCE_CHECKS",
     "QUEUE_STORAGE_CHECKS",
     "READS_CHECKS",
@@ -78,8 +86,10 @@ __all__ = [
     "ContractBroken",
     "CoordinationCheck",
     "KvStoreCheck",
+    "ObjectStoreCheck",
     "OpenCoordinator",
     "OpenKv",
+    "OpenObjects",
     "OpenPersistence",
     "OpenSnapshotStore",
     "OpenSource",
@@ -94,6 +104,7 @@ __all__ = [
     "check_done_ledger",
     "check_findings_sink",
     "check_kv_store",
+    "check_object_store",
     "check_persistence",
     "check_pipeline_reads",
     "check_queue_storage",
@@ -102,4 +113,5 @@ __all__ = [
     "check_snapshot_store",
     "check_source",
     "run_kv_store_check",
+    "run_object_store_check",
 ]

@@ -1,0 +1,136 @@
+"""Object stores by their address, opened with each ecosystem's own conventions.
+
+    s3://bucket/prefix               AWS_ENDPOINT_URL (S3 compatibles), AWS_REGION, AWS_ACCESS_KEY_ID, AWS_PROFILE, …
+    gs://bucket/prefix               GOOGLE_APPLICATION_CREDENTIALS, …
+    az://account/container/prefix    AZURE_STORAGE_ACCOUNT_KEY, …
+    file:///folder                   a local store; the folder is made where it is missing
+    memory://name                    one store for each name in a process, for tests
+
+Invariant: `open_objects(…, conditional=True)` returns only a store that was seen refusing a write whose condition does
+not hold.
+"""
+
+import configparser
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from strandline.errors import InvalidInput
+from strandline.objects.contracts import ObjectStore
+from strandline.objects.errors import InvalidAddress, StoreRefused
+from strandline.objects.keys import validate_key
+from strandline.objects.local import LocalObjects
+from strandline.objects.memory import MemoryObjects
+from strandline.objects.probe import probe_conditions
+from strandline.objects.retrying import DEFAULT_RETRIES, Retries, RetryingObjects
+
+_REMOTE = ("s3", "gs", "az")
+_memory_stores: dict[str, MemoryObjects] = {}
+_memory_lock = threading.Lock()
+
+
+def open_objects(
+    address: str,
+    *,
+    conditional: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    retries: Retries = DEFAULT_RETRIES,
+) -> ObjectStore:
+    """Open the store at an address; with `conditional`, probe that it honours conditional writes."""
+    store = _opened(address, environ, retries)
+    if conditional:
+        try:
+            probe_conditions(store)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> ObjectStore:
+    parts = urlsplit(address)
+    if parts.username or parts.password:
+        raise InvalidAddress(f"{parts.scheme}://…", "credentials do not belong into an address")
+    if parts.query or parts.fragment:
+        raise InvalidAddress(address, "it has a query or a fragment")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise InvalidAddress(address, "a local store has an absolute path: file:///folder")
+        return LocalObjects(Path(unquote(parts.path)))
+    if parts.scheme == "memory":
+        name = address.removeprefix("memory://")
+        with _memory_lock:
+            return _memory_stores.setdefault(name, MemoryObjects(name)) if name else MemoryObjects()
+    if parts.scheme not in _REMOTE:
+        raise InvalidAddress(address, f"the scheme {parts.scheme!r} is unknown" if parts.scheme else "it has no scheme")
+    prefix = parts.path.strip("/")
+    if not parts.netloc:
+        raise InvalidAddress(address, "it names no bucket")
+    if prefix:
+        validate_key(prefix)
+    return RetryingObjects(_remote(parts.scheme, address, environ), retries)
+
+
+def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStore:
+    try:
+        import obstore.store  # noqa: PLC0415 - only those who use a bucket need it
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        from strandline.objects.remote import REQUEST_TIMEOUT, RemoteObjects  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidInput("buckets need the package obstore", hint="pip install obstore") from error
+    open_store: Any = obstore.store.from_url  # its overloads tell the stores apart, which the address does here
+    client: dict[str, Any] = {"timeout": REQUEST_TIMEOUT}
+    config: dict[str, Any] = {}
+    if scheme == "s3":
+        endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+        config = _s3_config(environ, endpoint)
+        client["allow_http"] = bool(endpoint and endpoint.startswith("http://"))
+        if bundle := environ.get("AWS_CA_BUNDLE"):
+            client["root_certificate"] = Path(bundle).read_bytes()
+    try:
+        store = open_store(address, config=config or None, client_options=client, retry_config={"max_retries": 0})
+    except (BaseError, ValueError) as error:
+        raise StoreRefused(address, str(error).split("\n", 1)[0]) from error
+    return RemoteObjects(store, address)
+
+
+def _s3_config(environ: Mapping[str, str], endpoint: str | None) -> dict[str, Any]:
+    """Return what obstore does not take from the environment by itself."""
+    config: dict[str, Any] = {}
+    if endpoint:
+        config["endpoint"] = endpoint
+    profile = environ.get("AWS_PROFILE", "default")
+    if "AWS_ACCESS_KEY_ID" not in environ:
+        config |= _shared_credentials(environ, profile)
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or config.pop("region", None)
+    if region or endpoint:
+        config["region"] = region or "us-east-1"
+    return config
+
+
+def _shared_credentials(environ: Mapping[str, str], profile: str) -> dict[str, str]:
+    """Return the keys and region of a profile in the files that all AWS tools share."""
+    home = Path(environ.get("HOME", "~")).expanduser() / ".aws"
+    files = (
+        (environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", profile),
+        (environ.get("AWS_CONFIG_FILE") or home / "config", profile if profile == "default" else f"profile {profile}"),
+    )
+    found: dict[str, str] = {}
+    for path, section in files:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(path)
+        if parser.has_section(section):
+            found = {**dict(parser[section]), **found}
+    names = {
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+        "region": "region",
+    }
+    if not found and "AWS_PROFILE" in environ:
+        raise InvalidInput(f"there is no AWS profile {profile!r}", hint="check AWS_PROFILE and ~/.aws/credentials")
+    return {ours: found[theirs] for theirs, ours in names.items() if theirs in found}

@@ -1,0 +1,223 @@
+"""S3, Google Cloud Storage and Azure through obstore, with its errors told apart.
+
+Invariants: obstore repeats nothing (`RetryingObjects` does, and knows what may be repeated). A write that failed
+without a clear answer is `WriteUnknown`: only a refused connection, and answers that say that nothing was done, are
+`StoreUnavailable`. obstore tells kinds of failure by class, and statuses and causes only in its text; what is not
+recognised there is taken for the worse case.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+import obstore
+from obstore import exceptions
+
+from strandline.errors import Closed, InvalidInput
+from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_write, in_one_folder
+from strandline.objects.errors import ObjectConflict, StoreRefused, StoreUnavailable, WriteUnknown
+from strandline.objects.keys import validate_key, validate_prefix
+
+PART_BYTES = 8 << 20
+PARTS_AT_ONCE = 4
+LIST_CHUNK = 1000
+REQUEST_TIMEOUT = timedelta(seconds=30)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z]+)</Code>")
+_NOT_SENT = re.compile(r"kind: Connect\b")
+_UNDECIDED = 409
+"""Another conditional request for the object is being decided at this moment."""
+_NOT_DONE = frozenset({_UNDECIDED, 429, 503})
+"""That, too many requests, and "slow down": nothing was done."""
+_BEYOND_END = 416
+_REFUSED = frozenset({400, 401, 403, 405, 501})
+
+Result = TypeVar("Result")
+
+
+class RemoteObjects:
+    """A bucket, or what is below a prefix of it, behind an `obstore` store that repeats nothing."""
+
+    def __init__(self, store: Any, address: str) -> None:  # noqa: ANN401 - any of obstore's stores
+        self.address = address
+        self._store = store
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        """Return an object, or its bytes [start, stop); None where there is no such object."""
+        if start < 0 or (stop is not None and stop < start):
+            raise InvalidInput(f"bytes [{start}, {stop}) are no range")
+        if stop == start:
+            info = self.head(key)
+            return Object(info, b"") if info else None
+        wanted: dict[str, Any] = {}
+        if stop is not None:
+            wanted = {"range": (start, stop)}
+        elif start:
+            wanted = {"range": {"offset": start}}
+        try:
+            found = self._read(key, lambda: _fetched(self._open(), key, wanted))
+        except _BeyondEnd:
+            info = self.head(key)
+            return Object(info, b"") if info else None
+        return Object(_info(key, found[0], found[1]), found[2]) if found else None
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return what the store says of an object; None where there is no such object."""
+        found = self._read(key, lambda: _fetched(self._open(), key, {"head": True}))
+        return _info(key, found[0], found[1]) if found else None
+
+    def put(
+        self,
+        key: str,
+        body: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Write a whole object: always, only where there is none, or only over the one with this ETag."""
+        validate_key(key)
+        check_write(if_absent, if_match, metadata)
+        mode: Any = "create" if if_absent else "overwrite" if if_match is None else {"e_tag": if_match}
+        attributes = dict(metadata or {})
+        stored = self._stored(
+            key,
+            lambda: obstore.put(self._open(), key, bytes(body), mode=mode, attributes=attributes, use_multipart=False),
+        )
+        if not stored["e_tag"]:
+            raise StoreRefused(self.address, "the store gives its objects no ETags")
+        return stored["e_tag"]
+
+    def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
+        """Write a large object from parts as they come, in bounded memory; return its ETag."""
+        validate_key(key)
+        check_write(if_absent=False, if_match=None, metadata=metadata)
+        writer = obstore.open_writer(
+            self._open(),
+            key,
+            attributes=dict(metadata or {}),
+            buffer_size=PART_BYTES,
+            max_concurrency=PARTS_AT_ONCE,
+        )
+        # Parts are asked for in this thread, and not by obstore: they may read objects themselves.
+        for part in parts:
+            self._stored(key, lambda part=part: writer.write(bytes(part)))  # type: ignore[misc]
+        self._stored(key, writer.close)  # what is not closed never appears
+        info = self.head(key)
+        if info is None:
+            raise WriteUnknown(key, "it was written, and is not there: it was removed by another")
+        return info.etag
+
+    def delete(self, key: str) -> None:
+        """Remove an object; a missing one is fine."""
+        validate_key(key)
+        try:
+            obstore.delete(self._open(), key)
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            self._raise_if_no_bucket(error)
+        except exceptions.BaseError as error:
+            self._raise(key, error, is_write=False)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below a prefix with keys greater than `start_after`, in the order of their keys."""
+        validate_prefix(prefix)
+        store = self._open()
+        return in_one_folder(self._listed(store, prefix, start_after), prefix, start_after)
+
+    def close(self) -> None:
+        """Let go of the store and its connections."""
+        self._store = None
+
+    def _listed(self, store: Any, prefix: str, start_after: str) -> Iterator[ObjectInfo]:  # noqa: ANN401
+        pages = obstore.list(store, prefix or None, offset=start_after or None, chunk_size=LIST_CHUNK)
+        while True:
+            try:
+                page = next(pages, None)
+            except (FileNotFoundError, exceptions.BaseError) as error:
+                self._raise_if_no_bucket(error)
+                self._raise(prefix, error, is_write=False)
+            if page is None:
+                return
+            for found in page:
+                yield _info(found["path"], found, {})
+
+    def _open(self) -> Any:  # noqa: ANN401 - any of obstore's stores
+        if self._store is None:
+            raise Closed(self.address)
+        return self._store
+
+    def _read(self, key: str, call: Callable[[], Result]) -> Result | None:
+        validate_key(key)
+        try:
+            return call()
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            self._raise_if_no_bucket(error)
+            return None
+        except exceptions.BaseError as error:
+            if _status(error) == _BEYOND_END:
+                raise _BeyondEnd from error
+            self._raise(key, error, is_write=False)
+
+    def _stored(self, key: str, call: Callable[[], Result]) -> Result:
+        """Make a write, and tell its errors apart."""
+        try:
+            return call()
+        except exceptions.AlreadyExistsError as error:
+            raise ObjectConflict(key, "it exists already") from error
+        except (exceptions.PreconditionError, exceptions.NotModifiedError) as error:
+            if _status(error) == _UNDECIDED:
+                raise StoreUnavailable(self.address, "another conditional write is being decided") from error
+            raise ObjectConflict(key, "it is missing, or was written by another") from error
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            self._raise_if_no_bucket(error)
+            raise ObjectConflict(key, "it is missing") from error
+        except exceptions.BaseError as error:
+            self._raise(key, error, is_write=True)
+
+    def _raise_if_no_bucket(self, error: BaseException) -> None:
+        if _code(error) in ("NoSuchBucket", "ContainerNotFound"):
+            raise StoreRefused(self.address, "the bucket does not exist") from error
+
+    def _raise(self, key: str, error: BaseException, *, is_write: bool) -> NoReturn:
+        status, reason = _status(error), _reason(error)
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or status in _REFUSED:
+            raise StoreRefused(self.address, reason) from error
+        if isinstance(error, exceptions.NotSupportedError):
+            raise StoreRefused(self.address, reason) from error
+        if not is_write or status in _NOT_DONE or _NOT_SENT.search(str(error)):
+            raise StoreUnavailable(self.address, reason) from error
+        raise WriteUnknown(key, reason) from error
+
+
+class _BeyondEnd(Exception):
+    """A range begins behind the end of the object."""
+
+
+def _fetched(store: Any, key: str, options: dict[str, Any]) -> tuple[Any, dict[str, str], bytes]:  # noqa: ANN401
+    result = obstore.get(store, key, options=options)  # type: ignore[arg-type]
+    body = b"" if options.get("head") else bytes(result.bytes())
+    return result.meta, {str(name): str(value) for name, value in result.attributes.items()}, body
+
+
+def _info(key: str, meta: Any, attributes: Mapping[str, str]) -> ObjectInfo:  # noqa: ANN401
+    metadata = {name: value for name, value in attributes.items() if name == name.lower()}  # others are HTTP's own
+    return ObjectInfo(key, meta["size"], meta["e_tag"] or "", meta["last_modified"], metadata)
+
+
+def _status(error: BaseException) -> int:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else 0
+
+
+def _code(error: BaseException) -> str:
+    found = _CODE.search(str(error))
+    return found[1] if found else ""
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what obstore says, which names the request, the status and the store's code."""
+    text = str(error).split("\n", 1)[0].strip()
+    code = _code(error)
+    return f"{text[:300]} ({code})" if code and code not in text else text[:300]

@@ -1,0 +1,162 @@
+"""A folder as an object store: many processes, killed ones, and what a user finds in the folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import StorageRefused
+from strandline.objects import InvalidObjectKey, LocalObjects, StoreUnavailable, probe_conditions
+from strandline.objects import local as local_module
+
+COUNTER = """
+import sys
+from pathlib import Path
+from strandline.objects import LocalObjects, ObjectConflict
+store, done = LocalObjects(Path(sys.argv[1])), 0
+while done < int(sys.argv[2]):
+    found = store.get("counter")
+    try:
+        if found is None:
+            store.put("counter", b"1", if_absent=True)
+        else:
+            store.put("counter", b"%d" % (int(found.body) + 1), if_match=found.info.etag)
+    except ObjectConflict:
+        continue
+    done += 1
+    print(done, flush=True)
+"""
+
+
+def counting(folder: Path, times: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", COUNTER, str(folder), str(times)], stdout=subprocess.PIPE, text=True)
+
+
+def test_of_many_processes_that_count_none_is_lost(tmp_path: Path) -> None:
+    processes = [counting(tmp_path, 40) for _ in range(4)]
+    for process in processes:
+        process.communicate(timeout=110)
+    found = LocalObjects(tmp_path).get("counter")
+    assert found is not None
+    assert found.body == b"160"
+
+
+def test_what_a_killed_process_was_told_is_there(tmp_path: Path) -> None:
+    told = 0
+    for _ in range(6):
+        process = counting(tmp_path, 1_000_000)
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(25)]
+        process.kill()
+        lines += process.stdout.readlines()
+        process.wait()
+        process.stdout.close()
+        told += sum(line.endswith("\n") for line in lines)
+    store = LocalObjects(tmp_path)
+    found = store.get("counter")
+    assert found is not None
+    assert told <= int(found.body) <= told + 6  # each was killed with at most one write that it had not been told of
+    probe_conditions(store)  # and none of them left a lock behind
+
+
+def test_a_process_that_stands_still_with_the_lock_stops_no_one_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_module, "LOCKS", 1)
+    holder = """
+import os, signal, sys
+from pathlib import Path
+from strandline.objects import LocalObjects, local
+local.LOCKS = 1
+class Standing(LocalObjects):
+    def _rename(self, *args):
+        print("held", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        super()._rename(*args)
+Standing(Path(sys.argv[1])).put("a", b"1")
+print("done", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        store = LocalObjects(tmp_path, lock_wait_s=0.2)
+        with pytest.raises(StoreUnavailable, match="held the lock"):
+            store.put("b", b"1")
+        assert store.get("a") is None
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "done\n"
+        store.put("b", b"1")
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_an_object_is_a_file_with_its_bytes_and_nothing_else(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+    store.put("db/0000/1.ltx", b"body", metadata={"a": "1"})
+    assert (tmp_path / "db/0000/1.ltx").read_bytes() == b"body"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".strandline", "db"]
+    assert list((tmp_path / ".strandline/temporary").iterdir()) == []
+
+
+def test_two_writes_within_one_tick_of_the_clock_have_two_etags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    store = LocalObjects(tmp_path)
+    etags = [store.put("a", b"x") for _ in range(20)]
+    assert len(set(etags)) == 20
+
+
+def test_a_file_that_was_put_there_by_hand_is_an_object(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+    (tmp_path / "by").mkdir()
+    (tmp_path / "by/hand").write_bytes(b"1")
+    found = store.get("by/hand")
+    assert found is not None
+    assert store.put("by/hand", b"2", if_match=found.info.etag) != found.info.etag
+
+
+def test_metadata_of_replaced_and_removed_objects_goes(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+    for n in range(3):
+        store.put("a", b"x", metadata={"n": str(n)})
+    kept = [path for path in (tmp_path / ".strandline/metadata").rglob("*") if path.is_file()]
+    assert len(kept) == 1
+    store.delete("a")
+    assert not [path for path in (tmp_path / ".strandline/metadata").rglob("*") if path.is_file()]
+
+
+def test_a_key_cannot_be_the_folder_of_another(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+    store.put("a/b", b"1")
+    with pytest.raises(InvalidObjectKey, match="name of a folder"):
+        store.put("a", b"2")
+    with pytest.raises(InvalidObjectKey):
+        store.put("a/b/c", b"2")
+    with pytest.raises(InvalidObjectKey, match="reserved"):
+        store.put(".strandline/locks/00", b"2")
+
+
+def test_old_leftovers_of_killed_writers_go_and_young_ones_stay(tmp_path: Path) -> None:
+    LocalObjects(tmp_path)
+    old, young = (tmp_path / ".strandline/temporary" / name for name in ("old", "young"))
+    old.write_bytes(b"x")
+    young.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    LocalObjects(tmp_path)
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageRefused):
+        LocalObjects(tmp_path / "file")

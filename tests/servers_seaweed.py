@@ -1,0 +1,133 @@
+"""A real S3 server for tests: SeaweedFS on 127.0.0.1, with its own folder, gone when the tests are.
+
+Invariants: the ports are free ones; a server is stopped by its own process id and never outlives the process that
+started it. Tests share a server and keep apart by the prefix of their keys.
+"""
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+STARTS_WITHIN_S = 120.0
+ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
+BUCKET = "strandline-tests"
+_PORTS = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
+
+
+class SeaweedServer:
+    """One SeaweedFS; `environ` is what an AWS client needs to use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        ports = _free_ports(2 * len(_PORTS))
+        self._ports = {
+            **dict(zip(_PORTS, ports, strict=False)),
+            **dict(zip((f"{name}.grpc" for name in _PORTS), ports[len(_PORTS) :], strict=True)),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients connect."""
+        return f"http://127.0.0.1:{self._ports['s3.port']}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of a client."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def start(self) -> None:
+        """Start it and return when it answers; it ends with the calling thread."""
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+        identities = {"identities": [{"name": "tests", "credentials": credentials, "actions": actions}]}
+        (self._folder / "s3.json").write_text(json.dumps(identities))
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                self.kill()
+                raise RuntimeError("SeaweedFS did not start: " + (self._folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it; it has no better way."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _command(self) -> list[str]:
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        return [
+            *guard,
+            str(Path(sys.executable).with_name("weed")),
+            *("-logtostderr=true", "mini", f"-dir={self._folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
+            *("-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
+            *(f"-{name}={port}" for name, port in self._ports.items()),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={self._folder / 's3.json'}"),
+            f"-filer.localSocket={self._folder / 'filer.sock'}",
+        ]
+
+    def _answers(self) -> bool:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._ports["s3.port"], timeout=5)) as connection:
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status == http.HTTPStatus.OK
+            except (OSError, http.client.HTTPException):
+                return False
+
+
+@contextmanager
+def running_seaweed() -> Iterator[SeaweedServer]:
+    """Run a server in a folder of its own, both gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="seaweed-", ignore_cleanup_errors=True) as folder:
+        server = SeaweedServer(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def seaweed_server() -> Iterator[SeaweedServer]:
+    """Share one server among all tests of a process; those that stop it have one of their own."""
+    with running_seaweed() as server:
+        yield server
+
+
+@pytest.fixture
+def seaweed_address() -> str:
+    """Give a test a prefix that no other test uses."""
+    return fresh_address()
+
+
+def fresh_address() -> str:
+    """Return the address of a prefix that has never been used."""
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
