@@ -1,11 +1,9 @@
 """Waiting ends with the event, and with an error that names what did not come."""
 
-import asyncio
-
 import pytest
 
 from tests import waiting
-from tests.waiting import eventually, eventually_async
+from tests.waiting import eventually
 
 
 def test_what_a_condition_gives_is_returned_as_soon_as_it_is_true() -> None:
@@ -13,19 +11,7 @@ def test_what_a_condition_gives_is_returned_as_soon_as_it_is_true() -> None:
     assert eventually(lambda: next(answers)) == "there"
 
 
-def test_a_condition_may_be_asked_for_asynchronously() -> None:
-    answers = iter([False, False, True])
-
-    async def ask() -> bool:
-        return next(answers)
-
-    assert asyncio.run(eventually_async(ask)) is True
-    assert asyncio.run(eventually_async(lambda: 7)) == 7
-
-
 def test_what_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.02)
     with pytest.raises(AssertionError, match="the moon is full"):
         eventually(lambda: False, "the moon is full")
-    with pytest.raises(AssertionError, match="the moon is full"):
-        asyncio.run(eventually_async(lambda: False, "the moon is full"))

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from types import ModuleType
-from typing import TypeGuard
 
 from packaging.requirements import Requirement
 
@@ -171,15 +170,13 @@ def short_limits(source: str) -> list[str]:
 
     Up to two seconds are no limit: a test that nothing happens has to end.
     """
-    found = [
-        (node.lineno, limit) for node in ast.walk(ast.parse(source)) for limit in _limits(node) if _is_short(limit)
-    ]
-    return [f"line {line} waits for {limit.value} s: take tests.waiting.PATIENCE_S" for line, limit in found]
+    limits = (limit for node in ast.walk(ast.parse(source)) for limit in _limits(node))
+    short = (limit for limit in limits if isinstance(limit, ast.Constant) and _is_short(limit.value))
+    return [f"line {limit.lineno} waits for {limit.value!r} s: take tests.waiting.PATIENCE_S" for limit in short]
 
 
-def _is_short(limit: ast.expr) -> TypeGuard[ast.Constant]:
-    value = limit.value if isinstance(limit, ast.Constant) else None
-    return isinstance(value, int | float) and not isinstance(value, bool) and _BRIEF_S < value < _PATIENT_S
+def _is_short(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and _BRIEF_S < seconds < _PATIENT_S
 
 
 def _limits(node: ast.AST) -> Iterator[ast.expr]:
