@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank_of(item.nodeid.partition("::")[0]))
 
 
-class _ByFile(LoadScopeScheduling):
+class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid.partition("::")[0])
 

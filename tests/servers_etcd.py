@@ -104,7 +104,7 @@ class EtcdServer:
         ]
 
     def _answers(self) -> bool:
-        with closing(http.client.HTTPConnection(self.endpoint, timeout=5)) as connection:
+        with closing(http.client.HTTPConnection(self.endpoint, timeout=PATIENCE_S)) as connection:
             try:
                 connection.request("GET", "/health")
                 return b'"true"' in connection.getresponse().read()

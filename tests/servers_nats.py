@@ -163,7 +163,7 @@ class NatsServer:
         return "\n".join([*lines, self.settings, ""])
 
     def _is_healthy(self) -> bool:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=5)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.monitor_port, timeout=PATIENCE_S)) as connection:
             try:
                 connection.request("GET", "/healthz")
                 return connection.getresponse().status == http.HTTPStatus.OK

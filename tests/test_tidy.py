@@ -59,6 +59,10 @@ def test_lock_files_hold_names_versions_and_hashes_only(name: str) -> None:
     assert not rules.lock_problems(read(name))
 
 
+def test_no_test_waits_less_than_a_minute_for_what_has_to_come() -> None:
+    assert not problems(rules.short_limits, [path for path in MODULES if ROOT / "tests" in path.parents])
+
+
 def test_the_lock_covers_what_the_project_asks_for() -> None:
     assert not rules.lock_gaps(read("pyproject.toml"), read("requirements.lock"))
 

@@ -33,6 +33,12 @@ MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGES
         (rules.foreign_text, "cd /" + "home/somebody", "cd home/somebody"),
         (rules.foreign_text, "file:///" + "work/here", "https://example.org/docs"),
         (rules.foreign_text, "https:" + "//mirror.example.org/simple/numpy", "https://example.org/simply"),
+        (rules.short_limits, "subprocess.run(command, timeout=30)", "subprocess.run(command, timeout=PATIENCE_S)"),
+        (rules.short_limits, "child.communicate(timeout=5)", "child.communicate(timeout=60)"),
+        (rules.short_limits, "event.wait(10)", "event.wait(0.1)"),
+        (rules.short_limits, "asyncio.wait_for(task, 20)", "world.wait(20)"),
+        (rules.short_limits, "end = time.monotonic() + 30", "end = time.monotonic() + PATIENCE_S"),
+        (rules.short_limits, "assert time.monotonic() - began < 5", "assert time.monotonic() - began > 5"),
         (rules.changelog_problems, "# Changelog\n\n## 0.1.0\n", "# Changelog\n\n## Unreleased\n"),
     ],
 )

@@ -200,3 +200,51 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
 def changelog_problems(text: str) -> list[str]:
     """The changelog has a place for what is not released yet."""
     return [] if re.search(r"^## Unreleased$", text, re.MULTILINE) else ["there is no '## Unreleased' section"]
+
+
+_PATIENT_CALLS = {"run", "check_output", "check_call", "communicate", "create_connection", "HTTPConnection", "get"}
+_WAITS = {"result", "join", "wait", "timeout"}
+_CLOCKS = {"monotonic", "perf_counter", "time"}
+_BRIEF_S, _PATIENT_S = 2, 60
+_VIRTUAL = {"world"}
+"""Names of what has a clock of its own."""
+
+
+def short_limits(source: str) -> list[str]:
+    """A test waits for an event for a minute at the least: less fails on a machine that is slow or busy.
+
+    Up to two seconds are no limit: a test that nothing happens has to end.
+    """
+    limits = (limit for node in ast.walk(ast.parse(source)) for limit in _limits(node))
+    short = (limit for limit in limits if isinstance(limit, ast.Constant) and _is_short(limit.value))
+    return [f"line {limit.lineno} waits for {limit.value!r} s: take tests.waiting.PATIENCE_S" for limit in short]
+
+
+def _is_short(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and _BRIEF_S < seconds < _PATIENT_S
+
+
+def _limits(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="wait")) if name in _VIRTUAL:
+            pass
+        case ast.Call(func=ast.Attribute(attr="wait_for"), args=[_, last]):
+            yield last
+        case ast.Call(func=ast.Attribute(attr=name), args=[last]) if name in _WAITS:
+            yield last
+        case ast.Call(func=ast.Attribute(attr=name), keywords=keywords) if name in _PATIENT_CALLS:
+            yield from (each.value for each in keywords if each.arg == "timeout")
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if _is_clock(left):
+            yield right
+        case ast.Compare(comparators=[*_, last], ops=[*_, ast.Lt()]) if any(
+            map(_is_elapsed, ast.iter_child_nodes(node))
+        ):
+            yield last
+
+
+def _is_elapsed(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_clock(node.left)
+
+
+def _is_clock(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CLOCKS

@@ -5,9 +5,8 @@ test that hangs, and says nothing of speed. Where an event cannot be waited for,
 says why it sleeps.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE_S = 180.0
@@ -25,15 +24,3 @@ def eventually(condition: Callable[[], Found], why: str = "") -> Found:
         assert time.monotonic() < give_up, f"it did not come to pass: {why or condition}"
         time.sleep(_PAUSE_S)
     return found
-
-
-async def eventually_async(condition: Callable[[], Found | Awaitable[Found]], why: str = "") -> Found:
-    """Return what a condition gives, awaited where it has to be, as soon as that is true."""
-    give_up = time.monotonic() + PATIENCE_S
-    while True:
-        asked = condition()
-        found = await asked if isinstance(asked, Awaitable) else asked
-        if found:
-            return found
-        assert time.monotonic() < give_up, f"it did not come to pass: {why or condition}"
-        await asyncio.sleep(_PAUSE_S)

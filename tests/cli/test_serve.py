@@ -213,7 +213,11 @@ def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         ran = subprocess.run(
-            [*STRANDLINE, "-a", "127.0.0.1", "-p", str(port)], capture_output=True, text=True, check=False, timeout=20
+            [*STRANDLINE, "-a", "127.0.0.1", "-p", str(port)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
         )
     assert ran.returncode == 1
     assert f"[FTL] cannot listen on 127.0.0.1:{port}" in ran.stderr

@@ -148,7 +148,7 @@ def test_changes_are_told_when_they_are_stored(tmp_path: Path) -> None:
         assert threading.current_thread().name == "strandline-follow"
 
     with following(source, tmp_path / "fold", on_change=on_change) as fold:
-        fold.wait_for(source.put("b=2", "-a"), 10)
+        fold.wait_for(source.put("b=2", "-a"), PATIENCE_S)
     assert told == ["a", "b", "a"]
 
 
@@ -208,7 +208,7 @@ def test_a_change_is_told_when_it_is_stored_at_last(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(AppendLogStore, "apply", struck)
     with following(source, tmp_path / "fold", on_change=lambda _: told.set()) as fold:
-        fold.wait_for(source.put("a=1"), 10)
+        fold.wait_for(source.put("a=1"), PATIENCE_S)
         assert told.wait(PATIENCE_S), "though nothing came after it"
 
 
@@ -250,7 +250,7 @@ def test_a_source_that_goes_away_is_found_again_and_reads_go_on(
             time.sleep(0.01)
         fold.wait_current(10)
         assert source.connects == 4
-        fold.wait_for(source.put("a=2"), 10)
+        fold.wait_for(source.put("a=2"), PATIENCE_S)
         assert fold["a"] == b"2"
         assert fold.status().watches == 2
         assert len(opens) == 1, "the store stays open for its readers"
@@ -303,7 +303,7 @@ def test_a_store_that_fails_for_a_moment_is_opened_again_under_the_readers(
     source = Source("a=1")
     with following(source, tmp_path / "fold") as fold:
         fold.wait_current(10)
-        fold.wait_for(source.put("a=2"), 10)
+        fold.wait_for(source.put("a=2"), PATIENCE_S)
         assert fold["a"] == b"2"
         assert fold.status().store_failures == 1
 
@@ -380,7 +380,7 @@ def test_a_fork_is_refused_and_does_not_disturb_its_parent(tmp_path: Path) -> No
             os._exit(code)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 7
-        fold.wait_for(source.put("a=2"), 10)
+        fold.wait_for(source.put("a=2"), PATIENCE_S)
         assert fold["a"] == b"2"
 
 

@@ -239,16 +239,19 @@ def two_hosts() -> Iterator[list[str]]:
             cluster.stop()
 
 
+@pytest.mark.timeout(3600)
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
     done = campaign(calm, str(tmp_path / "state"), 11, [lose_power, kill_java, make_zombie])
     assert done.hits_in_the_middle == len(done.hits) >= 2, "a quick machine may be done before the last strike"
 
 
+@pytest.mark.timeout(3600)
 def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm, postgres_state: str) -> None:
     done = campaign(calm, postgres_state, 12, [kill_driver, kill_worker])
     assert done.hits_in_the_middle == len(done.hits) >= 1, "a quick machine may be done before the last strike"
 
 
+@pytest.mark.timeout(3600)
 def test_speculative_tasks_and_a_killed_executor_change_nothing(
     calm: Calm, postgres_state: str, two_hosts: list[str], tmp_path: Path
 ) -> None:
@@ -264,6 +267,7 @@ def test_speculative_tasks_and_a_killed_executor_change_nothing(
     assert "SparkListenerExecutorRemoved" in text
 
 
+@pytest.mark.timeout(3600)
 def test_two_drivers_at_once_come_to_the_same(calm: Calm, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with living(calm.corpus.arguments(str(state))) as lives:

@@ -13,6 +13,7 @@ from nats.js import JetStreamContext
 
 from tests.broker.clients.servers import StartServer, connected, eventually, settled
 from tests.servers_nats import NatsServer
+from tests.waiting import PATIENCE_S
 
 FIELDS = {
     "/varz": [
@@ -66,7 +67,7 @@ async def test_streams_are_counted(start: StartServer, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/healthz?js-enabled-only=true", "/routez", "/subsz", "/accountz", "/nothing"])
 def test_other_pages_answer_alike(server: NatsServer, path: str) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.monitor_port, timeout=5)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.monitor_port, timeout=PATIENCE_S)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read()
