@@ -38,7 +38,7 @@ def _holes(segments: list[SegmentScan], expected: int, *, is_first_known: bool) 
             elif stretch.first_offset != expected:
                 problem = "a segment is missing" if stretch.first_offset > expected else "segments overlap"
                 if not i and not is_first_known:
-                    problem = "segments before it are missing, and no manifest says that retention removed them"
+                    problem = "segments before it are missing, and so is the manifest"
                 holes.append(_Hole(i, 0, 0, expected, stretch.first_offset, problem))
             open_hole = None
             expected = stretch.end_offset

@@ -8,7 +8,7 @@ skipped and never cut.
 Invariants: examining writes nothing; offsets that are reported readable are contiguous from `first_offset` to
 `next_offset`; a segment of another journal is refused, by its header; with a manifest, only the batches that follow its
 checkpoint are read, which after a clean shutdown are none, and `deep` reads everything. A journal begins where the
-manifest says, else the frontier, else at 0: missing segments never shift its beginning.
+manifest says, or without one the frontier, and only without both with its first segment.
 """
 
 from contextlib import closing, suppress
@@ -144,10 +144,9 @@ class _Examiner:
         return scan
 
     def _find_beginning(self, base: int, frontier: Frontier | None) -> None:
-        """Without a manifest, begin where the frontier says, else at 0; what is missing before `base` was promised."""
-        first = 0 if frontier is None else frontier.first_offset
-        if first < base:
-            self._found.first_offset = first
+        """Without a manifest, begin where the frontier says; what is missing before `base` was promised."""
+        if frontier is not None and frontier.first_offset < base:
+            self._found.first_offset = frontier.first_offset
             self._found.proof = max(self._found.proof, base)
 
     def _size(self, base: int) -> int:

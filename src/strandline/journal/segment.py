@@ -134,7 +134,7 @@ def walk(
             batch = parse_batch(data, at, header, check=check)
             if header.base_offset != expected:
                 raise BadBatch(f"offset {header.base_offset} stands where {expected} belongs")  # noqa: TRY301
-            if tag is not None and batch.tag != tag and not batch.is_lost:
+            if tag is not None and batch.tag not in (tag, 0):  # older writers left it out, as a repair does
                 raise BadBatch("the batch belongs to another journal")  # noqa: TRY301
         except BadBatch as bad:
             if not bad.short and _is_end(data[at : at + HEADER_BYTES]):
