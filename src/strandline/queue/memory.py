@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidInput, OffsetBeyondEnd
-from strandline.groups import Delivery, GroupState, format_group_file
+from strandline.groups import Captured, Delivery, GroupState, format_group_file
 from strandline.journal import Appended
 from strandline.queue.config import QueueConfig
-from strandline.queue.storage import DeadLetter, Expired, Message
+from strandline.queue.storage import DeadLetter, Expired, GroupStatus, Message
 
 
 class MemoryStorage:
@@ -24,6 +24,10 @@ class MemoryStorage:
         self._groups: dict[str, GroupState] = {}
         self._dead: list[DeadLetter] = []
         self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        """Say how much there is."""
+        return f"MemoryStorage(messages={len(self._messages)}, groups={len(self._groups)})"
 
     def append_batch(
         self,
@@ -56,9 +60,9 @@ class MemoryStorage:
     def fetch_available(self, group: str, messages_max: int) -> list[Message]:
         """Return messages that the group may be given now, and mark nothing."""
         checked_max(messages_max)
-        format_group_file(group, "delta")  # refuses what the durable twin refuses
         with self._lock:
-            state = self._groups.setdefault(group, GroupState())
+            self.add_group(group)
+            state = self._groups[group]
             state.pop_expired(self._clock.now_ns())
             while True:
                 offsets = state.deliverable(self._clock.now_ns(), messages_max, len(self._messages))
@@ -106,6 +110,29 @@ class MemoryStorage:
         with self._lock:
             return [letter for letter in self._dead if letter.group == group]
 
+    # Groups.
+
+    def status(self) -> list[GroupStatus]:
+        """Return how far each group is, by name."""
+        with self._lock:
+            end = len(self._messages)
+            return [group_status(name, state.capture(), end) for name, state in sorted(self._groups.items())]
+
+    def add_group(self, name: str, *, at_end: bool = False) -> None:
+        """Create a group at the first message, or, with `at_end`, after the last; an existing one is left alone."""
+        format_group_file(name, "delta")  # refuses what the durable twin refuses
+        with self._lock:
+            if name not in self._groups:
+                state = self._groups[name] = GroupState()
+                if at_end:
+                    state.ack_below(len(self._messages))
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group and what it answered; its dead letters stay."""
+        with self._lock:
+            self._group(name)
+            del self._groups[name]
+
     def _group(self, name: str) -> GroupState:
         try:
             return self._groups[name]
@@ -145,6 +172,13 @@ def checked_max(messages_max: int) -> None:
     """Refuse to give out less than nothing."""
     if messages_max < 0:
         raise InvalidInput(f"messages_max must not be negative, as {messages_max} is")
+
+
+def group_status(name: str, captured: Captured, end: int) -> GroupStatus:
+    """Return how far a group is when messages end at `end`."""
+    acks = captured.acks
+    backlog = end - acks.until - acks.count_above()
+    return GroupStatus(name, acks.until, len(captured.inflight), len(captured.waiting), backlog)
 
 
 def unknown_group(name: str) -> InvalidInput:
