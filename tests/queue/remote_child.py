@@ -41,4 +41,5 @@ def main(task: str, address: str, name: str, number: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    task, address, name, *number = sys.argv[1:]
+    main(task, address, name, *map(int, number))

@@ -1,9 +1,11 @@
 """The queue people use: putting, taking, answering, waiting, and the end."""
 
+import asyncio
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -511,3 +513,80 @@ def answer_and_fail(queue: Queue, disk: SimDisk) -> None:
     for job in queue.take("workers", prefetch=3):
         disk.fault = Fault(frozenset({"sync"}), 1)
         job.ack()
+
+
+# Asyncio.
+
+
+def test_jobs_are_taken_and_answered_in_asyncio(made: Made) -> None:
+    queue, clock = made
+
+    async def main() -> list[tuple[bytes, int]]:
+        assert [await queue.put_async(b"%d" % number) for number in range(3)] == [0, 1, 2]
+        await queue.put_async(b"keyed", key=b"k", headers=b"h")
+        seen = []
+        async for job in queue.take_async("workers", prefetch=2):
+            seen.append((job.value, job.deliveries))
+            if job.deliveries == 1 and job.offset == 1:
+                await job.nack_async()
+            else:
+                await job.ack_async()
+        return seen
+
+    assert sorted(asyncio.run(main())) == [(b"0", 1), (b"1", 1), (b"1", 2), (b"2", 1), (b"keyed", 1)]
+    clock.advance(1000)
+    assert values(queue.take("workers")) == []
+
+
+def test_an_asynchronous_taker_that_waits_is_woken_and_many_wait_at_once(made: Made) -> None:
+    queue, _ = made
+
+    async def take() -> bytes:
+        async for job in queue.take_async("workers", wait_s=None):
+            await job.ack_async()
+            return job.value
+        return b""
+
+    async def main() -> list[bytes]:
+        takers = [asyncio.create_task(take()) for _ in range(40)]
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(queue.put_many, [b"%d" % number for number in range(40)])
+        return await asyncio.wait_for(asyncio.gather(*takers), 120)
+
+    assert sorted(asyncio.run(main())) == sorted(b"%d" % number for number in range(40))
+
+
+def test_what_a_cancelled_taker_did_not_hand_out_is_given_back(made: Made) -> None:
+    queue, _ = made
+
+    async def main() -> None:
+        held = asyncio.Event()
+
+        async def take() -> None:
+            async with aclosing(queue.take_async("workers", wait_s=None, prefetch=3)) as jobs:  # type: ignore[type-var]
+                async for job in jobs:
+                    await job.ack_async()
+                    held.set()
+                    await asyncio.sleep(3600)
+
+        await asyncio.to_thread(queue.put_many, [b"a", b"b", b"c"])
+        taker = asyncio.create_task(take())
+        await held.wait()
+        waiting = asyncio.create_task(anext(queue.take_async("others-that-wait", wait_s=None)))
+        for task in (taker, waiting):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    again = list(itertools.islice(queue.take("workers", wait_s=WAIT_S), 2))
+    assert sorted((job.value, job.deliveries) for job in again) == [(b"b", 2), (b"c", 2)]
+
+
+def test_impossible_ways_of_taking_are_refused_in_asyncio_too(made: Made) -> None:
+    queue, _ = made
+    with pytest.raises(InvalidInput):
+        queue.take_async("workers", visibility_s=0)
+    queue.close()
+    with pytest.raises(Closed):
+        queue.take_async("workers")

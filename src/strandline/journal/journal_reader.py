@@ -8,7 +8,7 @@ shows whole batches only. Damage is met where it stands: reading raises there, a
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import Self
 from strandline.errors import Closed, FormatError
 from strandline.files import Disk, File, OsDisk, read_file, storage_errors
 from strandline.journal.announcing import LATE_S
+from strandline.journal.asynchronous import in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
@@ -49,6 +50,14 @@ class JournalReader:
         self._reader = Reader(disk, folder, self._source, learns=True)
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        """Say where the journal is, and which offsets can be read."""
+        if self._is_closed:
+            return f"JournalReader({str(self._folder)!r}, closed)"
+        view = self._source.view()
+        shown = f"[{view.first_offset}, {view.limit(self._visibility)})"
+        return f"JournalReader({str(self._folder)!r}, {shown}, {self._visibility.name})"
+
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, visibility: Durability = SYNCED, disk: Disk | None = None) -> Self:
         """Open a journal's folder for reading; `FormatError` where there is no journal."""
@@ -75,6 +84,19 @@ class JournalReader:
         """Return an iterator of batches from `start` that waits for more; ends after `timeout_s` without any."""
         self._refuse_if_closed()
         return self._reader.follow(start, timeout_s=timeout_s, visibility=self._visibility)
+
+    def scan_async(
+        self, start: int, *, stop: int | None = None, max_records: int | None = None, max_bytes: int | None = None
+    ) -> AsyncIterator[Batch]:
+        """Return what `scan` returns, for `async for`: it reads in a thread of its own."""
+        return in_a_thread(self.scan(start, stop=stop, max_records=max_records, max_bytes=max_bytes))
+
+    def follow_async(self, start: int, *, timeout_s: float | None = None) -> AsyncIterator[Batch]:
+        """Return what `follow` returns, for `async for`: it reads and waits in a thread of its own."""
+        self._refuse_if_closed()
+        return self._reader.follow_async(
+            start, timeout_s=timeout_s, visibility=self._visibility, has_ended=lambda: self._is_closed
+        )
 
     @property
     def path(self) -> Path:

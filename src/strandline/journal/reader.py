@@ -7,7 +7,7 @@ not there yet, or that damage took is a typed error that names what can be read,
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +21,7 @@ from strandline.errors import (
     StorageRefused,
 )
 from strandline.files import Disk, File, read_file, storage_errors
+from strandline.journal.asynchronous import follow_in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability
 from strandline.journal.index import INDEX_STRIDE_BYTES, Index, format_index_name, parse_index
@@ -97,6 +98,19 @@ class Reader:
         """
         self._check_start(start, view := self._source.view(), view.limit(visibility))
         return self._follow(start, timeout_s, visibility)
+
+    def follow_async(
+        self, start: int, *, timeout_s: float | None, visibility: Durability, has_ended: Callable[[], bool]
+    ) -> AsyncIterator[Batch]:
+        """Return an asynchronous iterator that does as `follow` does, until `has_ended`."""
+        self._check_start(start, view := self._source.view(), view.limit(visibility))
+        return follow_in_a_thread(
+            start,
+            lambda offset, wait_s: self._source.wait(offset, visibility, wait_s),
+            lambda offset: self.scan(offset, visibility=visibility),
+            timeout_s,
+            has_ended,
+        )
 
     def close(self) -> None:
         """Let the file handles go."""

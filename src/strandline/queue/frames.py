@@ -75,7 +75,8 @@ def parse_request(body: object) -> tuple[str, dict[str, Any]]:
     match body:
         case [str(operation), dict(arguments)]:
             return operation, arguments
-    raise FormatError("a frame", "it is not a request", hint="is this a client of a queue?")
+        case _:
+            raise FormatError("a frame", "it is not a request", hint="is this a client of a queue?")
 
 
 def send_frame(connection: socket.socket, body: object) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from strandline.clock import Clock, SystemClock
-from strandline.errors import InvalidInput, OffsetBeyondEnd
+from strandline.errors import InvalidInput, OffsetBeyondEnd, WrongType
 from strandline.groups import Captured, Delivery, GroupState, format_group_file
 from strandline.journal import Appended
 from strandline.queue.config import QueueConfig
@@ -37,8 +37,8 @@ class MemoryStorage:
         headers: Sequence[bytes] | None = None,
     ) -> Appended:
         """Append messages, all or none."""
-        count = len(values)
-        made = _column("values", values, count)
+        made = _column("values", values)
+        count = len(made)
         none = [None] * count
         key_column = none if keys is None else _column("keys", keys, count)
         headers_column = none if headers is None else _column("headers", headers, count)
@@ -157,14 +157,14 @@ class MemoryStorage:
         return bool(dead)
 
 
-def _column(name: str, values: Sequence[object], count: int) -> list[bytes]:
-    if len(values) != count:
-        raise InvalidInput(f"there are {count} values but {len(values)} {name}")
-    if isinstance(values, bytes | str | bytearray):
-        raise InvalidInput(f"{name} must be a sequence of messages, not one", hint="put it in a list")
+def _column(name: str, values: Sequence[object], count: int | None = None) -> list[bytes]:
+    if not isinstance(values, Sequence) or isinstance(values, bytes | str | bytearray):
+        raise WrongType(f"{name} must be a sequence of messages, not one", hint="put it in a list")
     column = [bytes(value) for value in values if isinstance(value, bytes | bytearray | memoryview)]
-    if len(column) != count:
-        raise InvalidInput(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
+    if len(column) != len(values):
+        raise WrongType(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
+    if count is not None and len(column) != count:
+        raise InvalidInput(f"there are {count} values but {len(column)} {name}")
     return column
 
 

@@ -6,9 +6,12 @@ again; what was acknowledged is never given again, whatever crashes. A taker tha
 others use it through a socket that the owner serves, with the same face and the same promises.
 """
 
+import asyncio
 import os
+import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +29,9 @@ from strandline.queue.reservations import SECONDS_MAX, Reservations, Reserver, d
 from strandline.queue.server import QueueServer, parse_address
 from strandline.queue.session import ServedStorage
 from strandline.queue.storage import DeadLetter, DeadLetterStorage, GroupStatus, GroupStorage, Message, QueueStorage
+
+ASYNC_WAIT_S = 0.25
+"""The longest the thread of an asynchronous taker waits before it looks whether it is still wanted."""
 
 
 class Storage(QueueStorage, DeadLetterStorage, Protocol):
@@ -82,9 +88,17 @@ class Job:
         """Say that it is done; returns when that is durable."""
         self._queue.ack_many([self])
 
+    async def ack_async(self) -> None:
+        """Say that it is done, as `ack` does, without blocking the event loop."""
+        await asyncio.to_thread(self.ack)
+
     def nack(self, delay_s: float = 0.0) -> None:
         """Give it back, to be taken again after a delay."""
         self._queue.nack(self, delay_s)
+
+    async def nack_async(self, delay_s: float = 0.0) -> None:
+        """Give it back, as `nack` does, without blocking the event loop."""
+        await asyncio.to_thread(self.nack, delay_s)
 
     def extend(self, visibility_s: float) -> None:
         """Keep it for `visibility_s` more seconds from now; `StaleDelivery` if it was too late for that."""
@@ -103,8 +117,9 @@ class Queue:
         """Use `Queue.open` for a durable queue, or give a storage of your own."""
         self._storage = storage
         self._clock = clock or SystemClock()
-        is_remote = isinstance(storage, RemoteStorage)
-        self._reserver: Reserver = storage if is_remote else Reservations(storage, self._clock)
+        self._reserver: Reserver = Reservations(storage, self._clock)
+        if isinstance(storage, RemoteStorage):
+            self._reserver = storage
         self._servers: list[QueueServer] = []
         self._is_closed = False
 
@@ -141,6 +156,10 @@ class Queue:
         keys = None if key is None else [key]
         return self.put_many([value], keys=keys, headers=None if headers is None else [headers]).base_offset
 
+    async def put_async(self, value: bytes, *, key: bytes | None = None, headers: bytes | None = None) -> int:
+        """Put one message as `put` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.put, value, key=key, headers=headers)
+
     def put_many(
         self,
         values: Sequence[bytes],
@@ -164,19 +183,73 @@ class Queue:
         With `prefetch`, that many jobs are reserved with one fsync; those not yet handed out are given back when the
         loop is left, and count as delivered.
         """
+        self._check_taking(visibility_s, wait_s, prefetch)
+        return self._take(group, visibility_s, wait_s, prefetch)
+
+    def take_async(
+        self, group: str, *, visibility_s: float = 30.0, wait_s: float | None = 0.0, prefetch: int = 1
+    ) -> AsyncIterator[Job]:
+        """Yield jobs as `take` does, for `async for`; it waits in a thread of its own.
+
+        Answer with `await job.ack_async()`. What is not handed out when the loop is left or cancelled is given back.
+        """
+        self._check_taking(visibility_s, wait_s, prefetch)
+        return self._take_async(group, visibility_s, wait_s, prefetch)
+
+    def _check_taking(self, visibility_s: float, wait_s: float | None, prefetch: int) -> None:
         if not 0 < visibility_s <= SECONDS_MAX or prefetch < 1:
             raise InvalidInput("visibility_s must be above 0 and below a hundred years, and prefetch at least 1")
         if wait_s is not None and not wait_s >= 0:
             raise InvalidInput(f"wait_s must not be negative, as {wait_s} is", hint="None waits for ever")
         self._refuse_if_closed()
-        return self._take(group, visibility_s, wait_s, prefetch)
+
+    def _reserve(self, group: str, visibility_s: float, wait_s: float | None, count: int) -> deque[Job]:
+        reserved = self._reserver.reserve(group, visibility_s, wait_s, count)
+        return deque(Job(self, group, *pair) for pair in reserved)
+
+    async def _take_async(
+        self, group: str, visibility_s: float, wait_s: float | None, prefetch: int
+    ) -> AsyncIterator[Job]:
+        thread = ThreadPoolExecutor(1, "strandline-take")
+        jobs: deque[Job] = deque()
+        try:
+            while jobs := await self._wait_for_jobs(thread, group, visibility_s, wait_s, prefetch):
+                while jobs and not self._is_closed:
+                    is_ours = await asyncio.wrap_future(thread.submit(self._refresh, jobs[0], visibility_s))
+                    job = jobs.popleft()
+                    if is_ours:
+                        yield job
+        finally:
+            for job in jobs:
+                thread.submit(self._give_back, job)
+            thread.shutdown(wait=False)
+
+    async def _wait_for_jobs(
+        self, thread: Executor, group: str, visibility_s: float, wait_s: float | None, count: int
+    ) -> deque[Job]:
+        """Reserve jobs in slices of a wait, so that a taker that was cancelled does not wait on."""
+        until = None if wait_s is None else time.monotonic() + wait_s
+        while not self._is_closed:
+            left_s = ASYNC_WAIT_S if until is None else min(ASYNC_WAIT_S, max(0.0, until - time.monotonic()))
+            asked = thread.submit(self._reserve, group, visibility_s, left_s, count)
+            try:
+                jobs = await asyncio.shield(asyncio.wrap_future(asked))
+            except asyncio.CancelledError:
+                thread.submit(self._give_back_all, asked)
+                raise
+            if jobs:
+                return jobs
+            if until is not None and time.monotonic() >= until:
+                break
+        return deque()
+
+    def _give_back_all(self, reserved: "Future[deque[Job]]") -> None:
+        if reserved.exception() is None:
+            for job in reserved.result():
+                self._give_back(job)
 
     def _take(self, group: str, visibility_s: float, wait_s: float | None, prefetch: int) -> Iterator[Job]:
-        while True:
-            reserved = self._reserver.reserve(group, visibility_s, wait_s, prefetch)
-            jobs = deque(Job(self, group, *pair) for pair in reserved)
-            if not jobs:
-                return
+        while jobs := self._reserve(group, visibility_s, wait_s, prefetch):
             try:
                 while jobs and not self._is_closed:
                     job = jobs.popleft()

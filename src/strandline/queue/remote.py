@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from strandline.errors import Closed, InvalidInput, Unavailable, UnknownOutcome
+from strandline.errors import Closed, InvalidInput, Unavailable, UnknownOutcome, WrongType
 from strandline.groups import Delivery
 from strandline.journal import Appended
 from strandline.queue.frames import PROTOCOL, VERSION, format_frame, parse_error, receive_frame, send_frame
@@ -116,9 +116,9 @@ class RemoteStorage:
         until = None if wait_s is None else time.monotonic() + wait_s
         while not self._is_stopped:
             left_s = WAIT_S_MAX if until is None else max(0.0, until - time.monotonic())
-            asked = {"group": group, "visibility_s": visibility_s, "wait_s": min(left_s, WAIT_S_MAX), "count": count}
+            wait_now_s = min(left_s, WAIT_S_MAX)
             try:
-                rows = self._call("reserve", **asked)
+                rows = self._call("reserve", group=group, visibility_s=visibility_s, wait_s=wait_now_s, count=count)
             except Closed:
                 break
             if rows:
@@ -243,12 +243,12 @@ class RemoteStorage:
 
 def _column(name: str, values: Sequence[bytes]) -> list[bytes]:
     """Return a column that can be sent; the owner checks the rest."""
-    if isinstance(values, bytes | bytearray | memoryview | str):
-        raise InvalidInput(f"{name} must be a sequence of messages, not one", hint="put it in a list")
+    if not isinstance(values, Sequence) or isinstance(values, bytes | bytearray | memoryview | str):
+        raise WrongType(f"{name} must be a sequence of messages, not one", hint="put it in a list")
     column = list(values)
     for value in column:
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise InvalidInput(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
+            raise WrongType(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
     return column
 
 

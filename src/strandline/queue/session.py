@@ -5,7 +5,7 @@ for it until it answers, until the deadline, or until it ends: then it is given 
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -37,7 +37,7 @@ class Session:
         self._clock = clock
         self._held: dict[tuple[str, int], Delivery] = {}
         self._lock = threading.Lock()
-        self._operations = {
+        self._operations: dict[str, Callable[..., object]] = {
             "put": self._put,
             "reserve": self._reserve,
             "mark": self._mark,
