@@ -32,8 +32,11 @@ def test_scan_yields_the_same_batches(tmp_path: Path) -> None:
             journal.append(numbered(number, number + 5, 100))
         with JournalReader.open(tmp_path / "j") as reader:
 
-            async def read(source: Journal | JournalReader, start: int, **limits: int) -> list[bytes]:
-                return [record.value async for batch in source.scan_async(start, **limits) for record in batch]
+            async def read(
+                source: Journal | JournalReader, start: int, stop: int | None = None, max_records: int | None = None
+            ) -> list[bytes]:
+                batches = source.scan_async(start, stop=stop, max_records=max_records)
+                return [record.value async for batch in batches for record in batch]
 
             for source in (journal, reader):
                 assert asyncio.run(read(source, 0)) == numbered(0, 100, 100)

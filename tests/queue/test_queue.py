@@ -572,7 +572,12 @@ def test_what_a_cancelled_taker_did_not_hand_out_is_given_back(made: Made) -> No
         await asyncio.to_thread(queue.put_many, [b"a", b"b", b"c"])
         taker = asyncio.create_task(take())
         await held.wait()
-        waiting = asyncio.create_task(anext(queue.take_async("others-that-wait", wait_s=None)))
+
+        async def wait() -> None:
+            async for _ in queue.take_async("others-that-wait", wait_s=None):
+                held.set()
+
+        waiting = asyncio.create_task(wait())
         for task in (taker, waiting):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

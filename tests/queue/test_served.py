@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -368,18 +369,22 @@ def test_a_put_without_an_answer_has_an_unknown_outcome(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        if (pid := os.fork()) == 0:
+
+        def answer_hello_and_end() -> None:
             connection, _ = listener.accept()
-            connection.recv(4096)
-            connection.sendall(format_frame({"ok": {}}))
-            connection.recv(4096)
-            os._exit(0)
+            with connection:
+                connection.recv(4096)
+                connection.sendall(format_frame({"ok": {}}))
+                connection.recv(4096)
+
+        owner_of_nothing = threading.Thread(target=answer_hello_and_end, daemon=True)
+        owner_of_nothing.start()
         with Queue.connect(format_address(path), timeout_s=WAIT_S) as queue:
             with pytest.raises(UnknownOutcome, match="before the answer to put") as caught:
                 queue.put(b"a")
             assert caught.value.hint is not None
             assert "may or may not" in caught.value.hint
-        os.waitpid(pid, 0)
+        owner_of_nothing.join(WAIT_S)
 
 
 def test_an_owner_that_does_not_answer_is_not_waited_for_beyond_the_limit(place: Path) -> None:

@@ -38,7 +38,7 @@ class ArrowArray(Protocol):
         ...
 
 
-Values: TypeAlias = Sequence[bytes] | ArrowArray
+Values: TypeAlias = Sequence[bytes | bytearray | memoryview] | ArrowArray
 Timestamps: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 HAS_VALUE, HAS_KEY, HAS_HEADERS, HAS_TIMESTAMPS = 1, 2, 4, 8

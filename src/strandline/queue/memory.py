@@ -157,7 +157,7 @@ class MemoryStorage:
         return bool(dead)
 
 
-def _column(name: str, values: Sequence[object], count: int | None = None) -> list[bytes]:
+def _column(name: str, values: object, count: int | None = None) -> list[bytes]:
     if not isinstance(values, Sequence) or isinstance(values, bytes | str | bytearray):
         raise WrongType(f"{name} must be a sequence of messages, not one", hint="put it in a list")
     column = [bytes(value) for value in values if isinstance(value, bytes | bytearray | memoryview)]

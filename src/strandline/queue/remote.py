@@ -241,7 +241,7 @@ class RemoteStorage:
         )
 
 
-def _column(name: str, values: Sequence[bytes]) -> list[bytes]:
+def _column(name: str, values: object) -> list[bytes]:
     """Return a column that can be sent; the owner checks the rest."""
     if not isinstance(values, Sequence) or isinstance(values, bytes | bytearray | memoryview | str):
         raise WrongType(f"{name} must be a sequence of messages, not one", hint="put it in a list")
