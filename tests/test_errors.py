@@ -27,11 +27,13 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
     UnknownOutcome,
+    WrongType,
 )
 
 EXAMPLES: list[StrandlineError] = [
     StrandlineError("it happened", hint="do this"),
     InvalidInput("no", hint="yes"),
+    WrongType("no", hint="yes"),
     RecordTooLarge(5_000, 1_000, "append"),
     errors.OffsetError("no such offset", 5, 1, 3, hint="another"),
     OffsetBelowRetained(5, 10, 20),
@@ -104,6 +106,7 @@ def test_every_class_is_documented(cls: type[StrandlineError]) -> None:
 
 def test_an_error_can_be_caught_as_what_python_calls_it() -> None:
     assert issubclass(InvalidInput, ValueError)
+    assert issubclass(WrongType, TypeError)
     assert issubclass(errors.OffsetError, LookupError)
 
 

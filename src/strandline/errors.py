@@ -2,7 +2,8 @@
 
     StrandlineError
     ├── InvalidInput             the caller's argument is wrong; nothing was done
-    │   └── RecordTooLarge
+    │   ├── RecordTooLarge
+    │   └── WrongType            it is not of the type that was asked for; also a TypeError
     ├── OffsetError              the offset asked for cannot be read
     │   ├── OffsetBelowRetained  retention removed it
     │   ├── OffsetBeyondEnd      it is not written yet
@@ -61,6 +62,10 @@ class RecordTooLarge(InvalidInput):
         self.size = size
         self.limit = limit
         self.what = what
+
+
+class WrongType(InvalidInput, TypeError):
+    """An argument of a type that can never work, such as text where bytes belong."""
 
 
 class OffsetError(StrandlineError, LookupError):

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from strandline.cli.state_key import CHECK_KEY
 from strandline.pipeline.stores import open_database, open_stores
+from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.spark.jobs.tenants import tenant_named
 from tests.cli.runs import run_command
 from tests.pipeline.test_killed import databases

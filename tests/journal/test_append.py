@@ -248,12 +248,12 @@ class TestRefused:
     )
     def test_what_is_not_a_sequence_of_bytes(self, journal: Journal, values: object) -> None:
         with pytest.raises(InvalidInput):
-            journal.append(values)
+            journal.append(values)  # type: ignore[arg-type]
         assert journal.next_offset == 0
 
     def test_a_generator_because_it_has_no_length(self, journal: Journal) -> None:
         with pytest.raises(InvalidInput, match="sequence"):
-            journal.append(value for value in [b"a"])
+            journal.append(value for value in [b"a"])  # type: ignore[arg-type]
 
     def test_views_of_wider_items(self, journal: Journal) -> None:
         with pytest.raises(InvalidInput):
@@ -477,9 +477,9 @@ class TestFaces:
 
     def test_refusals_come_at_once_from_every_face(self, journal: Journal) -> None:
         with pytest.raises(InvalidInput):
-            journal.append_soon(["text"])
+            journal.append_soon(["text"])  # type: ignore[list-item]
         with pytest.raises(InvalidInput):
-            asyncio.run(journal.append_async(["text"]))
+            asyncio.run(journal.append_async(["text"]))  # type: ignore[list-item]
 
     def test_many_threads_get_offsets_that_are_theirs_alone(self, journal: Journal) -> None:
         def produce(name: int) -> list[tuple[int, bytes]]:

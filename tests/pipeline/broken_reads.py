@@ -434,3 +434,12 @@ class AsksForNoFence(MemoryState):
         writer: WriteContext | None = None,  # noqa: ARG002
     ) -> None:
         super().apply_batch(tenant, operations)
+
+
+@caught_by("state/a_zombie_does_not_set_back_what_its_successor_set")
+class RemembersNoFence(MemoryState):
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        self._fences.clear()
+        super().apply_batch(tenant, operations, writer=writer)

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.pipeline.errors import BatchTooLarge
-from strandline.pipeline.identity import TenantId
+from strandline.pipeline.identity import PolicyHash, TenantId
+from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase, SqlState
-from strandline.pipeline.state import STATE_VALUE_BYTES_MAX, Delete, MemoryState, Put, ScannerState, last_operations
+from strandline.pipeline.state import (
+    STATE_VALUE_BYTES_MAX,
+    Delete,
+    MemoryState,
+    Put,
+    ScannerState,
+    format_fence_key,
+    last_operations,
+    parse_fence_key,
+)
 
 TENANT = TenantId(b"t" * 32)
 KEYS = [b"a", b"b", b"a\0", b"\xff" * 2048]
@@ -97,3 +107,17 @@ def test_only_the_last_operation_on_a_key_counts_and_none_shows_bytes() -> None:
     ]
     assert last_operations(TENANT, batch, None) == ([Put(b"b", b"2")], [b"a", b"c"])
     assert "hidden" not in repr(batch)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_keys_of_fences_come_back_as_they_went(run: int, shard: int) -> None:
+    writer = WriteContext(TENANT, PolicyHash(bytes(32)), run, shard, 1)
+    assert parse_fence_key(format_fence_key(writer)) == (run, shard)
+    assert parse_fence_key(b"a scanner's") is None
+
+
+def test_a_scanner_cannot_use_the_key_of_a_fence() -> None:
+    key = format_fence_key(WriteContext(TENANT, PolicyHash(bytes(32)), 1, 2, 3))
+    for operation in (Put(key, b""), Delete(key)):
+        with pytest.raises(InvalidInput, match="the store's own"):
+            MemoryState().apply_batch(TENANT, [operation])

@@ -1,8 +1,10 @@
 """What the queue's tests share: queues on a simulated disk, disks that fail, and listeners that remember."""
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier, Thread
 from typing import TypeVar
 
@@ -12,7 +14,8 @@ from strandline.files import Disk
 from strandline.gather import InlineExecutor
 from strandline.groups import GroupConfig
 from strandline.journal import JournalConfig
-from strandline.queue import JournalStorage, QueueConfig
+from strandline.queue import JournalStorage, MemoryStorage, QueueConfig, QueueServer, RemoteStorage
+from strandline.queue.reservations import Reservations
 from strandline.sim import Fault
 from tests.waiting import PATIENCE_S
 
@@ -41,6 +44,20 @@ def open_sim(
     return JournalStorage.open(
         folder, config, disk=disk, clock=clock or ManualClock(), executor=InlineExecutor(), events=events
     )
+
+
+@contextmanager
+def served(storage: JournalStorage | MemoryStorage, clock: Clock) -> Iterator[RemoteStorage]:
+    """Serve a storage at a socket, and yield it as another process would use it."""
+    with TemporaryDirectory(prefix="strandline-") as folder, ExitStack() as held:
+        if isinstance(storage, JournalStorage):
+            held.enter_context(storage)
+        reservations = Reservations(storage, clock)
+        held.enter_context(QueueServer(Path(folder) / "socket", storage, reservations, clock))
+        held.callback(reservations.stop)
+        remote = RemoteStorage(Path(folder) / "socket", WAIT_S)
+        held.callback(remote.stop)
+        yield remote
 
 
 def tiny(deliveries_max: int | None = 3, compact_bytes: int = 1024) -> QueueConfig:

@@ -22,7 +22,7 @@ from strandline.testing import (
     queue_messages,
 )
 from tests.queue.broken import CAUGHT_BY, Broken
-from tests.queue.helpers import open_sim, tiny
+from tests.queue.helpers import open_sim, served, tiny
 
 CONFIG = QueueConfig(deliveries_max=DELIVERIES_MAX)
 
@@ -31,6 +31,7 @@ BACKENDS: dict[str, Opens] = {
     "memory": lambda clock, _: nullcontext(MemoryStorage(CONFIG, clock=clock)),
     "disk": lambda clock, folder: JournalStorage.open(folder / "queue", CONFIG, clock=clock),
     "simulated": lambda clock, _: open_sim(SimDisk(), clock, CONFIG),
+    "served": lambda clock, folder: served(JournalStorage.open(folder / "queue", CONFIG, clock=clock), clock),
     "simulated, tiny": lambda clock, _: open_sim(SimDisk(), clock, tiny(DELIVERIES_MAX)),
 }
 

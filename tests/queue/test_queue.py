@@ -1,32 +1,40 @@
 """The queue people use: putting, taking, answering, waiting, and the end."""
 
+import asyncio
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from strandline.clock import ManualClock
 from strandline.errors import Closed, CommitFailed, Conflict, InvalidInput, Poisoned, StaleDelivery
 from strandline.groups import Delivery
-from strandline.queue import GroupStatus, Job, JournalStorage, MemoryStorage, Queue, QueueConfig
+from strandline.queue import GroupStatus, Job, JournalStorage, MemoryStorage, Queue, QueueConfig, QueueStorage
 from strandline.sim import Fault, SimDisk
-from tests.queue.helpers import SMALL, WAIT_S, in_threads, open_sim
+from tests.queue.helpers import SMALL, WAIT_S, in_threads, open_sim, served
 
 THREE = QueueConfig(deliveries_max=3)
 
 Made = tuple[Queue, ManualClock]
 
 
-@pytest.fixture(params=["memory", "disk", "simulated"])
+@pytest.fixture(params=["memory", "disk", "simulated", "served"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
     clock = ManualClock()
     if request.param == "memory":
         storage: MemoryStorage | JournalStorage = MemoryStorage(THREE, clock=clock)
     elif request.param == "disk":
         storage = JournalStorage.open(tmp_path / "queue", THREE, clock=clock)
+    elif request.param == "served":
+        owned = JournalStorage.open(tmp_path / "queue", THREE, clock=clock)
+        with served(owned, clock) as remote, Queue(remote, clock=clock) as queue:
+            yield queue, clock
+        return
     else:
         storage = open_sim(SimDisk(), clock)
     with Queue(storage, clock=clock) as queue:
@@ -252,7 +260,7 @@ def test_takers_that_mark_at_the_same_time_share_what_there_is() -> None:
 
 @pytest.mark.parametrize("by", ["a put", "a job given back"])
 def test_a_taker_that_waits_is_woken_at_once(made: Made, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.queue.queue.POLL_S", WAIT_S)
+    monkeypatch.setattr("strandline.queue.reservations.POLL_S", WAIT_S)
     queue, _ = made
     held = None
     if by != "a put":
@@ -352,23 +360,48 @@ def test_settings_that_cannot_work_are_refused() -> None:
 # Groups.
 
 
-def test_groups_are_added_and_removed_and_tell_how_far_they_are(tmp_path: Path) -> None:
-    with Queue.open(tmp_path) as queue:
-        queue.put_many([b"a", b"b"])
-        queue.add_group("tail", at_end=True)
-        queue.add_group("all")
-        next(queue.take("all")).ack()
-        queue.put(b"c")
-        assert queue.status() == [GroupStatus("all", 1, 0, 0, 2), GroupStatus("tail", 2, 0, 0, 1)]
-        queue.remove_group("all")
-        assert values(queue.take("tail")) == [b"c"]
-        assert [status.group for status in queue.status()] == ["tail"]
-        assert values(queue.take("all")) == [b"a", b"b", b"c"]
+def test_groups_are_added_and_removed_and_tell_how_far_they_are(made: Made) -> None:
+    queue, _ = made
+    assert queue.status() == []
+    queue.put_many([b"a", b"b"])
+    queue.add_group("tail", at_end=True)
+    queue.add_group("all")
+    next(queue.take("all")).ack()
+    queue.put(b"c")
+    assert queue.status() == [GroupStatus("all", 1, 0, 0, 2), GroupStatus("tail", 2, 0, 0, 1)]
+    queue.remove_group("all")
+    assert values(queue.take("tail")) == [b"c"]
+    assert [status.group for status in queue.status()] == ["tail"]
+    assert values(queue.take("all")) == [b"a", b"b", b"c"]
+    with pytest.raises(InvalidInput, match="no group 'nobody'"):
+        queue.remove_group("nobody")
+    with pytest.raises(InvalidInput):
+        queue.add_group("")
 
 
-def test_a_queue_in_memory_says_that_it_does_not_manage_groups() -> None:
+def test_a_queue_in_memory_tells_how_far_its_groups_are() -> None:
     with Queue.in_memory() as queue:
-        for call in (queue.status, lambda: queue.add_group("a"), lambda: queue.remove_group("a")):
+        queue.put_many([b"a", b"b", b"c"])
+        first, second, _ = queue.take("workers")
+        first.ack()
+        second.nack(delay_s=60)
+        assert queue.status() == [GroupStatus("workers", 1, 1, 1, 2)]
+
+
+def test_a_storage_that_does_not_manage_groups_is_told_so() -> None:
+    class Bare:
+        """Only what `Queue` cannot do without."""
+
+        def __init__(self) -> None:
+            whole = MemoryStorage()
+            for name in (*vars(QueueStorage), "dead_letters"):
+                if not name.startswith("_"):
+                    setattr(self, name, getattr(whole, name))
+
+    with Queue(cast("Any", Bare())) as queue:
+        assert queue.put(b"a") == 0
+        calls: list[Callable[[], object]] = [queue.status, lambda: queue.add_group("a"), lambda: queue.serve("/x")]
+        for call in calls:
             with pytest.raises(InvalidInput, match="does not manage groups"):
                 call()
 
@@ -480,3 +513,85 @@ def answer_and_fail(queue: Queue, disk: SimDisk) -> None:
     for job in queue.take("workers", prefetch=3):
         disk.fault = Fault(frozenset({"sync"}), 1)
         job.ack()
+
+
+# Asyncio.
+
+
+def test_jobs_are_taken_and_answered_in_asyncio(made: Made) -> None:
+    queue, clock = made
+
+    async def main() -> list[tuple[bytes, int]]:
+        assert [await queue.put_async(b"%d" % number) for number in range(3)] == [0, 1, 2]
+        await queue.put_async(b"keyed", key=b"k", headers=b"h")
+        seen = []
+        async for job in queue.take_async("workers", prefetch=2):
+            seen.append((job.value, job.deliveries))
+            if job.deliveries == 1 and job.offset == 1:
+                await job.nack_async()
+            else:
+                await job.ack_async()
+        return seen
+
+    assert sorted(asyncio.run(main())) == [(b"0", 1), (b"1", 1), (b"1", 2), (b"2", 1), (b"keyed", 1)]
+    clock.advance(1000)
+    assert values(queue.take("workers")) == []
+
+
+def test_an_asynchronous_taker_that_waits_is_woken_and_many_wait_at_once(made: Made) -> None:
+    queue, _ = made
+
+    async def take() -> bytes:
+        async for job in queue.take_async("workers", wait_s=None):
+            await job.ack_async()
+            return job.value
+        return b""
+
+    async def main() -> list[bytes]:
+        takers = [asyncio.create_task(take()) for _ in range(40)]
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(queue.put_many, [b"%d" % number for number in range(40)])
+        return await asyncio.wait_for(asyncio.gather(*takers), 120)
+
+    assert sorted(asyncio.run(main())) == sorted(b"%d" % number for number in range(40))
+
+
+def test_what_a_cancelled_taker_did_not_hand_out_is_given_back(made: Made) -> None:
+    queue, _ = made
+
+    async def main() -> None:
+        held = asyncio.Event()
+
+        async def take() -> None:
+            async with aclosing(queue.take_async("workers", wait_s=None, prefetch=3)) as jobs:  # type: ignore[type-var]
+                async for job in jobs:
+                    await job.ack_async()
+                    held.set()
+                    await asyncio.sleep(3600)
+
+        await asyncio.to_thread(queue.put_many, [b"a", b"b", b"c"])
+        taker = asyncio.create_task(take())
+        await held.wait()
+
+        async def wait() -> None:
+            async for _ in queue.take_async("others-that-wait", wait_s=None):
+                held.set()
+
+        waiting = asyncio.create_task(wait())
+        for task in (taker, waiting):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    again = list(itertools.islice(queue.take("workers", wait_s=WAIT_S), 2))
+    assert sorted((job.value, job.deliveries) for job in again) == [(b"b", 2), (b"c", 2)]
+
+
+def test_impossible_ways_of_taking_are_refused_in_asyncio_too(made: Made) -> None:
+    queue, _ = made
+    with pytest.raises(InvalidInput):
+        queue.take_async("workers", visibility_s=0)
+    queue.close()
+    with pytest.raises(Closed):
+        queue.take_async("workers")

@@ -41,6 +41,7 @@ COMMANDS = (
     Lazy("findings", "findings:app", "What scans found: list, show, triage, export, coverage, diff."),
     Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
+    Lazy("queue", "queue:app", "Queues: serve one to other processes, and see how far its groups are."),
     Lazy("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
     Lazy(
         "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."

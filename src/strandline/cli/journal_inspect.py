@@ -36,16 +36,12 @@ def inspect(path: JournalPath, as_json: AsJson = False) -> None:
 
 
 def _summary(path: Path, found: Examination) -> dict[str, object]:
-    frontier = found.frontier
-    durable = found.proof
-    if frontier is not None and frontier.identity == found.identity:
-        durable = frontier.durable_offset
     return {
         "path": path,
         "identity": None if found.identity is None else found.identity.hex(),
         "first_offset": found.first_offset,
         "next_offset": found.next_offset,
-        "durable_offset": min(durable, found.next_offset),
+        "durable_offset": min(found.proof, found.next_offset),
         "bytes": sum(scan.size for scan in found.segments),
     }
 

@@ -1,4 +1,4 @@
-"""`strandline pipeline`: make the pipeline's stores, look at them, bring them up to date, and check them."""
+"""`strandline pipeline`: make the pipeline's stores, look at them, bring them up to date, check them, rotate keys."""
 
 import typer
 
@@ -20,6 +20,11 @@ COMMANDS = (
         "verify",
         "pipeline_verify:verify",
         "Check every row, derive every id again, and look whether any finding is missing; exit code 3 if so.",
+    ),
+    Lazy(
+        "rotate-key",
+        "pipeline_rotate_key:rotate_key",
+        "Put a tenant's results under a new key; a rotation that was interrupted goes on where it was.",
     ),
 )
 

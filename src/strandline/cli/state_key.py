@@ -1,7 +1,8 @@
 """The tenant's key: a file that holds it, and the value by which a store knows it again.
 
-A key file has 64 hexadecimal digits and a line end, or the 32 bytes as they are. One that we make is readable by its
-owner alone, is whole or not there, and never replaces another.
+A key file has 64 hexadecimal digits and a line end, or the 32 bytes as they are; a key that was rotated has a line for
+each epoch, oldest first. One that we make is readable by its owner alone, and is whole or not there; only a rotation
+replaces one, by another that begins with it.
 
 Invariants: no byte of a key is in a message; results under one key never mix with those under another, since the store
 keeps a hash that only the right key gives.
@@ -12,16 +13,14 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from blake3 import blake3
-
 from strandline.errors import Conflict, InvalidInput
 from strandline.files import OsDisk, storage_errors
 from strandline.pipeline.identity import DIGEST_BYTES, TenantId, TenantSecretKey
 from strandline.pipeline.state import ScannerState
+from strandline.pipeline.tenant_keys import CHECK_KEY, ROTATION_KEY, KeyRotating, check_value
 
-CHECK_KEY = b"tenant/key-check"
-_CHECK_DOMAIN = b"strandline/key-check/v1"
 _OTHERS = 0o007
+_FILE_BYTES_MAX = 64 * 1024
 _MAKE_ONE = "a key file has 64 hexadecimal digits; make one with `openssl rand -hex 32 > FILE && chmod 600 FILE`"
 
 
@@ -70,7 +69,7 @@ class KeyFileInvalid(InvalidInput):
 
 def format_key(key: TenantSecretKey) -> bytes:
     """Return a key as its file holds it."""
-    return bytes.hex(key).encode() + b"\n"
+    return b"".join(bytes.hex(epoch).encode() + b"\n" for epoch in key.epochs)
 
 
 def parse_key(data: bytes) -> TenantSecretKey | None:
@@ -78,7 +77,9 @@ def parse_key(data: bytes) -> TenantSecretKey | None:
     if len(data) == DIGEST_BYTES:
         return TenantSecretKey(data)
     with suppress(ValueError):
-        return TenantSecretKey(bytes.fromhex(data.decode("ascii").strip()))
+        lines = data.decode("ascii").split()
+        if all(len(line) == 2 * DIGEST_BYTES for line in lines):
+            return TenantSecretKey(bytes.fromhex("".join(lines)))
     return None
 
 
@@ -87,7 +88,7 @@ def read_key(path: Path) -> TenantSecretKey | None:
     with storage_errors(path):
         try:
             with path.open("rb") as file:
-                mode, data = os.fstat(file.fileno()).st_mode, file.read(1024)
+                mode, data = os.fstat(file.fileno()).st_mode, file.read(_FILE_BYTES_MAX)
         except FileNotFoundError:
             return None
     if mode & _OTHERS:
@@ -98,13 +99,16 @@ def read_key(path: Path) -> TenantSecretKey | None:
     return key
 
 
-def make_key(path: Path) -> TenantSecretKey:
-    """Return the key in a file that is made now; where somebody else made one at the same time, theirs."""
+def make_key(path: Path, before: bytes = b"") -> TenantSecretKey:
+    """Return the key in a file that is made now; where somebody else made one at the same time, theirs.
+
+    It is a new key, or, after the key `before`, that key with one more epoch.
+    """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     with storage_errors(path):
         try:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
-                file.write(format_key(TenantSecretKey(secrets.token_bytes(DIGEST_BYTES))))
+                file.write(format_key(TenantSecretKey(before + secrets.token_bytes(DIGEST_BYTES))))
                 file.flush()
                 os.fsync(file.fileno())
             with suppress(FileExistsError):
@@ -118,6 +122,11 @@ def make_key(path: Path) -> TenantSecretKey:
     return key
 
 
+def next_key_path(path: Path) -> Path:
+    """Return where the new key stands while a key is rotated."""
+    return path.with_name(f"{path.name}.next")
+
+
 def tenant_key(
     state: ScannerState, tenant: TenantId, name: str, path: Path, *, create: bool, is_ours: bool
 ) -> TenantSecretKey:
@@ -126,7 +135,9 @@ def tenant_key(
     With `create` the store remembers the key of a new tenant, and a file that `is_ours` is made if it is missing.
     Without it, a tenant that the store does not know is `TenantUnknown`.
     """
-    (known,) = state.multi_get(tenant, [CHECK_KEY])
+    known, rotation = state.multi_get(tenant, [CHECK_KEY, ROTATION_KEY])
+    if rotation is not None:
+        raise KeyRotating(name)
     if known is None and not create:
         raise TenantUnknown(name)
     key = read_key(path)
@@ -139,11 +150,8 @@ def tenant_key(
     check = check_value(key)
     if known is None:
         known = state.put_first(tenant, CHECK_KEY, check)  # of two machines with two keys, one is the first
+    if known != check and next_key_path(path).exists():
+        raise KeyRotating(name)  # the store has the new key, and the file was not replaced yet
     if known != check:
         raise KeyRefused(path, name)
     return key
-
-
-def check_value(key: TenantSecretKey) -> bytes:
-    """Return what a store keeps to know a key again; it says nothing about the key."""
-    return blake3(_CHECK_DOMAIN, key=key).digest()

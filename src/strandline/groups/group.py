@@ -36,6 +36,12 @@ class Group:
         self._clock = clock
         self._own_executor = own_executor
 
+    def __repr__(self) -> str:
+        """Say which group this is, and how far it is."""
+        captured = self.capture()
+        shown = f"acked_until={captured.acks.until}, in_flight={len(captured.inflight)}"
+        return f"Group({self._name!r}, {shown}, waiting={len(captured.waiting)})"
+
     @classmethod
     def open(
         cls,

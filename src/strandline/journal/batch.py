@@ -208,6 +208,10 @@ class Batch:
         """Return how many records there are."""
         return self.next_offset - self.base_offset
 
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records one by one, as `records` does."""
+        return self.records()
+
     def __repr__(self) -> str:
         """Say which records these are, not what is in them."""
         return f"Batch([{self.base_offset}, {self.next_offset}))"

@@ -7,19 +7,38 @@ batch by shifting offsets and chaining the bytes, so a record's bytes are copied
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.errors import InvalidInput, RecordTooLarge
+from strandline.errors import InvalidInput, RecordTooLarge, WrongType
 from strandline.files import Buffer
 from strandline.journal.config import JournalConfig
 
 Offsets: TypeAlias = npt.NDArray[np.int32]
 Times: TypeAlias = npt.NDArray[np.int64]
-Values: TypeAlias = Sequence[bytes] | pa.Array
+
+
+class ArrowArray(Protocol):
+    """What a type checker needs to know of an Arrow array to tell it from a list of text: pyarrow tells it nothing."""
+
+    @property
+    def null_count(self) -> int:
+        """How many nulls there are."""
+        ...
+
+    def buffers(self) -> list[Any]:
+        """Return the memory of the array."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        ...
+
+
+Values: TypeAlias = Sequence[bytes | bytearray | memoryview] | ArrowArray
 Timestamps: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 HAS_VALUE, HAS_KEY, HAS_HEADERS, HAS_TIMESTAMPS = 1, 2, 4, 8
@@ -66,7 +85,7 @@ def _column_of_list(name: str, values: Sequence[bytes], config: JournalConfig) -
         data = b"".join(values)
         lengths = list(map(len, values))
     except TypeError as error:
-        raise InvalidInput(f"{name} must be a sequence of bytes: {error}", hint="encode text with .encode()") from error
+        raise WrongType(f"{name} must be a sequence of bytes: {error}", hint="encode text with .encode()") from error
     if len(data) > config.record_bytes_max:
         _check_lengths(max(lengths), len(data), config)
     offsets = _offsets(lengths)
@@ -105,15 +124,15 @@ def _column(name: str, values: Values, config: JournalConfig) -> Column:
     if isinstance(values, pa.Array):
         return _column_of_arrow(name, values, config)
     if isinstance(values, bytes | str | bytearray):
-        raise InvalidInput(f"{name} must be a sequence of records, not one", hint="put it in a list")
-    return _column_of_list(name, values, config)
+        raise WrongType(f"{name} must be a sequence of records, not one", hint="put it in a list")
+    return _column_of_list(name, cast("Sequence[bytes]", values), config)
 
 
 def _length(name: str, values: Values) -> int:
     try:
         return len(values)
     except TypeError as error:
-        raise InvalidInput(f"{name} must be a sequence: {error}", hint="put them in a list") from error
+        raise WrongType(f"{name} must be a sequence: {error}", hint="put them in a list") from error
 
 
 def _timestamps(values: Timestamps, count: int) -> Times:

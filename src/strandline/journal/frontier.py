@@ -6,12 +6,12 @@
     32  u64  written offset (exclusive)
     40  u64  durable offset (exclusive)
     48  u64  base offset of the active segment
-    56  u32  zero
+    56  u32  where the written offset ends in the active segment, in units of 8 bytes; 0 where that is not told
     60  u32  CRC-32C of bytes 0 to 60
 
 Invariants: it is overwritten in place after each commit and never fsynced, so it may be old, and torn only as far as
 the checksum shows; its durable offset is set after the fsync, so it is never ahead of stable storage, and recovery may
-take it as proof that something was.
+take it as proof that something was. A reader looks behind the end that it tells of, so that an old one hides nothing.
 """
 
 import struct
@@ -24,6 +24,8 @@ FRONTIER_MAGIC = b"STRANDLF"
 FRONTIER_BYTES = 64
 _FIELDS = struct.Struct("<8s16sQQQQI")
 _CRC = struct.Struct("<I")
+_UNIT_BYTES = 8
+_UNITS_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,13 @@ class Frontier:
     written_offset: int
     durable_offset: int
     active_base: int
+    active_bytes: int = 0
+    """How long the active segment is up to the written offset; 0 where that is not told."""
 
 
 def format_frontier(frontier: Frontier) -> bytes:
     """Return the 64 bytes of a frontier file."""
+    units = frontier.active_bytes // _UNIT_BYTES
     packed = _FIELDS.pack(
         FRONTIER_MAGIC,
         frontier.identity,
@@ -46,7 +51,7 @@ def format_frontier(frontier: Frontier) -> bytes:
         frontier.written_offset,
         frontier.durable_offset,
         frontier.active_base,
-        0,
+        units if units <= _UNITS_MAX else 0,
     )
     return packed + _CRC.pack(crc32c(packed))
 
@@ -57,7 +62,7 @@ def parse_frontier(data: bytes) -> Frontier | None:
         return None
     if _CRC.unpack_from(data, 60)[0] != crc32c(data[:60]):
         return None
-    _, identity, first, written, durable, active, _ = _FIELDS.unpack_from(data)
+    _, identity, first, written, durable, active, units = _FIELDS.unpack_from(data)
     if not first <= durable <= written or active > written:
         return None
-    return Frontier(identity, first, written, durable, active)
+    return Frontier(identity, first, written, durable, active, units * _UNIT_BYTES)

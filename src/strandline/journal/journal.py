@@ -7,7 +7,7 @@ asked to be; opening either yields a journal with contiguous offsets or raises a
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from strandline.events import Events
 from strandline.files import Disk, OsDisk, storage_errors, storage_hint
 from strandline.gather import Gather
 from strandline.journal.appends import Append, Appended
+from strandline.journal.asynchronous import in_a_thread
 from strandline.journal.batch import Batch, Record
 from strandline.journal.columns import Timestamps, Values, columns_of
 from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
@@ -52,6 +53,12 @@ class Journal:
         self._is_closed = False
         self._is_retired = False
         self._has_let_go = False
+
+    def __repr__(self) -> str:
+        """Say where it is, which offsets it holds, and how far they are durable."""
+        view = self._writer.view()
+        end = ", closed" if self._is_closed else f", durable={view.durable_offset}"
+        return f"Journal({str(self._folder)!r}, [{view.first_offset}, {view.written_offset}){end})"
 
     @classmethod
     def open(
@@ -237,6 +244,29 @@ class Journal:
         """
         self._refuse_if_closed()
         return self._reader.follow(start, timeout_s=timeout_s, visibility=visibility)
+
+    def scan_async(
+        self,
+        start: int,
+        *,
+        stop: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        visibility: Durability = SYNCED,
+    ) -> AsyncIterator[Batch]:
+        """Return what `scan` returns, for `async for`: it reads in a thread of its own."""
+        return in_a_thread(
+            self.scan(start, stop=stop, max_records=max_records, max_bytes=max_bytes, visibility=visibility)
+        )
+
+    def follow_async(
+        self, start: int, *, timeout_s: float | None = None, visibility: Durability = SYNCED
+    ) -> AsyncIterator[Batch]:
+        """Return what `follow` returns, for `async for`: it reads and waits in a thread of its own."""
+        self._refuse_if_closed()
+        return self._reader.follow_async(
+            start, timeout_s=timeout_s, visibility=visibility, has_ended=lambda: self._is_closed or self._is_retired
+        )
 
     @property
     def path(self) -> Path:

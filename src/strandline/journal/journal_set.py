@@ -44,6 +44,11 @@ class JournalSet:
         self._held = ExitStack()
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        """Say where the set is, and how many of its journals are open."""
+        state = "closed" if self._is_closed else f"open={len(self._journals)}"
+        return f"JournalSet({str(self._root)!r}, {state})"
+
     @classmethod
     def open(
         cls,

@@ -22,7 +22,7 @@ class _Hole:
     problem: str
 
 
-def _holes(segments: list[SegmentScan], expected: int) -> list[_Hole]:
+def _holes(segments: list[SegmentScan], expected: int, *, is_first_known: bool) -> list[_Hole]:
     """Return the places where offsets do not go on, in order."""
     holes: list[_Hole] = []
     open_hole: _Hole | None = None
@@ -37,6 +37,8 @@ def _holes(segments: list[SegmentScan], expected: int) -> list[_Hole]:
                 open_hole.end_offset = stretch.first_offset
             elif stretch.first_offset != expected:
                 problem = "a segment is missing" if stretch.first_offset > expected else "segments overlap"
+                if not i and not is_first_known:
+                    problem = "segments before it are missing, and so is the manifest"
                 holes.append(_Hole(i, 0, 0, expected, stretch.first_offset, problem))
             open_hole = None
             expected = stretch.end_offset
@@ -46,7 +48,7 @@ def _holes(segments: list[SegmentScan], expected: int) -> list[_Hole]:
 def judge(found: Examination) -> None:
     """Decide where the journal ends, what is torn and what is damaged."""
     segments = found.segments
-    for hole in _holes(segments, found.first_offset):
+    for hole in _holes(segments, found.first_offset, is_first_known=found.manifest is not None):
         if hole.first_offset >= found.proof:
             _tear(found, hole)
             break

@@ -1,13 +1,13 @@
 """Reading: by offset, by range, and onwards for ever; batches come out as views over the bytes that were read.
 
 Invariants: a reader never shows an offset beyond the limit it was asked for (durable by default); every batch it hands
-out passed its checksum; an offset that retention removed, that is not there yet, or that damage took is a typed error
-that names what can be read, never "file not found".
+out passed its checksum, and it and its segment carry this journal's identity; an offset that retention removed, that is
+not there yet, or that damage took is a typed error that names what can be read, never "file not found".
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +21,16 @@ from strandline.errors import (
     StorageRefused,
 )
 from strandline.files import Disk, File, read_file, storage_errors
-from strandline.journal.batch import BadBatch, Batch, Record
+from strandline.journal.asynchronous import follow_in_a_thread
+from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability
 from strandline.journal.index import INDEX_STRIDE_BYTES, Index, format_index_name, parse_index
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
     BadBatchAt,
     format_segment_name,
+    read_segment_header,
+    refuse_stranger,
     walk,
 )
 from strandline.journal.state import Segment, Source, View
@@ -95,6 +98,19 @@ class Reader:
         """
         self._check_start(start, view := self._source.view(), view.limit(visibility))
         return self._follow(start, timeout_s, visibility)
+
+    def follow_async(
+        self, start: int, *, timeout_s: float | None, visibility: Durability, has_ended: Callable[[], bool]
+    ) -> AsyncIterator[Batch]:
+        """Return an asynchronous iterator that does as `follow` does, until `has_ended`."""
+        self._check_start(start, view := self._source.view(), view.limit(visibility))
+        return follow_in_a_thread(
+            start,
+            lambda offset, wait_s: self._source.wait(offset, visibility, wait_s),
+            lambda offset: self.scan(offset, visibility=visibility),
+            timeout_s,
+            has_ended,
+        )
 
     def close(self) -> None:
         """Let the file handles go."""
@@ -169,13 +185,14 @@ class Reader:
         if stop < segment.end_offset:
             # An index knows places a stride apart, so this is about how much lies before the end.
             wanted = max(0, index.find(stop)[1] - position) + _SEEK_READ_BYTES
-        batches = _walk(file, position, base, stop, seek=seek, wanted=wanted)
+        tag = journal_tag(self._source.identity)
+        batches = _walk(file, position, base, stop, tag=tag, seek=seek, wanted=wanted)
         if position != SEGMENT_HEADER_BYTES or base != segment.base_offset:
             first = _first(batches)
             if first is None:  # an index is only a hint, and this one may be wrong
                 segment.index = rebuild_index(file, segment)
                 base, position = segment.index.find(start)
-                batches = _walk(file, position, base, stop, seek=seek, wanted=wanted)
+                batches = _walk(file, position, base, stop, tag=tag, seek=seek, wanted=wanted)
             else:
                 yield first
         yield from batches
@@ -214,7 +231,9 @@ class Reader:
             if file is not None:
                 self._files.move_to_end(base)
                 return file
-        file = self._disk.open(self._path(segment), "read")
+        path = self._path(segment)
+        file = self._disk.open(path, "read")
+        refuse_stranger(read_segment_header(file, str(path)), self._source.identity, base, str(path))
         with self._lock:
             self._files[base] = file
             if len(self._files) > OPEN_FILES_MAX:
@@ -247,17 +266,19 @@ def rebuild_index(file: File, segment: Segment) -> Index:
     return index
 
 
-def _walk(file: File, position: int, base: int, stop: int, *, seek: bool, wanted: int) -> Iterator[tuple[int, Batch]]:
+def _walk(
+    file: File, position: int, base: int, stop: int, *, tag: int, seek: bool, wanted: int
+) -> Iterator[tuple[int, Batch]]:
     """Yield the batches from one on: unchecked and in small bites to find one of them, or ahead of the caller.
 
     `wanted` is about how many bytes there are to read; it makes no difference but for how they are read.
     """
     if seek:
-        yield from walk(file, position, base, stop=stop, check=False, read_bytes=_SEEK_READ_BYTES)
+        yield from walk(file, position, base, stop=stop, check=False, tag=tag, read_bytes=_SEEK_READ_BYTES)
         return
     read_bytes = min(SCAN_READ_BYTES, wanted)
     with _reading_ahead(file, position, wanted) as ahead:
-        yield from walk(file, position, base, stop=stop, read_bytes=read_bytes, ahead=ahead)
+        yield from walk(file, position, base, stop=stop, tag=tag, read_bytes=read_bytes, ahead=ahead)
 
 
 def _first(batches: Iterator[tuple[int, Batch]]) -> tuple[int, Batch] | None:

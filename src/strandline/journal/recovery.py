@@ -6,8 +6,9 @@ suffix, which nobody was told about, and are cut off. Bad or missing bytes below
 skipped and never cut.
 
 Invariants: examining writes nothing; offsets that are reported readable are contiguous from `first_offset` to
-`next_offset`; with a manifest only what follows its checkpoint is read, which after a clean shutdown is nothing. `deep`
-reads everything.
+`next_offset`; a segment of another journal is refused, by its header; with a manifest, only the batches that follow its
+checkpoint are read, which after a clean shutdown are none, and `deep` reads everything. A journal begins where the
+manifest says, or without one the frontier, and only without both with its first segment.
 """
 
 from contextlib import closing, suppress
@@ -20,15 +21,16 @@ from strandline.journal.examination import Examination, Progress, SegmentScan, S
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import Index, format_index_name, parse_index, parse_index_name
 from strandline.journal.judging import judge
-from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
+from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
     BadBatchAt,
     SegmentHeader,
     find_batch,
     format_segment_name,
-    parse_segment_header,
     parse_segment_name,
+    read_segment_header,
+    refuse_stranger,
     walk,
 )
 
@@ -110,21 +112,42 @@ class _Examiner:
         self._total = sum(self._size(base) for base in bases if base not in trusted) if self._progress else 0
         for base in bases:
             sealed = trusted.get(base)
-            if sealed is not None and self._size(base) == sealed.bytes:
-                scan = SegmentScan(base, sealed.bytes, sealed.end_offset, sealed.bytes)
-                scan.last_append_ns = sealed.last_append_ns
-                scan.stretches.append(Stretch(0, sealed.bytes, base, sealed.end_offset))
-                found.segments.append(scan)
-            else:
-                found.segments.append(self._scan(base))
+            known = None if sealed is None else self._trust(sealed)
+            found.segments.append(known or self._scan(base))
         frontier = found.frontier
-        if frontier is not None and found.identity in (None, frontier.identity):
+        if frontier is not None and found.identity not in (None, frontier.identity):
+            frontier = None  # another journal's
+        if frontier is not None:
             found.proof = max(found.proof, frontier.durable_offset)
+        if bases and manifest is None:
+            self._find_beginning(bases[0], frontier)
         judge(found)
         if found.segments and found.segments[-1].base_offset in trusted:
             # It lost its successor and will be appended to, so it has to be looked at after all.
             found.segments[-1] = self._scan(found.segments[-1].base_offset)
             judge(found)
+
+    def _trust(self, sealed: Sealed) -> SegmentScan | None:
+        """Return a segment as the manifest describes it, by its size and header; None where it must be read."""
+        base = sealed.base_offset
+        path = str(self._folder / format_segment_name(base))
+        with closing(self._open(base)) as file:
+            if file.size() != sealed.bytes:
+                return None
+            try:
+                self._check_header(read_segment_header(file, path), base, path)
+            except BadBatch:
+                return None
+        scan = SegmentScan(base, sealed.bytes, sealed.end_offset, sealed.bytes)
+        scan.last_append_ns = sealed.last_append_ns
+        scan.stretches.append(Stretch(0, sealed.bytes, base, sealed.end_offset))
+        return scan
+
+    def _find_beginning(self, base: int, frontier: Frontier | None) -> None:
+        """Without a manifest, begin where the frontier says; what is missing before `base` was promised."""
+        if frontier is not None and frontier.first_offset < base:
+            self._found.first_offset = frontier.first_offset
+            self._found.proof = max(self._found.proof, base)
 
     def _size(self, base: int) -> int:
         with closing(self._open(base)) as file:
@@ -138,7 +161,7 @@ class _Examiner:
             scan = SegmentScan(base, file.size(), base, SEGMENT_HEADER_BYTES, index=Index(base))
             path = str(self._folder / format_segment_name(base))
             try:
-                header = parse_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), path)
+                header = read_segment_header(file, path)
             except BadBatch as bad:
                 scan.stretches.append(Stretch(0, scan.size, base, base, bad.problem))
                 scan.end_position = 0
@@ -156,12 +179,23 @@ class _Examiner:
                 self._found.proof = max(self._found.proof, batch.durable_offset)
 
     def _check_header(self, header: SegmentHeader, base: int, path: str) -> None:
-        if header.base_offset != base:
-            raise FormatError(path, f"the header says offset {header.base_offset}", hint="was the file renamed?")
         if self._found.identity is None:
             self._found.identity = header.identity
-        elif self._found.identity != header.identity:
-            raise FormatError(path, "the segment belongs to another journal", hint="move it to where it came from")
+        if self._found.identity != header.identity and self._is_manifest_foreign():
+            hint = "move it to where it came from; a journal without a manifest is read whole when it is opened"
+            raise FormatError(str(self._folder / MANIFEST_NAME), "the manifest belongs to another journal", hint=hint)
+        refuse_stranger(header, self._found.identity, base, path)
+
+    def _is_manifest_foreign(self) -> bool:
+        """Whether the manifest names a journal of which no segment here is a part."""
+        manifest = self._found.manifest
+        if manifest is None:
+            return False
+        for base in _segment_bases(self._disk.names(self._folder)):
+            with suppress(BadBatch, FormatError), closing(self._open(base)) as file:
+                if read_segment_header(file, format_segment_name(base)).identity == manifest.identity:
+                    return False
+        return True
 
     def _walk(self, file: File, scan: SegmentScan) -> None:
         """Read the batches from the first, or from the checkpoint, over every bad stretch."""
@@ -170,7 +204,8 @@ class _Examiner:
         if manifest is not None and not self._deep and _is_checkpointed(manifest, scan):
             position, expected = manifest.active_bytes, manifest.durable_offset
             scan.end_position, scan.end_offset = position, expected
-            scan.index = self._load_index(scan.base_offset, expected) if expected > scan.base_offset else scan.index
+            if expected > scan.base_offset:
+                scan.index = self._load_index(scan.base_offset, expected, position)
             scan.last_append_ns = manifest.active_last_append_ns
             scan.stretches.append(Stretch(0, position, scan.base_offset, expected))
         while True:
@@ -195,17 +230,20 @@ class _Examiner:
         """Return what our batches carry; the identity is known, as a segment's header is read before its batches."""
         return journal_tag(self._found.identity or bytes(16))
 
-    def _load_index(self, base: int, end_offset: int) -> Index | None:
+    def _load_index(self, base: int, end_offset: int, end_position: int) -> Index | None:
+        """Return the index file up to the checkpoint; None where it is missing or cannot be this segment's."""
         data = read_file(self._disk, self._folder / format_index_name(base))
         index = None if data is None else parse_index(data, base)
         if index is not None:
             index.cut(end_offset)
+            if index.positions and index.positions[-1] >= end_position:
+                return None
         return index
 
     def _walk_good(self, file: File, scan: SegmentScan, position: int, expected: int) -> str | None:
         """Take valid batches one after another; return what was wrong with the bytes after them, if anything."""
         try:
-            for at, batch in walk(file, position, expected):
+            for at, batch in walk(file, position, expected, tag=self._tag()):
                 if self._deep:
                     batch.check_columns()
                 self._take(scan, at, batch)
@@ -226,6 +264,10 @@ class _Examiner:
         self._read += batch.stored_bytes
         if self._progress is not None:
             self._progress(self._read, self._total)
+
+
+def _segment_bases(names: list[str]) -> list[int]:
+    return [base for name in names if (base := parse_segment_name(name)) is not None]
 
 
 def _is_checkpointed(manifest: Manifest, scan: SegmentScan) -> bool:

@@ -367,7 +367,7 @@ def _checkpoint(found: Examination) -> tuple[Manifest, Frontier]:
     manifest = Manifest(
         identity, first, end, rows, active.base_offset, active.end_position, active.last_append_ns or active.created_ns
     )
-    return manifest, Frontier(identity, first, end, end, active.base_offset)
+    return manifest, Frontier(identity, first, end, end, active.base_offset, active.end_position)
 
 
 def _overwrite(disk: Disk, path: Path, stretch: tuple[int, int], pieces: Callable[[], Iterator[bytes]]) -> list[Path]:

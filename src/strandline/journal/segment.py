@@ -81,6 +81,19 @@ def parse_segment_header(data: bytes, path: str) -> SegmentHeader:
     raise BadBatch("the segment header is damaged")
 
 
+def read_segment_header(file: File, path: str) -> SegmentHeader:
+    """Return what a segment's file begins with; raises as `parse_segment_header` does."""
+    return parse_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0), path)
+
+
+def refuse_stranger(header: SegmentHeader, identity: bytes, base_offset: int, path: str) -> None:
+    """Raise `FormatError` unless a segment is the one of this journal that begins at `base_offset`."""
+    if header.base_offset != base_offset:
+        raise FormatError(path, f"the header says offset {header.base_offset}", hint="was the file renamed?")
+    if header.identity != identity:
+        raise FormatError(path, "the segment belongs to another journal", hint="move it to where it came from")
+
+
 def _refuse_foreign(data: bytes, path: str) -> None:
     """Raise `FormatError` unless the bytes could be the beginning of a segment of which some were not written."""
     if any(found not in (0, ours) for found, ours in zip(data, SEGMENT_MAGIC, strict=False)):
@@ -95,14 +108,15 @@ def walk(
     *,
     stop: int | None = None,
     check: bool = True,
+    tag: int | None = None,
     read_bytes: int = READ_BYTES,
     ahead: Executor | None = None,
 ) -> Iterator[tuple[int, Batch]]:
     """Yield (position, batch) from `position`, where offset `expected` must begin, up to offset `stop` or the end.
 
-    Raises `BadBatchAt` at the first bytes that are not the next valid batch. Never looks past `stop`, where a writer
-    may be at work. Each batch is a view over the chunk it was read with; with `ahead`, the next chunk is read
-    while the batches of this one are used.
+    Raises `BadBatchAt` at the first bytes that are not the next valid batch, with the journal's `tag` where that is
+    given. Never looks past `stop`, where a writer may be at work. Each batch is a view over the chunk it was read with;
+    with `ahead`, the next chunk is read while the batches of this one are used.
     """
     chunks = _Chunks(file, read_bytes, ahead)
     data = b""
@@ -120,6 +134,8 @@ def walk(
             batch = parse_batch(data, at, header, check=check)
             if header.base_offset != expected:
                 raise BadBatch(f"offset {header.base_offset} stands where {expected} belongs")  # noqa: TRY301
+            if tag is not None and batch.tag not in (tag, 0):  # older writers left it out, as a repair does
+                raise BadBatch("the batch belongs to another journal")  # noqa: TRY301
         except BadBatch as bad:
             if not bad.short and _is_end(data[at : at + HEADER_BYTES]):
                 return

@@ -66,6 +66,9 @@ class View:
 class Source(Protocol):
     """Where a reader's views come from: the writer in this process, or the files of another."""
 
+    identity: bytes
+    """The journal's; a segment with another is not read."""
+
     def view(self) -> View:
         """Return what can be read now."""
         ...

@@ -370,8 +370,8 @@ class Writer:
         with self._state:
             if self._closed:
                 return None
-            first, active = self._segments[0].base_offset, self._segments[-1].base_offset
-            return Frontier(self.identity, first, self._written, self._durable, active)
+            first, active = self._segments[0].base_offset, self._segments[-1]
+            return Frontier(self.identity, first, self._written, self._durable, active.base_offset, active.bytes)
 
     def close(self) -> None:
         """Make everything durable, record it, and let the files go; after a failure, only let the files go."""

@@ -31,6 +31,7 @@ from strandline.protocol.canonical import derive, prefixed, u8, u32, u64
 
 DIGEST_BYTES = 32
 TAG_BYTES = 8
+EPOCHS_MAX = 64
 
 Column: TypeAlias = Sequence[bytes] | pa.Array
 """Many values: a list, or an Arrow array of bytes."""
@@ -81,9 +82,21 @@ class SecretHash(Secret32):
 
 
 class TenantSecretKey(Secret32):
-    """The key that hides a tenant's secrets."""
+    """The key that hides a tenant's secrets: 32 bytes, and 32 more for each time that it was rotated."""
 
     __slots__ = ()
+
+    def __new__(cls, data: bytes) -> Self:
+        """Refuse bytes that are no key, without showing them."""
+        if not data or len(data) % DIGEST_BYTES or len(data) > EPOCHS_MAX * DIGEST_BYTES:
+            hint = f"a key has {DIGEST_BYTES} bytes for each of at most {EPOCHS_MAX} epochs"
+            raise InvalidInput(f"a {cls.__name__} has {DIGEST_BYTES} bytes, not {len(data)}", hint=hint)
+        return bytes.__new__(cls, data)
+
+    @property
+    def epochs(self) -> tuple[Secret32, ...]:
+        """The keys of its epochs, oldest first: a secret is hashed under one after another."""
+        return tuple(Secret32(self[at : at + DIGEST_BYTES]) for at in range(0, len(self), DIGEST_BYTES))
 
 
 class VersionKind(IntEnum):
@@ -140,13 +153,23 @@ def norm_hash(secret: bytes) -> NormHash:
 
 def secret_hash(key: TenantSecretKey, norm: NormHash) -> SecretHash:
     """Return what stands for a secret in everything that is stored."""
-    return SecretHash(blake3(_SECRET_DOMAIN + norm, key=key).digest())
+    if len(key) == DIGEST_BYTES:
+        return SecretHash(blake3(_SECRET_DOMAIN + norm, key=key).digest())
+    first, *later = key.epochs
+    hashed = SecretHash(blake3(_SECRET_DOMAIN + norm, key=first).digest())
+    for epoch in later:
+        hashed = rotated_hash(epoch, hashed)
+    return hashed
+
+
+def rotated_hash(epoch: Secret32, hashed: SecretHash) -> SecretHash:
+    """Return what stands for a secret after one more rotation, from what stood for it before."""
+    return SecretHash(blake3(_ROTATION_DOMAIN + hashed, key=epoch).digest())
 
 
 def secret_hashes(key: TenantSecretKey, secrets: Column) -> pa.Array:
     """Return what stands for many secrets, given their bytes, which are forgotten here."""
-    begun = blake3(_SECRET_DOMAIN, key=key)
-    return _column([begun.copy().update(blake3(secret).digest()).digest() for secret in _values(secrets)])
+    return _column([secret_hash(key, norm_hash(secret)) for secret in _values(secrets)])
 
 
 def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secret: SecretHash) -> FindingId:
@@ -187,6 +210,7 @@ def derive_column(context: str, rows: Iterable[bytes]) -> pa.Array:
 
 
 _SECRET_DOMAIN = b"gossip/secret-hash/v1"
+_ROTATION_DOMAIN = b"strandline/secret-hash/rotated/v1"
 
 
 def _all_prefixed(values: Sequence[bytes], begin: bytes = b"") -> list[bytes]:

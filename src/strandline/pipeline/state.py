@@ -2,8 +2,9 @@
 
 Invariants: a batch is applied whole or not at all; of several operations on one key in a batch the last one holds;
 tenants do not see one another's keys. Keys have 1 to 2048 bytes, values at most 16 MiB, and a call names at most 10,000
-keys. A writer under an old fence is refused where the store knows it. A scan that was not finished must not move a
-watermark: that is the scanner's promise, not the store's.
+keys. A writer under an old fence is refused: one older than the shard's where the store knows the shard, otherwise one
+older than the highest fence that wrote for the shard, which the store keeps under a key of its own. A scan that was not
+finished must not move a watermark: that is the scanner's promise, not the store's.
 """
 
 import threading
@@ -14,9 +15,25 @@ from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import DIGEST_BYTES, TenantId
 from strandline.pipeline.scope import FenceOf, WriteContext, check_fence, unknown_fence
+from strandline.protocol.canonical import to_signed, to_unsigned
 
 STATE_KEY_BYTES_MAX = 2048
 STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
+_FENCES = b"\xff/strandline/fences/"
+"""What the keys of fences begin with; scanners cannot use them."""
+
+
+def format_fence_key(writer: WriteContext) -> bytes:
+    """Return the key under which a store keeps the highest fence that wrote for a shard."""
+    return _FENCES + b"%016x/%016x" % (to_unsigned(writer.run_id), to_unsigned(writer.shard_id))
+
+
+def parse_fence_key(key: bytes) -> tuple[int, int] | None:
+    """Return (run, shard) of the key of a fence, or None where it is a scanner's key."""
+    if not key.startswith(_FENCES):
+        return None
+    run, _, shard = key.removeprefix(_FENCES).partition(b"/")
+    return to_signed(int(run, 16)), to_signed(int(shard, 16))
 
 
 class Put(NamedTuple):
@@ -58,8 +75,9 @@ class ScannerState(Protocol):
     ) -> None:
         """Apply operations, all or none, and return once they are durable; the last one on a key holds.
 
-        With a `writer` it is `StaleFence` when the store knows a newer fence of the writer's shard: values are
-        replaced, not merged, so a worker that lost its shard must not write them. Without one nothing is asked.
+        With a `writer` it is `StaleFence` when the store knows a newer fence of the writer's shard, from coordination
+        or from what was written before: values are replaced, not merged, so a worker that lost its shard must not write
+        them over those of its successor. Without one nothing is asked.
         """
         ...
 
@@ -70,6 +88,7 @@ class MemoryState:
     def __init__(self, fence_of: FenceOf = unknown_fence) -> None:
         self._fence_of = fence_of
         self._values: dict[tuple[TenantId, bytes], bytes] = {}
+        self._fences: dict[tuple[TenantId, bytes], int] = {}
         self._lock = threading.Lock()
 
     def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -100,7 +119,10 @@ class MemoryState:
         puts, deletes = last_operations(tenant, operations, writer)
         with self._lock:
             if writer is not None:
-                check_fence(writer, self._fence_of(writer.tenant, writer.run_id, writer.shard_id))
+                known = self._fence_of(writer.tenant, writer.run_id, writer.shard_id)
+                shard = (tenant, format_fence_key(writer))
+                check_fence(writer, self._fences.get(shard) if known is None else known)
+                self._fences[shard] = writer.fence
             self._values.update(((tenant, put.key), put.value) for put in puts)
             for key in deletes:
                 self._values.pop((tenant, key), None)
@@ -113,6 +135,8 @@ def last_operations(
     if writer is not None and writer.tenant != tenant:
         raise InvalidInput("the writer is of another tenant")
     check_keys(tenant, [operation.key for operation in operations])
+    if any(operation.key.startswith(_FENCES) for operation in operations):
+        raise InvalidInput("a key is one of the store's own", hint="begin keys of scanners with something else")
     last = {operation.key: operation for operation in operations}
     puts = [operation for operation in last.values() if isinstance(operation, Put)]
     _check_values(puts)

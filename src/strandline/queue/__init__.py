@@ -11,12 +11,12 @@ be removed.
 
 **Parts.** `QueueStorage` is the contract, small enough to implement over something else, and
 `strandline.testing.check_queue_storage` tells whether that was done right. `JournalStorage` is the durable one,
-`MemoryStorage` its twin, and `Queue` what people use.
+`MemoryStorage` its twin, `RemoteStorage` the one of another process, and `Queue` what people use.
 
 **Trade-offs.** Every `take` and every `ack` is one fsync, shared with those of other threads; `prefetch` and
 `ack_many` pay it once for many. Order is by offset for first deliveries and by time for repeated ones; there is no
 strict order per key. A message that waits in a taker's `prefetch` counts as delivered. Dead letters are kept for ever,
-with a copy of their message. One process owns the folder.
+with a copy of their message. One process owns the folder; it can `serve` the queue at a socket, and others `connect`.
 """
 
 from strandline.queue.config import QueueConfig
@@ -24,7 +24,17 @@ from strandline.queue.durable import JournalStorage
 from strandline.queue.events import DeadLettersLost, MessagesSkipped
 from strandline.queue.memory import MemoryStorage
 from strandline.queue.queue import Job, Queue
-from strandline.queue.storage import DeadLetter, DeadLetterStorage, Expired, GroupStatus, Message, QueueStorage
+from strandline.queue.remote import RemoteStorage
+from strandline.queue.server import QueueServer, format_address
+from strandline.queue.storage import (
+    DeadLetter,
+    DeadLetterStorage,
+    Expired,
+    GroupStatus,
+    GroupStorage,
+    Message,
+    QueueStorage,
+)
 
 __all__ = [
     "DeadLetter",
@@ -32,6 +42,7 @@ __all__ = [
     "DeadLettersLost",
     "Expired",
     "GroupStatus",
+    "GroupStorage",
     "Job",
     "JournalStorage",
     "MemoryStorage",
@@ -39,5 +50,8 @@ __all__ = [
     "MessagesSkipped",
     "Queue",
     "QueueConfig",
+    "QueueServer",
     "QueueStorage",
+    "RemoteStorage",
+    "format_address",
 ]

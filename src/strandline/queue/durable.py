@@ -4,6 +4,7 @@
     <folder>/messages/   a journal
     <folder>/groups/     snapshot and delta of each group
     <folder>/dead/       a journal of dead letters
+    <folder>/socket      where the owner serves the queue to other processes, if it does
 
 Invariants: nothing is given out that is not durable, so no group can answer for an offset that a crash takes back; a
 dead letter is durable before its message is acknowledged, and is not written twice for one message (a burial that a
@@ -27,6 +28,7 @@ from strandline.errors import (
     CommitFailed,
     Damaged,
     InvalidInput,
+    Locked,
     OffsetBelowRetained,
     OffsetBeyondEnd,
     OffsetsLost,
@@ -34,13 +36,14 @@ from strandline.errors import (
     UnknownOutcome,
 )
 from strandline.events import Events
-from strandline.files import Disk, OsDisk, storage_errors
+from strandline.files import Disk, Lock, OsDisk, storage_errors
 from strandline.groups import Delivery, Group, group_names, remove_group
 from strandline.journal import Appended, Journal, JournalConfig, Record
 from strandline.queue.config import QueueConfig
 from strandline.queue.events import MessagesSkipped
 from strandline.queue.letters import DeadLetters, letters_config
-from strandline.queue.memory import checked_max, unknown_group
+from strandline.queue.memory import checked_max, group_status, unknown_group
+from strandline.queue.server import format_address
 from strandline.queue.shelf import Shelf
 from strandline.queue.storage import DeadLetter, Expired, GroupStatus, Message
 
@@ -91,7 +94,7 @@ class JournalStorage:
         disk = self._disk
         with storage_errors(self._folder):
             disk.make_folder(self._folder)
-            held.callback(disk.lock(self._folder / "lock").release)
+            held.callback(self._lock_folder().release)
             disk.make_folder(self._folder / "groups")
             disk.sync_folder(self._folder / "groups")  # a group that is found removed must not come back
             names = group_names(disk, self._folder / "groups")
@@ -105,6 +108,28 @@ class JournalStorage:
             self._groups[name] = held.enter_context(self._open_group(name))
             self._check_group(self._groups[name])
         self._finish_burials()
+
+    def _lock_folder(self) -> Lock:
+        try:
+            return self._disk.lock(self._folder / "lock")
+        except Locked as error:
+            use = f'use Queue.connect("{format_address(self.socket_path)}")'
+            if not self.socket_path.is_socket():
+                use = f"let that one serve it, with queue.serve() or `strandline queue serve {self._folder}`, and {use}"
+            hint = f"one process owns a queue, and another has it open; {use}"
+            raise Locked(str(self._folder), hint=hint) from error
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the queue is served unless another path is given."""
+        return self._folder.absolute() / "socket"
+
+    def __repr__(self) -> str:
+        """Say where it is, and how much there is."""
+        if self._is_closed:
+            return f"JournalStorage({str(self._folder)!r}, closed)"
+        first, end = self._messages.first_offset, self._messages.durable_offset
+        return f"JournalStorage({str(self._folder)!r}, messages=[{first}, {end}), groups={len(self._groups)})"
 
     # The contract.
 
@@ -211,13 +236,8 @@ class JournalStorage:
     def status(self) -> list[GroupStatus]:
         """Return how far each group is, by name."""
         end = self._messages.durable_offset
-        rows = []
-        for group in sorted(self._all_groups(), key=lambda group: group.name):
-            captured = group.capture()
-            backlog = end - captured.acks.until - captured.acks.count_above()
-            row = (group.name, captured.acks.until, len(captured.inflight), len(captured.waiting), backlog)
-            rows.append(GroupStatus(*row))
-        return rows
+        groups = sorted(self._all_groups(), key=lambda group: group.name)
+        return [group_status(group.name, group.capture(), end) for group in groups]
 
     def remove_done(self) -> int:
         """Remove whole segments that every group has durably acknowledged; return how many went."""

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from strandline.clock import Clock, SystemClock
-from strandline.errors import InvalidInput, OffsetBeyondEnd
-from strandline.groups import Delivery, GroupState, format_group_file
+from strandline.errors import InvalidInput, OffsetBeyondEnd, WrongType
+from strandline.groups import Captured, Delivery, GroupState, format_group_file
 from strandline.journal import Appended
 from strandline.queue.config import QueueConfig
-from strandline.queue.storage import DeadLetter, Expired, Message
+from strandline.queue.storage import DeadLetter, Expired, GroupStatus, Message
 
 
 class MemoryStorage:
@@ -25,6 +25,10 @@ class MemoryStorage:
         self._dead: list[DeadLetter] = []
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        """Say how much there is."""
+        return f"MemoryStorage(messages={len(self._messages)}, groups={len(self._groups)})"
+
     def append_batch(
         self,
         values: Sequence[bytes],
@@ -33,8 +37,8 @@ class MemoryStorage:
         headers: Sequence[bytes] | None = None,
     ) -> Appended:
         """Append messages, all or none."""
-        count = len(values)
-        made = _column("values", values, count)
+        made = _column("values", values)
+        count = len(made)
         none = [None] * count
         key_column = none if keys is None else _column("keys", keys, count)
         headers_column = none if headers is None else _column("headers", headers, count)
@@ -56,9 +60,9 @@ class MemoryStorage:
     def fetch_available(self, group: str, messages_max: int) -> list[Message]:
         """Return messages that the group may be given now, and mark nothing."""
         checked_max(messages_max)
-        format_group_file(group, "delta")  # refuses what the durable twin refuses
         with self._lock:
-            state = self._groups.setdefault(group, GroupState())
+            self.add_group(group)
+            state = self._groups[group]
             state.pop_expired(self._clock.now_ns())
             while True:
                 offsets = state.deliverable(self._clock.now_ns(), messages_max, len(self._messages))
@@ -106,6 +110,29 @@ class MemoryStorage:
         with self._lock:
             return [letter for letter in self._dead if letter.group == group]
 
+    # Groups.
+
+    def status(self) -> list[GroupStatus]:
+        """Return how far each group is, by name."""
+        with self._lock:
+            end = len(self._messages)
+            return [group_status(name, state.capture(), end) for name, state in sorted(self._groups.items())]
+
+    def add_group(self, name: str, *, at_end: bool = False) -> None:
+        """Create a group at the first message, or, with `at_end`, after the last; an existing one is left alone."""
+        format_group_file(name, "delta")  # refuses what the durable twin refuses
+        with self._lock:
+            if name not in self._groups:
+                state = self._groups[name] = GroupState()
+                if at_end:
+                    state.ack_below(len(self._messages))
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group and what it answered; its dead letters stay."""
+        with self._lock:
+            self._group(name)
+            del self._groups[name]
+
     def _group(self, name: str) -> GroupState:
         try:
             return self._groups[name]
@@ -130,14 +157,14 @@ class MemoryStorage:
         return bool(dead)
 
 
-def _column(name: str, values: Sequence[object], count: int) -> list[bytes]:
-    if len(values) != count:
-        raise InvalidInput(f"there are {count} values but {len(values)} {name}")
-    if isinstance(values, bytes | str | bytearray):
-        raise InvalidInput(f"{name} must be a sequence of messages, not one", hint="put it in a list")
+def _column(name: str, values: object, count: int | None = None) -> list[bytes]:
+    if not isinstance(values, Sequence) or isinstance(values, bytes | str | bytearray):
+        raise WrongType(f"{name} must be a sequence of messages, not one", hint="put it in a list")
     column = [bytes(value) for value in values if isinstance(value, bytes | bytearray | memoryview)]
-    if len(column) != count:
-        raise InvalidInput(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
+    if len(column) != len(values):
+        raise WrongType(f"{name} must be a sequence of bytes", hint="encode text with .encode()")
+    if count is not None and len(column) != count:
+        raise InvalidInput(f"there are {count} values but {len(column)} {name}")
     return column
 
 
@@ -145,6 +172,13 @@ def checked_max(messages_max: int) -> None:
     """Refuse to give out less than nothing."""
     if messages_max < 0:
         raise InvalidInput(f"messages_max must not be negative, as {messages_max} is")
+
+
+def group_status(name: str, captured: Captured, end: int) -> GroupStatus:
+    """Return how far a group is when messages end at `end`."""
+    acks = captured.acks
+    backlog = end - acks.until - acks.count_above()
+    return GroupStatus(name, acks.until, len(captured.inflight), len(captured.waiting), backlog)
 
 
 def unknown_group(name: str) -> InvalidInput:

@@ -2,20 +2,20 @@
 
 Invariants: a job is given to one taker of a group at a time; a job that is not answered within its visibility is given
 again; what was acknowledged is never given again, whatever crashes. A taker that is slower than its visibility should
-`extend`, or it will meet `StaleDelivery` and somebody else will do the work too.
-
-Takers of a group look one after another, but mark, which waits for the disk, together: what one of them is about to
-mark is claimed meanwhile, so that the others look past it and their marks share one fsync.
+`extend`, or it will meet `StaleDelivery` and somebody else will do the work too. One process owns a queue's folder;
+others use it through a socket that the owner serves, with the same face and the same promises.
 """
 
+import asyncio
 import os
-import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, Conflict, InvalidInput, Unavailable, UnknownOutcome
@@ -24,14 +24,14 @@ from strandline.journal import Appended
 from strandline.queue.config import QueueConfig
 from strandline.queue.durable import JournalStorage
 from strandline.queue.memory import MemoryStorage
-from strandline.queue.storage import DeadLetter, DeadLetterStorage, GroupStatus, Message, QueueStorage
+from strandline.queue.remote import RemoteStorage
+from strandline.queue.reservations import SECONDS_MAX, Reservations, Reserver, deadline_after
+from strandline.queue.server import QueueServer, parse_address
+from strandline.queue.session import ServedStorage
+from strandline.queue.storage import DeadLetter, DeadLetterStorage, GroupStatus, GroupStorage, Message, QueueStorage
 
-POLL_S = 0.05
-"""How soon a waiting taker notices that a delivery of somebody else expired."""
-
-
-SECONDS_MAX = 100 * 365.25 * 86400
-"""A hundred years: what comes later does not fit the nanoseconds of a deadline."""
+ASYNC_WAIT_S = 0.25
+"""The longest the thread of an asynchronous taker waits before it looks whether it is still wanted."""
 
 
 class Storage(QueueStorage, DeadLetterStorage, Protocol):
@@ -88,9 +88,17 @@ class Job:
         """Say that it is done; returns when that is durable."""
         self._queue.ack_many([self])
 
+    async def ack_async(self) -> None:
+        """Say that it is done, as `ack` does, without blocking the event loop."""
+        await asyncio.to_thread(self.ack)
+
     def nack(self, delay_s: float = 0.0) -> None:
         """Give it back, to be taken again after a delay."""
         self._queue.nack(self, delay_s)
+
+    async def nack_async(self, delay_s: float = 0.0) -> None:
+        """Give it back, as `nack` does, without blocking the event loop."""
+        await asyncio.to_thread(self.nack, delay_s)
 
     def extend(self, visibility_s: float) -> None:
         """Keep it for `visibility_s` more seconds from now; `StaleDelivery` if it was too late for that."""
@@ -102,16 +110,6 @@ class Job:
         return self._group
 
 
-class _Claims:
-    """What the takers of one group are about to mark, and the turn to look."""
-
-    __slots__ = ("offsets", "turn")
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.offsets: set[int] = set()
-
-
 class Queue:
     """A durable work queue: any number of groups, each of which gets every message."""
 
@@ -119,15 +117,32 @@ class Queue:
         """Use `Queue.open` for a durable queue, or give a storage of your own."""
         self._storage = storage
         self._clock = clock or SystemClock()
-        self._claims: dict[str, _Claims] = {}
-        self._changed = threading.Condition()
-        self._puts = 0
+        self._reserver: Reserver = Reservations(storage, self._clock)
+        if isinstance(storage, RemoteStorage):
+            self._reserver = storage
+        self._servers: list[QueueServer] = []
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        """Say where the messages are."""
+        return f"Queue({self._storage!r}{', closed' if self._is_closed else ''})"
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], config: QueueConfig | None = None) -> Self:
-        """Open a queue in a folder, recovering it, or create it; `Locked` where another process has it."""
+        """Open a queue in a folder, recovering it, or create it; `Locked` where another process has it.
+
+        One process owns a queue. Others use what it serves: see `serve` and `connect`.
+        """
         return cls(JournalStorage.open(path, config))
+
+    @classmethod
+    def connect(cls, address: str, *, timeout_s: float = 30.0) -> Self:
+        """Use a queue that another process of this machine serves, such as `unix:///var/lib/jobs/socket`.
+
+        Calls wait up to `timeout_s` for the owner to answer or to come back; then they raise `Unavailable`, or, where
+        it is not known whether a message was put or given back, `UnknownOutcome`. Closing gives back what was taken.
+        """
+        return cls(RemoteStorage(parse_address(address), timeout_s))
 
     @classmethod
     def in_memory(cls, config: QueueConfig | None = None) -> Self:
@@ -141,6 +156,10 @@ class Queue:
         keys = None if key is None else [key]
         return self.put_many([value], keys=keys, headers=None if headers is None else [headers]).base_offset
 
+    async def put_async(self, value: bytes, *, key: bytes | None = None, headers: bytes | None = None) -> int:
+        """Put one message as `put` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.put, value, key=key, headers=headers)
+
     def put_many(
         self,
         values: Sequence[bytes],
@@ -150,7 +169,7 @@ class Queue:
     ) -> Appended:
         """Put messages, all or none, with one fsync; a thousand cost hardly more than one."""
         appended = self._open_storage.append_batch(values, keys=keys, headers=headers)
-        self._wake()
+        self._reserver.wake()
         return appended
 
     # Taking.
@@ -164,18 +183,73 @@ class Queue:
         With `prefetch`, that many jobs are reserved with one fsync; those not yet handed out are given back when the
         loop is left, and count as delivered.
         """
+        self._check_taking(visibility_s, wait_s, prefetch)
+        return self._take(group, visibility_s, wait_s, prefetch)
+
+    def take_async(
+        self, group: str, *, visibility_s: float = 30.0, wait_s: float | None = 0.0, prefetch: int = 1
+    ) -> AsyncIterator[Job]:
+        """Yield jobs as `take` does, for `async for`; it waits in a thread of its own.
+
+        Answer with `await job.ack_async()`. What is not handed out when the loop is left or cancelled is given back.
+        """
+        self._check_taking(visibility_s, wait_s, prefetch)
+        return self._take_async(group, visibility_s, wait_s, prefetch)
+
+    def _check_taking(self, visibility_s: float, wait_s: float | None, prefetch: int) -> None:
         if not 0 < visibility_s <= SECONDS_MAX or prefetch < 1:
             raise InvalidInput("visibility_s must be above 0 and below a hundred years, and prefetch at least 1")
         if wait_s is not None and not wait_s >= 0:
             raise InvalidInput(f"wait_s must not be negative, as {wait_s} is", hint="None waits for ever")
         self._refuse_if_closed()
-        return self._take(group, visibility_s, wait_s, prefetch)
+
+    def _reserve(self, group: str, visibility_s: float, wait_s: float | None, count: int) -> deque[Job]:
+        reserved = self._reserver.reserve(group, visibility_s, wait_s, count)
+        return deque(Job(self, group, *pair) for pair in reserved)
+
+    async def _take_async(
+        self, group: str, visibility_s: float, wait_s: float | None, prefetch: int
+    ) -> AsyncIterator[Job]:
+        thread = ThreadPoolExecutor(1, "strandline-take")
+        jobs: deque[Job] = deque()
+        try:
+            while jobs := await self._wait_for_jobs(thread, group, visibility_s, wait_s, prefetch):
+                while jobs and not self._is_closed:
+                    is_ours = await asyncio.wrap_future(thread.submit(self._refresh, jobs[0], visibility_s))
+                    job = jobs.popleft()
+                    if is_ours:
+                        yield job
+        finally:
+            for job in jobs:
+                thread.submit(self._give_back, job)
+            thread.shutdown(wait=False)
+
+    async def _wait_for_jobs(
+        self, thread: Executor, group: str, visibility_s: float, wait_s: float | None, count: int
+    ) -> deque[Job]:
+        """Reserve jobs in slices of a wait, so that a taker that was cancelled does not wait on."""
+        until = None if wait_s is None else time.monotonic() + wait_s
+        while not self._is_closed:
+            left_s = ASYNC_WAIT_S if until is None else min(ASYNC_WAIT_S, max(0.0, until - time.monotonic()))
+            asked = thread.submit(self._reserve, group, visibility_s, left_s, count)
+            try:
+                jobs = await asyncio.shield(asyncio.wrap_future(asked))
+            except asyncio.CancelledError:
+                thread.submit(self._give_back_all, asked)
+                raise
+            if jobs:
+                return jobs
+            if until is not None and time.monotonic() >= until:
+                break
+        return deque()
+
+    def _give_back_all(self, reserved: "Future[deque[Job]]") -> None:
+        if reserved.exception() is None:
+            for job in reserved.result():
+                self._give_back(job)
 
     def _take(self, group: str, visibility_s: float, wait_s: float | None, prefetch: int) -> Iterator[Job]:
-        while True:
-            jobs = self._wait_for_jobs(group, visibility_s, wait_s, prefetch)
-            if not jobs:
-                return
+        while jobs := self._reserve(group, visibility_s, wait_s, prefetch):
             try:
                 while jobs and not self._is_closed:
                     job = jobs.popleft()
@@ -184,55 +258,6 @@ class Queue:
             finally:
                 for job in jobs:
                     self._give_back(job)
-
-    def _wait_for_jobs(self, group: str, visibility_s: float, wait_s: float | None, count: int) -> deque[Job]:
-        until = None if wait_s is None else time.monotonic() + wait_s
-        while not self._is_closed:
-            puts = self._puts
-            jobs = self._reserve(group, visibility_s, count)
-            if jobs:
-                return jobs
-            left_s = POLL_S if until is None else until - time.monotonic()
-            if left_s <= 0:
-                break
-            self._wait_for_change(puts, min(left_s, POLL_S))
-        return deque()
-
-    def _reserve(self, group: str, visibility_s: float, count: int) -> deque[Job]:
-        """Take what is available; nothing where there is nothing, or the queue or the group was closed meanwhile."""
-        claims = self._claims_of(group)
-        try:
-            while messages := self._claim(group, claims, count):
-                jobs = self._mark(group, claims, messages, visibility_s)
-                if jobs:
-                    return jobs
-        except Closed:
-            pass
-        return deque()
-
-    def _mark(self, group: str, claims: _Claims, messages: list[Message], visibility_s: float) -> deque[Job]:
-        """Make jobs of claimed messages; none where one of them was acknowledged late, by a taker that had lost it."""
-        offsets = [message.offset for message in messages]
-        try:
-            deliveries = self._open_storage.mark_inflight(group, offsets, self._after(visibility_s))
-        except Conflict:
-            return deque()
-        finally:
-            with claims.turn:
-                claims.offsets.difference_update(offsets)
-        return deque(Job(self, group, *pair) for pair in zip(messages, deliveries, strict=True))
-
-    def _claim(self, group: str, claims: _Claims, count: int) -> list[Message]:
-        """Return available messages that no other taker here is about to mark, and claim them."""
-        with claims.turn:
-            found = self._open_storage.fetch_available(group, count + len(claims.offsets))
-            messages = [message for message in found if message.offset not in claims.offsets][:count]
-            claims.offsets.update(message.offset for message in messages)
-            return messages
-
-    def _claims_of(self, group: str) -> _Claims:
-        with self._changed:
-            return self._claims.setdefault(group, _Claims())
 
     def _refresh(self, job: Job, visibility_s: float) -> bool:
         """See that a prefetched job has at least half its visibility left; return whether it is still ours."""
@@ -262,7 +287,7 @@ class Queue:
     def nack(self, job: Job, delay_s: float = 0.0) -> None:
         """Give a job back, to be taken again after a delay."""
         self._open_storage.nack(job.group, job.offset, self._after(delay_s), job.deliveries)
-        self._wake()
+        self._reserver.wake()
 
     def extend(self, job: Job, visibility_s: float) -> Delivery:
         """Move the deadline of a job to `visibility_s` seconds from now."""
@@ -272,24 +297,39 @@ class Queue:
         """Return the messages that the group gave up on, oldest first."""
         return self._open_storage.dead_letters(group)
 
-    # Groups and the end; a storage of one's own may lack them.
+    # Groups, other processes, and the end; a storage of one's own may lack groups.
 
     def status(self) -> list[GroupStatus]:
         """Return how far each group is, by name."""
-        return self._durable().status()
+        return self._groups().status()
 
     def add_group(self, name: str, *, at_end: bool = False) -> None:
         """Create a group at the first message, or, with `at_end`, after the last; an existing one is left alone."""
-        self._durable().add_group(name, at_end=at_end)
+        self._groups().add_group(name, at_end=at_end)
 
     def remove_group(self, name: str) -> None:
         """Forget a group and all it did, so that it no longer keeps messages from being removed."""
-        self._durable().remove_group(name)
+        self._groups().remove_group(name)
+
+    def serve(self, path: str | os.PathLike[str] | None = None) -> QueueServer:
+        """Serve this queue to other processes of the same user, at a socket, until the server or the queue is closed.
+
+        The socket is `socket` in the queue's folder unless a path is given; `Locked` where another process has it.
+        """
+        storage = self._groups()
+        if path is None and not isinstance(storage, JournalStorage):
+            raise InvalidInput("this queue has no folder", hint="say at which path to serve it")
+        place = storage.socket_path if path is None and isinstance(storage, JournalStorage) else Path(path or "")
+        server = QueueServer(place, storage, self._reserver, self._clock)
+        self._servers.append(server)
+        return server
 
     def close(self) -> None:
         """End all takers and close the storage, if it can be closed. Closing twice is harmless."""
         self._is_closed = True
-        self._wake()
+        self._reserver.stop()
+        for server in self._servers:
+            server.close()
         if isinstance(self._storage, JournalStorage):
             self._storage.close()
 
@@ -303,10 +343,14 @@ class Queue:
         """Close."""
         self.close()
 
-    def _durable(self) -> JournalStorage:
-        if isinstance(self._storage, JournalStorage):
-            return self._storage
-        raise InvalidInput("this queue's storage does not manage groups", hint="use Queue.open")
+    def _groups(self) -> ServedStorage:
+        storage = self._open_storage
+        if isinstance(storage, GroupStorage):
+            return cast("ServedStorage", storage)
+        raise InvalidInput("this queue's storage does not manage groups", hint="give it what GroupStorage asks for")
+
+    def _after(self, seconds: float) -> int:
+        return deadline_after(self._clock, seconds)
 
     @property
     def _open_storage(self) -> Storage:
@@ -316,19 +360,3 @@ class Queue:
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise Closed("the queue")
-
-    def _after(self, seconds: float) -> int:
-        """Return the time so many seconds from now."""
-        if not 0 <= seconds <= SECONDS_MAX:
-            raise InvalidInput(f"{seconds} is not a number of seconds between 0 and a hundred years")
-        return self._clock.now_ns() + int(seconds * 1e9)
-
-    def _wait_for_change(self, puts: int, timeout_s: float) -> None:
-        """Return when something was put or given back since `puts` was read, or after a while."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._puts != puts, timeout_s)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._puts += 1
-            self._changed.notify_all()

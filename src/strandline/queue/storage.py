@@ -12,7 +12,7 @@ Invariants that every implementation keeps, and that `strandline.testing.check_q
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from strandline.groups import Delivery
 from strandline.journal import Appended
@@ -112,4 +112,21 @@ class DeadLetterStorage(Protocol):
 
     def dead_letters(self, group: str) -> list[DeadLetter]:
         """Return the group's dead letters, oldest first."""
+        ...
+
+
+@runtime_checkable
+class GroupStorage(Protocol):
+    """What manages the groups of a queue, and tells how far they are."""
+
+    def status(self) -> list[GroupStatus]:
+        """Return how far each group is, by name."""
+        ...
+
+    def add_group(self, name: str, *, at_end: bool = False) -> object:
+        """Create a group at the first message, or, with `at_end`, after the last; an existing one is left alone."""
+        ...
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group and what it answered; `InvalidInput` where there is none."""
         ...

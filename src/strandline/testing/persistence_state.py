@@ -191,6 +191,22 @@ def a_stale_writer_sets_nothing(stores: CheckedPersistence) -> None:
     same("the values then", state.multi_get(TENANT, [b"a", b"b"]), [b"3", b"4"])
 
 
+def a_zombie_does_not_set_back_what_its_successor_set(stores: CheckedPersistence) -> None:
+    """Also where the store knows nothing of the shard, whose run is kept elsewhere: fences that wrote before count."""
+    state = stores.state
+    elsewhere = WRITER._replace(shard_id=WRITER.shard_id + 1, fence=7)
+    state.apply_batch(TENANT, [Put(b"a", b"old")], writer=elsewhere)
+    state.apply_batch(TENANT, [Put(b"a", b"new")], writer=elsewhere._replace(fence=8))
+    for operation in (Put(b"a", b"old"), Delete(b"a"), Put(b"b", b"old")):
+        refuses("a zombie", StaleFence, state.apply_batch, TENANT, [operation], writer=elsewhere)
+    same("the values", state.multi_get(TENANT, [b"a", b"b"]), [b"new", None])
+    state.apply_batch(TENANT, [Put(b"a", b"newer")], writer=elsewhere._replace(fence=8))
+    other_shard = elsewhere._replace(shard_id=elsewhere.shard_id + 1, fence=1)
+    state.apply_batch(TENANT, [Put(b"b", b"theirs")], writer=other_shard)
+    same("the values then", state.multi_get(TENANT, [b"a", b"b"]), [b"newer", b"theirs"])
+    same("what is listed", [key for key, _ in state.list_range(TENANT, b"a", b"z")], [b"a", b"b"])
+
+
 STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     values_come_in_the_order_of_their_keys,
     the_last_operation_on_a_key_holds,
@@ -203,5 +219,6 @@ STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     batches_at_once_are_whole,
     whoever_is_first_sets_a_key_for_all,
     a_stale_writer_sets_nothing,
+    a_zombie_does_not_set_back_what_its_successor_set,
 )
 """Every promise of `ScannerState`, as a function whose name says what must hold."""

@@ -1,16 +1,20 @@
 """Scanner state in the table `scanner_state`.
 
 SQLite takes the rows one by one; PostgreSQL takes them as arrays, in statements of bounded size.
+
+A writer whose shard is kept elsewhere, in etcd, is fenced by what was written: the highest fence that ever wrote for a
+shard stands in the same table, under a key that scanners cannot use, and moves in the same transaction.
 """
 
 from collections.abc import Iterator, Sequence
 
+from strandline.pipeline import scope
 from strandline.pipeline.identity import TenantId
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.statements import statements
-from strandline.pipeline.state import Delete, Put, check_keys, last_operations
+from strandline.pipeline.state import Delete, Put, check_keys, format_fence_key, last_operations
 
 _STATEMENT_BYTES_MAX = 64 * 1024 * 1024
 
@@ -66,8 +70,8 @@ class SqlState:
         rows = sorted((put.key, put.value) for put in puts)
 
         def apply(connection: AnyConnection) -> None:
-            if writer is not None:
-                check_fence(connection, self._database.dialect, writer)
+            if writer is not None and not check_fence(connection, self._database.dialect, writer):
+                self._raise_fence(connection, writer)
             if self._database.dialect == "sqlite":
                 connection.executemany(self._sql["put"], [(tenant, *row) for row in rows])
             else:
@@ -79,6 +83,12 @@ class SqlState:
                 connection.execute(self._sql["delete"], forgotten)
 
         self._database.write(apply)
+
+    def _raise_fence(self, connection: AnyConnection, writer: WriteContext) -> None:
+        """Remember a writer's fence as the highest of its shard, or refuse it if a higher one wrote before."""
+        row = {"tenant": writer.tenant, "key": format_fence_key(writer), "value": writer.fence.to_bytes(8, "big")}
+        (highest,) = connection.execute(self._sql["raise_fence"], row).fetchone()
+        scope.check_fence(writer, int.from_bytes(highest, "big"))
 
 
 def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -16,3 +16,7 @@ ON CONFLICT (tenant, key) DO NOTHING
 
 -- name: delete
 DELETE FROM scanner_state WHERE tenant = %(tenant)s AND key = ANY (%(keys)s::bytea[])
+
+-- name: raise_fence
+INSERT INTO scanner_state (tenant, key, value) VALUES (%(tenant)s, %(key)s, %(value)s)
+ON CONFLICT (tenant, key) DO UPDATE SET value = greatest(scanner_state.value, excluded.value) RETURNING value

@@ -13,3 +13,7 @@ INSERT INTO scanner_state (tenant, key, value) VALUES (:tenant, :key, :value) ON
 
 -- name: delete
 DELETE FROM scanner_state WHERE tenant = :tenant AND key IN carray(:keys)
+
+-- name: raise_fence
+INSERT INTO scanner_state (tenant, key, value) VALUES (:tenant, :key, :value)
+ON CONFLICT (tenant, key) DO UPDATE SET value = max(scanner_state.value, excluded.value) RETURNING value

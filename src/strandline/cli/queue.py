@@ -1,0 +1,16 @@
+"""`strandline queue`: serve a work queue to other processes, and see how far its groups are."""
+
+import typer
+
+from strandline.cli.lazy import Lazy, lazy_group
+
+COMMANDS = (
+    Lazy("serve", "queue_serve:serve", "Open a queue and serve it to other processes at a socket, until SIGTERM."),
+    Lazy("status", "queue_status:status", "Show how far each group of a queue is, also while a process serves it."),
+)
+
+app = typer.Typer(
+    help="Queues: serve one to other processes, and see how far its groups are.",
+    no_args_is_help=True,
+    cls=lazy_group(*COMMANDS),
+)

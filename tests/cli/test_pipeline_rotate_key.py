@@ -1,0 +1,206 @@
+"""`strandline pipeline rotate-key`: what people see, and what is left when it is killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.state_key import next_key_path, read_key
+from strandline.pipeline.stores import open_stores
+from strandline.protocol import InitialShard, RunKey, ShardSpec
+from strandline.scan import expand
+from strandline.spark.jobs.tenants import tenant_named
+from tests.cli.runs import Ran, run_command
+from tests.servers_postgres import PostgresServer
+
+KILLED = """
+import os, signal, sys
+from strandline.cli import pipeline_rotate_key
+from strandline.cli.app import main
+from strandline.pipeline import rotation
+from strandline.pipeline.sql.sqlite import SqliteDatabase
+
+left = int(sys.argv.pop(1))
+rotation.PAGE_FINDINGS = 1
+
+def counted(call):
+    def counting(*arguments, **named):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = call(*arguments, **named)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return counting
+
+pipeline_rotate_key.make_key = counted(pipeline_rotate_key.make_key)
+SqliteDatabase.write = counted(SqliteDatabase.write)
+os.replace = counted(os.replace)
+main()
+"""
+"""Kills itself before or after the n-th step that changes something; every step is a transaction or a file."""
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus, and a state of its scan in which a decision was made."""
+    folder = tmp_path_factory.mktemp("rotate")
+    (folder / "corpus").mkdir()
+    for number in range(3):
+        (folder / "corpus" / f"{number}.txt").write_text(
+            expand("GITHUB_TOKEN={{github-crc32:ghp_}}\n", f"seed {number}")
+        )
+    assert scan(folder).code == 0
+    finding = listed(folder / "state")[0]
+    done(
+        "findings", "triage", finding["finding_id"], "--as", "revoked", "--reason", "gone", "--state", folder / "state"
+    )
+    return folder
+
+
+def scan(folder: Path) -> Ran:
+    return run_command("scan", "--without-spark", folder / "corpus", "--state", folder / "state")
+
+
+def done(*arguments: str | Path) -> str:
+    ran = run_command(*arguments)
+    assert ran.code == 0, ran.err
+    return ran.out
+
+
+def listed(state: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in done("findings", "list", "--state", state, "--all", "--json").splitlines()]
+
+
+def meaning(state: Path) -> list[str]:
+    """Return what is known of findings, but for their ids and the hashes of secrets."""
+    renamed = {"finding_id", "secret"}
+    rows = [{name: value for name, value in row.items() if name not in renamed} for row in listed(state)]
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def copied(scanned: Path, tmp_path: Path) -> Path:
+    """A copy of the state, at a place of its own, with the corpus where it was."""
+    shutil.copytree(scanned / "state", tmp_path / "state")
+    return tmp_path / "state"
+
+
+def key_of(state: Path) -> Path:
+    return state / "tenant-default.key"
+
+
+def rotate(state: Path, *more: str) -> Ran:
+    return run_command("pipeline", "rotate-key", "--state", state, *more)
+
+
+def test_a_rotation_keeps_what_is_known_and_leaves_nothing_to_scan(scanned: Path, tmp_path: Path) -> None:
+    state = copied(scanned, tmp_path)
+    known, ids = meaning(state), {row["finding_id"] for row in listed(state)}
+    assert len(ids) == 3
+    old = key_of(state).read_text()
+    planned = rotate(state, "--dry-run")
+    assert planned.code == 0
+    assert "would derive the ids of 3 findings anew" in planned.out
+    assert (key_of(state).read_text(), next_key_path(key_of(state)).exists()) == (old, False)
+    record = json.loads(rotate(state, "--json").out)
+    assert (record["findings"], record["applied"], record["resumed"]) == (3, True, False)
+    assert meaning(state) == known
+    assert not ids & {row["finding_id"] for row in listed(state)}
+    lines = key_of(state).read_text().splitlines(keepends=True)
+    assert (lines[0], len(lines)) == (old, 2)
+    assert key_of(state).stat().st_mode & 0o777 == 0o600
+    assert done("pipeline", "verify", state / "pipeline.db").endswith("whole\n")
+    again = run_command("scan", "--without-spark", scanned / "corpus", "--state", state)
+    assert "0 looked at now" in again.out + again.err
+    assert meaning(state) == known, "a scan with the new key finds the same findings"
+    key_of(state).write_text(old)
+    refused = run_command("findings", "list", "--state", state)
+    assert refused.code == 1
+    assert "this is not the key" in refused.err
+    assert lines[1].strip() not in planned.out + refused.err
+
+
+def test_a_changed_corpus_is_found_under_the_new_key(scanned: Path, tmp_path: Path) -> None:
+    shutil.copytree(scanned, tmp_path / "all")
+    state = tmp_path / "all" / "state"
+    assert rotate(state).code == 0
+    (tmp_path / "all" / "corpus" / "0.txt").write_text(expand("\nGITHUB_TOKEN={{github-crc32:ghp_}}\n", "seed 0"))
+    before = {row["finding_id"] for row in listed(state)}
+    assert scan(tmp_path / "all").code == 0
+    secrets = {row["finding_id"] for row in listed(state)}
+    assert len(secrets & before) >= 2
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [(2, 4, 3, 5), *(pytest.param((at,), marks=pytest.mark.long) for at in range(1, 19))],
+    ids=lambda kills: "-".join(map(str, kills)),
+)
+def test_a_rotation_that_is_killed_anywhere_goes_on(scanned: Path, tmp_path: Path, kills: tuple[int, ...]) -> None:
+    """Killed before or after steps that change something, once or again and again; then it is finished."""
+    state = copied(scanned, tmp_path)
+    known = meaning(state)
+    for kill_at in kills:
+        command = [sys.executable, "-c", KILLED, str(kill_at), "pipeline", "rotate-key", "--state", str(state)]
+        ended = subprocess.run(command, capture_output=True, check=False, text=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    looked = run_command("findings", "list", "--state", state)
+    assert looked.code == 0 or "is being rotated" in looked.err
+    if len(kills) > 1:
+        assert looked.code == 1, "it was killed in the middle"
+    if not is_rotated(state):
+        assert rotate(state).code == 0
+    assert is_rotated(state)
+    assert meaning(state) == known
+    assert done("pipeline", "verify", state / "pipeline.db").endswith("whole\n")
+
+
+def is_rotated(state: Path) -> bool:
+    key = read_key(key_of(state))
+    assert key is not None
+    return len(key.epochs) == 2 and not next_key_path(key_of(state)).exists()
+
+
+def test_it_is_refused_while_a_scan_is_not_over_and_for_strangers(scanned: Path, tmp_path: Path) -> None:
+    state = copied(scanned, tmp_path)
+    run = RunKey(tenant_named("default"), 99)
+    with open_stores(str(state / "pipeline.db")) as stores:
+        stores.coordinator.create_run(1, run, 1)
+        stores.coordinator.register_shards(1, run, [InitialShard(1, ShardSpec(b"a", b"z"))], 2)
+    refused = rotate(state)
+    assert refused.code == 1
+    assert "a scan of this tenant is not over" in refused.err
+    assert rotate(tmp_path / "nothing").code == 1
+    unknown = rotate(state, "--tenant", "nobody")
+    assert "tenant 'nobody' has no results here" in unknown.err
+    (tmp_path / "other.key").write_text("ab" * 32 + "\n")
+    (tmp_path / "other.key").chmod(0o600)
+    wrong = rotate(state, "--key-file", str(tmp_path / "other.key"))
+    assert wrong.code == 1
+    assert "under another key" in wrong.err
+    assert not next_key_path(tmp_path / "other.key").exists()
+    assert run_command("pipeline", "rotate-key", "--state", "postgresql://h/d").code == 1
+
+
+def test_a_state_on_postgresql_is_rotated_too(scanned: Path, tmp_path: Path, postgres_server: PostgresServer) -> None:
+    address = postgres_server.dsn
+    key = tmp_path / "tenant.key"
+    key.write_text(os.urandom(32).hex() + "\n")
+    key.chmod(0o600)
+    name = f"rotated-{os.getpid()}"
+    place = ("--state", address, "--tenant", name, "--key-file", key)
+    done("scan", "--without-spark", scanned / "corpus", *place)
+    before = done("findings", "list", "--json", *place).splitlines()
+    assert json.loads(done("pipeline", "rotate-key", "--json", *place))["findings"] == len(before) == 3
+    after = done("findings", "list", "--json", *place).splitlines()
+    ids = [{json.loads(line)["finding_id"] for line in lines} for lines in (before, after)]
+    assert len(ids[1]) == 3
+    assert not ids[0] & ids[1]
