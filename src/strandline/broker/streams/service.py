@@ -249,6 +249,14 @@ def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: i
     return to_json(answers.MessageDeleted(success=True))
 
 
+def _accept_lost(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
+    del now_ns
+    if payload:
+        raise codes.NOT_EMPTY_REQUEST.error()
+    stream = service.find(name)
+    return to_json(answers.LossAccepted(success=True, accepted=stream.accept_losses(stream.losses.sequences)))
+
+
 def _account(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
     del name, payload, now_ns
     used = service.used()
@@ -278,6 +286,7 @@ _HANDLERS: dict[str, tuple[Handler, Callable[..., object]]] = {
     "STREAM.PURGE": (_purge, answers.StreamPurged),
     "STREAM.MSG.GET": (_get_message, answers.MessageGot),
     "STREAM.MSG.DELETE": (_delete_message, answers.MessageDeleted),
+    "STREAM.LOST.ACCEPT": (_accept_lost, answers.LossAccepted),
 }
 _STORAGE = dict.fromkeys(_HANDLERS, codes.STREAM_GENERAL_ERROR) | {
     "STREAM.CREATE": codes.STREAM_CREATE,

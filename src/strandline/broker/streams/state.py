@@ -17,6 +17,7 @@ from strandline.broker.streams.dedupe import Dedupe
 from strandline.broker.streams.expiry import Expiry
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import has_limits, needs_rows, over_subject, over_total
+from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.records import Position
 
 FEW = 24
@@ -90,6 +91,7 @@ class State:
         self.last_id = b""
         self.origins: dict[bytes, Position] = {}
         """How far each source has come."""
+        self.losses = Losses()
         self.now_ns = created_ns
         self.config = config
         self._has_limits = has_limits(config)
