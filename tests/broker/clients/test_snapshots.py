@@ -125,3 +125,45 @@ async def test_a_client_that_does_not_answer_gets_no_more_than_its_window(nc: Cl
     await asyncio.sleep(0.3)
     assert 4 <= sub.pending_msgs <= 16
     await sub.unsubscribe()
+
+
+@pytest.mark.parametrize(
+    ("origin", "target"), [(one, other) for one in KINDS for other in KINDS if "strandline" in (one, other)]
+)
+async def test_a_backup_as_the_nats_command_takes_it_is_whole(
+    shared_servers: Callable[[str], NatsServer], origin: str, target: str
+) -> None:
+    """It listens to `_INBOX.….*`, and subscribes to the chunks' own subject below that after it got the answer."""
+    name = f"BACKUP_{origin[:1]}{target[:1]}".upper()
+    async with connected(shared_servers(origin).url) as here, connected(shared_servers(target).url) as there:
+        await _fill(here, name, 400)
+        inbox = f"{here.new_inbox()}"
+        answers = await here.subscribe(f"{inbox}.*")
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + 60
+        while True:
+            begin = loop.time()
+            request = {"deliver_subject": f"{inbox}.chunks", "chunk_size": 1024}
+            body = json.dumps(request).encode()
+            await here.publish(f"{API}.STREAM.SNAPSHOT.{name}", body, reply=f"{inbox}.answer")
+            while (answer := await answers.next_msg(60)).subject != f"{inbox}.answer":
+                pass
+            chunks = await here.subscribe(f"{inbox}.chunks", pending_bytes_limit=-1)
+            await settled(here)
+            if loop.time() - begin < 1.5 or loop.time() > give_up:  # both servers wait for two seconds only
+                break
+            await chunks.unsubscribe()
+        received = []
+        while (chunk := await chunks.next_msg(60)).data:
+            received.append(chunk.data)
+            if chunk.reply:
+                await here.publish(chunk.reply, b"")
+        assert chunk.headers is not None
+        assert chunk.headers["Status"] == "204"
+        before = await _shown(here, name)
+        await _ask(here, f"{API}.STREAM.DELETE.{name}")
+        saved = json.loads(answer.data)
+        assert sum(map(len, received)) < saved["state"]["bytes"] / 2  # it is compressed
+        assert "error" not in await _restore(there, name, saved, received)
+        assert await _shown(there, name) == before
+        await _ask(there, f"{API}.STREAM.DELETE.{name}")
