@@ -242,7 +242,8 @@ def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: i
     if stream.config.deny_delete:
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err="message delete not permitted")
     if not stream.delete(request.seq):
-        if stream.first_seq < request.seq < stream.last_seq:
+        is_memory = stream.config.storage is Storage.MEMORY
+        if is_memory or stream.first_seq < request.seq <= stream.last_seq:  # as nats-server's stores tell it
             raise codes.SEQUENCE_NOT_FOUND.with_text(seq=request.seq)
         problem = "stream store EOF" if request.seq > stream.last_seq else "no message found"
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err=problem)
