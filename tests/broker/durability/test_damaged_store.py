@@ -25,6 +25,20 @@ WAIT_S = 60.0
 COUNT = 40
 LOST = (9, 20)
 LEFT = [number for number in range(1, COUNT + 1) if number not in LOST]
+STATE_FIELDS = [
+    "messages",
+    "bytes",
+    "first_seq",
+    "first_ts",
+    "last_seq",
+    "last_ts",
+    "num_subjects",
+    "num_deleted",
+    "deleted",
+    "lost",
+    "consumer_count",
+]
+"""In nats-server's order."""
 ADVISORY = "$JS.EVENT.ADVISORY.STREAM.LOST.orders"
 
 
@@ -192,6 +206,9 @@ async def go_on_over_damage(tmp_path: Path) -> None:
         assert info["state"]["lost"]["bytes"] > 0
         assert (info["state"]["messages"], info["state"]["last_seq"]) == (len(LEFT), COUNT)
         assert (info["state"]["num_deleted"], info["state"]["deleted"]) == (2, list(LOST))
+        assert list(info["state"]) == STATE_FIELDS
+        missing = (await api(client, "STREAM.MSG.GET.orders", {"seq": LOST[0]}))["error"]
+        assert (missing["code"], missing["err_code"]) == (404, 10037)
         await check_consumers(client)
         await check_gets(client)
         await check_copies(client)
