@@ -172,6 +172,20 @@ def test_deleting_and_purging_accept_what_is_lost() -> None:
     assert kept.stream.state().lost is None
 
 
+def test_what_is_lost_later_is_lost_beside_what_was_lost_before() -> None:
+    kept = filled()
+    damage(kept, 4)
+    kept.publish(("s.0", "message 11"))
+    kept.stream.note_told()
+    damage(kept, 7, index=False)
+    assert kept.stream.losses.sequences.tolist() == [4, 7]
+    assert not kept.stream.losses.is_told
+    kept.stream.accept_losses(words(4))
+    damage(kept, 9)
+    assert kept.stream.losses.sequences.tolist() == [7, 9]
+    assert kept.sequences() == [1, 2, 3, 5, 6, 8, 10, 11]
+
+
 def test_a_message_whose_first_copy_was_lost_can_be_published_again() -> None:
     kept = Kept(duplicate_window=100 * SECOND)
     for number in range(1, 6):

@@ -31,7 +31,8 @@ def recover(files: StreamFiles, front: Front, log: JournalLog, stop: int) -> Sta
     losses = files.read_losses(front.identity) or Losses()
     new = [part for part in lost if _is_new(part, losses)]
     if new:
-        losses.parts, losses.is_new = _Measure(files, front, log, stop).parts(), True
+        known = {part.first: losses.parts[part.first] for part in lost if part not in new}
+        losses.parts, losses.is_new = _Measure(files, front, log, stop).parts(known), True
     state, place = (_begin(front), front.place) if found is None else found
     state.losses = losses
     replay = Replay(state, str(files.folder), losses.parts)
@@ -82,9 +83,9 @@ class _Measure:
         index = files.read_index(front, stop)
         self._index = None if index is None else (index[1], index[0].index.last_seq)
 
-    def parts(self) -> dict[int, LostPart]:
-        """Return every lost part from the front on."""
-        replay = Replay(_begin(self._front), self._path, {}, self._measured)
+    def parts(self, known: dict[int, LostPart]) -> dict[int, LostPart]:
+        """Return every lost part from the front on; some are known."""
+        replay = Replay(_begin(self._front), self._path, known, self._measured)
         replay.run(self._log.scan(self._front.place, self._stop))
         return replay.parts
 
