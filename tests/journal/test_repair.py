@@ -97,6 +97,8 @@ def check_whole(ground: Ground, lost: set[int], next_offset: int = 120) -> None:
     assert scan_over_losses(reader) == (survivors(ground, lost, next_offset), lost)
     with open_journal(disk) as journal:
         assert journal.next_offset == next_offset
+        named = [range(batch.base_offset, batch.next_offset) for batch in journal.lost()]
+        assert {offset for some in named for offset in some} == lost
         chosen = range(journal.first_offset, next_offset, 5)
         for offset in sorted({*chosen, *lost, journal.first_offset, next_offset - 1}):
             if offset in lost:

@@ -24,7 +24,9 @@ from strandline.journal.asynchronous import in_a_thread
 from strandline.journal.batch import Batch, Record
 from strandline.journal.columns import Timestamps, Values, columns_of
 from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
+from strandline.journal.lost import note_lost, read_lost_file
 from strandline.journal.opening import lock_folder, recover
+from strandline.journal.quarantine import has_quarantine
 from strandline.journal.reader import Reader
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
 from strandline.journal.writer import Writer
@@ -35,8 +37,11 @@ GATHER_BYTES_MAX = 8 * MiB
 class Journal:
     """A segmented append log in one folder: what was acknowledged survives a crash. Safe to use from many threads."""
 
-    def __init__(self, folder: Path, config: JournalConfig, writer: Writer, reader: Reader, executor: Executor) -> None:
+    def __init__(
+        self, disk: Disk, folder: Path, config: JournalConfig, writer: Writer, reader: Reader, executor: Executor
+    ) -> None:
         """Use `Journal.open`."""
+        self._disk = disk
         self._folder = folder
         self._config = config
         self._writer = writer
@@ -112,7 +117,7 @@ class Journal:
                 segments=found.segments,
                 next_offset=found.next_offset,
             )
-        return cls(folder, config, writer, Reader(disk, folder, writer), executor)
+        return cls(disk, folder, config, writer, Reader(disk, folder, writer), executor)
 
     # Appending.
 
@@ -267,6 +272,23 @@ class Journal:
         return self._reader.follow_async(
             start, timeout_s=timeout_s, visibility=visibility, has_ended=lambda: self._is_closed or self._is_retired
         )
+
+    def lost(self) -> list[Batch]:
+        """Return the batches that stand for offsets which damage took, in order: a reader of these gets `OffsetsLost`.
+
+        Quick where no repair was ever needed. Where one of an earlier version left no note everything is read, once.
+        """
+        self._refuse_if_closed()
+        with storage_errors(self._folder):
+            known = read_lost_file(self._disk, self._folder, self.identity)
+            if known is None and not has_quarantine(self._disk, self._folder):
+                return []
+            ranges = [(self.first_offset, self.next_offset)] if known is None else known
+            found = [batch for first, end in ranges for batch in self._reader.lost_in(first, end)]
+            if known is None:
+                places = [(batch.base_offset, batch.next_offset) for batch in found]
+                note_lost(self._disk, self._folder, self.identity, places)
+        return found
 
     @property
     def path(self) -> Path:

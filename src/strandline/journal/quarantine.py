@@ -53,6 +53,13 @@ def keep_stretch(disk: Disk, source: Path, position: int, end: int | None, name:
     raise AssertionError("names do not run out")
 
 
+def has_quarantine(disk: Disk, folder: Path) -> bool:
+    """Tell whether a repair has put anything aside of a journal."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return bool(disk.names(folder / QUARANTINE_NAME))
+    return False
+
+
 def keep_file(disk: Disk, source: Path, name: str) -> Path | None:
     """Copy a whole file into the quarantine beside it; None where it is missing or empty."""
     with suppress(FileNotFoundError):

@@ -112,6 +112,19 @@ class Reader:
             has_ended,
         )
 
+    def lost_in(self, start: int, stop: int) -> Iterator[Batch]:
+        """Yield the batches of [start, stop) that stand for offsets that damage took."""
+        view = self._source.view()
+        start, stop = max(start, view.first_offset), min(stop, view.written_offset)
+        while start < stop:
+            segment = _segment_of(view, start)
+            for batch in self._walk(segment, start, stop, view, seek=True):
+                if batch.is_lost:
+                    yield batch
+                start = batch.next_offset
+            if start < stop and _segment_of(view, start) is segment:
+                raise self._ends_early(segment, start, view)
+
     def close(self) -> None:
         """Let the file handles go."""
         with self._lock:

@@ -21,6 +21,7 @@ from strandline.journal.examination import Examination, Progress, SegmentScan, S
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import Index, format_index_name, parse_index, parse_index_name
 from strandline.journal.judging import judge
+from strandline.journal.lost import LOST_NAME
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
@@ -65,7 +66,7 @@ def _load_frontier(disk: Disk, folder: Path) -> Frontier | None:
 
 def is_ours(name: str) -> bool:
     """Whether a journal makes files or folders of this name, apart from temporary ones."""
-    if name in (MANIFEST_NAME, FRONTIER_NAME, LOCK_NAME, QUARANTINE_NAME):
+    if name in (MANIFEST_NAME, FRONTIER_NAME, LOST_NAME, LOCK_NAME, QUARANTINE_NAME):
         return True
     return parse_segment_name(name) is not None or parse_index_name(name) is not None
 

@@ -160,9 +160,10 @@ class Planner:
         if found.segments or self._added:
             problem = "segments were changed" if changes else checkpoint_problem(self._view, self._folder, found)
             steps += [WriteCheckpoint(problem)] if problem else []
+        lost = tuple(sorted(self._lost()))
         if damage or self._first_steps:
-            steps.insert(0, BeginRepair(_proof(found, identity), tuple(sorted(self._gaps))))
-        return RepairPlan(tuple(steps), tuple(sorted(self._lost())), damage, seen)
+            steps.insert(0, BeginRepair(_proof(found, identity), tuple(sorted(self._gaps)), lost))
+        return RepairPlan(tuple(steps), lost, damage, seen)
 
     def _look(self) -> Examination:
         found = examine(self._view, self._folder, deep=True, progress=self._progress)

@@ -17,6 +17,7 @@ from strandline.journal.batch import BODY_BYTES_MAX, HEADER_BYTES, format_lost
 from strandline.journal.examination import Examination, Progress, SegmentScan
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
 from strandline.journal.index import format_index, format_index_name
+from strandline.journal.lost import note_lost
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest, store_manifest
 from strandline.journal.quarantine import chunks, format_stretch_name, keep_file, keep_stretch
 from strandline.journal.reader import rebuild_index
@@ -125,15 +126,19 @@ class BeginRepair:
 
     frontier: Frontier
     changed: tuple[int, ...]
+    lost: tuple[tuple[int, int], ...]
+    """The offset ranges that the steps after it mark as lost."""
 
     def describe(self) -> str:
         """Return what it does, for people."""
         return f"note that everything below offset {self.frontier.durable_offset} was durable; disown the old manifest"
 
     def run(self, disk: Disk, folder: Path) -> list[Path]:
-        """Replace the frontier, then the manifest by one that vouches for nothing, then drop the indexes."""
+        """Name what is lost, replace the frontier, then the manifest by one that vouches for nothing, drop indexes."""
         kept = _keep_bad_manifest(disk, folder)
         identity, first = self.frontier.identity, self.frontier.first_offset
+        if self.lost:
+            note_lost(disk, folder, identity, self.lost)
         replace_file(disk, folder / FRONTIER_NAME, format_frontier(self.frontier))
         store_manifest(disk, folder, Manifest(identity, first, first, (), first, SEGMENT_HEADER_BYTES, 0))
         for base in self.changed:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from strandline.broker.snapshots.archive import Archived
 from tests.broker.clients.servers import KINDS, connected, eventually, settled
+from tests.broker.snapshots.packing import packed
 from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
 
@@ -127,3 +129,134 @@ async def test_a_client_that_does_not_answer_gets_no_more_than_its_window(nc: Cl
     await asyncio.sleep(0.3)  # no more may come
     assert sub.pending_msgs <= 16
     await sub.unsubscribe()
+
+
+@pytest.mark.parametrize(
+    ("origin", "target"), [(one, other) for one in KINDS for other in KINDS if "strandline" in (one, other)]
+)
+async def test_a_backup_as_the_nats_command_takes_it_is_whole(
+    shared_servers: Callable[[str], NatsServer], origin: str, target: str
+) -> None:
+    """It listens to `_INBOX.….*`, and subscribes to the chunks' own subject below that after it got the answer."""
+    name = f"BACKUP_{origin[:1]}{target[:1]}".upper()
+    async with connected(shared_servers(origin).url) as here, connected(shared_servers(target).url) as there:
+        await _fill(here, name, 400)
+        inbox = f"{here.new_inbox()}"
+        answers = await here.subscribe(f"{inbox}.*")
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + 60
+        while True:
+            begin = loop.time()
+            request = {"deliver_subject": f"{inbox}.chunks", "chunk_size": 1024}
+            body = json.dumps(request).encode()
+            await here.publish(f"{API}.STREAM.SNAPSHOT.{name}", body, reply=f"{inbox}.answer")
+            while (answer := await answers.next_msg(60)).subject != f"{inbox}.answer":
+                pass
+            chunks = await here.subscribe(f"{inbox}.chunks", pending_bytes_limit=-1)
+            await settled(here)
+            if loop.time() - begin < 1.5 or loop.time() > give_up:  # both servers wait for two seconds only
+                break
+            await chunks.unsubscribe()
+        received = []
+        while (chunk := await chunks.next_msg(60)).data:
+            received.append(chunk.data)
+            if chunk.reply:
+                await here.publish(chunk.reply, b"")
+        assert chunk.headers is not None
+        assert chunk.headers["Status"] == "204"
+        before = await _shown(here, name)
+        await _ask(here, f"{API}.STREAM.DELETE.{name}")
+        saved = json.loads(answer.data)
+        assert sum(map(len, received)) < saved["state"]["bytes"] / 2  # it is compressed
+        assert "error" not in await _restore(there, name, saved, received)
+        assert await _shown(there, name) == before
+        await _ask(there, f"{API}.STREAM.DELETE.{name}")
+
+
+def _archive(name: str, *entries: Archived) -> bytes:
+    """Return an archive with one message after the entries."""
+    state = {"messages": 1, "bytes": 30, "first_seq": 1, "last_seq": 1, "consumer_count": len(entries)}
+    begin = Archived(b"state.json", 0, 0, b"", json.dumps(state).encode())
+    return packed(begin, *entries, Archived(f"{name}.*".encode(), 10**18, 1, b"", b"x"))
+
+
+def _consumer(entry: str, **config: object) -> Archived:
+    plain = {"config": {"ack_policy": "explicit", **config}, "state": {}}
+    return Archived(entry.encode(), 0, 0, b"", json.dumps(plain).encode())
+
+
+async def _restored(client: Client, name: str, *entries: Archived) -> tuple[Any, Any]:
+    config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", "retention": "limits", "max_msgs": -1}
+    config |= {"max_bytes": -1, "max_consumers": -1, "num_replicas": 1}
+    answer = await _restore(client, name, {"config": config, "state": {}}, [_archive(name, *entries)])
+    names = (await _ask(client, f"{API}.CONSUMER.NAMES.{name}")).get("consumers")
+    return answer.get("error"), names
+
+
+async def test_a_message_whose_subject_has_wildcards_can_be_published_and_so_it_is_restored(
+    nc: Client, name: str
+) -> None:
+    assert await _restored(nc, name) == (None, [])
+    assert (await nc.jetstream().publish(f"{name}.>", b"y")).seq == 2
+    shown = await _ask(nc, f"{API}.STREAM.INFO.{name}", {"subjects_filter": ">"})
+    assert shown["state"]["subjects"] == {f"{name}.*": 1, f"{name}.>": 1}
+
+
+@pytest.mark.parametrize(
+    ("entry", "config", "found"),
+    [
+        ("consumers/C", {"durable_name": "C"}, "C"),
+        ("consumers/C", {}, "C"),
+        ("consumers/", {"durable_name": "X"}, "X"),
+        ("consumers/", {"name": "X"}, "X"),
+        ("consumers/C", {"durable_name": "D"}, "D"),
+    ],
+)
+async def test_a_consumer_is_restored_under_its_own_name(
+    nc: Client, name: str, entry: str, config: dict[str, object], found: str
+) -> None:
+    assert await _restored(nc, name, _consumer(entry, **config)) == (None, [found])
+
+
+async def test_a_consumer_without_any_name_gets_one_that_nobody_has(nc: Client, name: str) -> None:
+    refused, names = await _restored(nc, name, _consumer("consumers/"))
+    assert refused is None
+    assert len(names) == 1
+    assert len(names[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("entry", "config", "problem"),
+    [
+        ("consumers/C", {"name": "D"}, 'failed to add consumer "C": Consumer Durable and Name have to be equal'),
+        ("consumers/C", {"name": "C", "durable_name": "D"}, 'failed to add consumer "C": Consumer Durable and Name'),
+        ("consumers/a.b", {"durable_name": "a.b"}, 'failed to add consumer "a.b": consumer '),
+        ("consumers", {}, 'expected consumer, found "consumers"'),
+        ("other/thing", {}, 'expected consumer, found "other/thing"'),
+    ],
+)
+async def test_what_is_no_consumer_is_not_restored(
+    nc: Client, name: str, entry: str, config: dict[str, object], problem: str
+) -> None:
+    refused, _ = await _restored(nc, name, _consumer(entry, **config))
+    assert refused["err_code"] == 10062
+    assert refused["description"].startswith(f"restore failed: {problem}")
+
+
+async def test_a_snapshot_without_consumers_says_so_and_is_restored(
+    shared_servers: Callable[[str], NatsServer], name: str
+) -> None:
+    async with connected(shared_servers("strandline").url) as here:
+        await _fill(here, name, 20)
+        sub = await here.subscribe(f"snapshot.{name}", pending_bytes_limit=-1)
+        request = {"deliver_subject": sub.subject, "no_consumers": True}
+        saved = await _ask(here, f"{API}.STREAM.SNAPSHOT.{name}", request)
+        chunks = []
+        while (message := await sub.next_msg(60)).data:
+            chunks.append(message.data)
+        await _ask(here, f"{API}.STREAM.DELETE.{name}")
+        for kind in KINDS:
+            async with connected(shared_servers(kind).url) as there:
+                assert "error" not in await _restore(there, name, saved, chunks)
+                assert (await _ask(there, f"{API}.CONSUMER.NAMES.{name}"))["consumers"] == []
+                await _ask(there, f"{API}.STREAM.DELETE.{name}")

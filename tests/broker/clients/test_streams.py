@@ -218,6 +218,44 @@ async def test_a_rollup_takes_the_place_of_what_was_before(js: JetStreamContext,
     assert (await js.stream_info(name)).state.messages == 1
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [("*", [3, 4, 6, 7]), ("a.*", [1, 2, 4, 5, 7]), (">", [7]), ("a.b*", [1, 2, 3, 4, 5, 6, 7])],
+)
+async def test_a_rollup_on_a_subject_with_wildcards_takes_the_place_of_all_that_it_matches(
+    js: JetStreamContext, name: str, storage: str, pattern: str, kept: list[int]
+) -> None:
+    await js.add_stream(name=name, subjects=[f"{name}.>"], storage=storage, allow_rollup_hdrs=True, allow_direct=True)
+    for subject in ("a", "b", "a.b", "c.d", "*", "a.*"):
+        await js.publish(f"{name}.{subject}", b"x")
+    await js.publish(f"{name}.{pattern}", b"sum", headers={"Nats-Rollup": "sub"})
+    found = []
+    for sequence in range(1, 8):
+        try:
+            found.append((await js.get_msg(name, sequence)).seq)
+        except NotFoundError:
+            continue
+    assert found == kept
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+async def test_deleting_what_is_not_there_is_told_as_its_storage_tells_it(
+    nc: Client, js: JetStreamContext, name: str, storage: api.StorageType
+) -> None:
+    await _filled(js, name, 5, storage=storage)
+    for sequence in (1, 3, 5):
+        assert await js.delete_msg(name, sequence)
+    told = {}
+    for sequence in (0, 1, 3, 5, 9):
+        refused = (await _request(nc, f"STREAM.MSG.DELETE.{name}", {"seq": sequence}))["error"]
+        told[sequence] = refused["code"], refused["err_code"], refused["description"]
+    expected = {sequence: (400, 10043, f"sequence {sequence} not found") for sequence in told}
+    if storage is api.StorageType.FILE:
+        expected |= dict.fromkeys((0, 1), (500, 10057, "no message found")) | {9: (500, 10057, "stream store EOF")}
+    assert told == expected
+
+
 async def test_denied_and_sealed_streams(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, deny_delete=True, deny_purge=True)
     with pytest.raises(ServerError):
@@ -275,6 +313,19 @@ async def test_the_last_message_of_a_subject_leaves_a_marker(js: JetStreamContex
     await eventually(lambda: _last_sequence(js, name, 2))
     marker = await js.get_msg(name, 2)
     assert (marker.headers or {})["Nats-Marker-Reason"] == "MaxAge"
+
+
+@pytest.mark.parametrize(("operation", "markers"), [("PURGE", 0), ("DEL", 1)])
+async def test_the_purge_of_a_key_leaves_no_marker_when_its_time_is_over(
+    js: JetStreamContext, name: str, operation: str, markers: int
+) -> None:
+    config: dict[str, Any] = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 1, "allow_rollup_hdrs": True}
+    await js.add_stream(name=name, subjects=[name], max_msgs_per_subject=1, **config)
+    await js.publish(name, b"x")
+    headers = {"KV-Operation": operation, "Nats-Rollup": "sub", "Nats-TTL": "1"}
+    assert (await js.publish(name, b"", headers=headers)).seq == 2
+    await eventually(lambda: _has_messages(js, name, 0))  # the marker has gone, too
+    assert (await js.stream_info(name)).state.last_seq == 2 + markers
 
 
 async def _last_sequence(js: JetStreamContext, name: str, sequence: int) -> bool:

@@ -24,6 +24,9 @@ class FakeRoutes:
         self.sent: list[Message] = []
         self.lonely: list[str] = []
         self.listened: set[bytes] = set()
+        self.matched: set[bytes] = set()
+        """Those of them that somebody only listens to by a pattern."""
+        self.watchers: list[tuple[bytes, Callable[[], None]]] = []
         self.deaf = False
 
     def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
@@ -37,10 +40,23 @@ class FakeRoutes:
         del queue
         return subject in self.listened
 
+    def has_subscription(self, subject: bytes) -> bool:
+        """Tell whether a test said that somebody listens, and not by a pattern."""
+        return subject in self.listened - self.matched
+
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
-        """Watch nothing."""
-        del subject, changed
-        return lambda: None
+        """Call somebody when a test says that a client begins to listen."""
+        watcher = (subject, changed)
+        self.watchers.append(watcher)
+        return lambda: self.watchers.remove(watcher) if watcher in self.watchers else None
+
+    def listen(self, subject: str) -> None:
+        """Have a client subscribe to a subject."""
+        self.listened.add(subject.encode())
+        self.matched.discard(subject.encode())
+        for watched, changed in list(self.watchers):
+            if watched == subject.encode():
+                changed()
 
     def room(self, subject: bytes) -> int:
         """Have room."""

@@ -307,7 +307,9 @@ def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
 
 def test_consumers_of_a_work_queue_that_share_messages_are_refused(world: World) -> None:
     _send(world, packed(*map(saved_consumer, "CD"), *messages(2)), retention="workqueue")
-    assert _answers(world)[0]["error"]["err_code"] == 10100
+    refused = _answers(world)[0]["error"]
+    assert refused["err_code"] == 10062
+    assert refused["description"].endswith("(10100)")
     assert not world.jetstream.streams.streams
 
 

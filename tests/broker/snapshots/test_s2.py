@@ -1,5 +1,6 @@
 """S2 streams: read as nats-server writes them, and refused when something in them changed."""
 
+import random
 import time
 
 import pytest
@@ -102,3 +103,17 @@ def test_a_chunk_in_tiny_pieces_is_not_copied_for_each_of_them() -> None:
         list(reader.feed(b"x"))
     assert time.process_time() - start < 3  # a copy for each of them takes twice as long
     assert reader.held_bytes == (3 << 20) + 20_004
+
+
+def test_what_is_like_itself_is_written_in_few_bytes_and_noise_as_it_is() -> None:
+    text, noise = b"a line of text, and so on\n" * 10_000, random.Random(1).randbytes(100_000)
+    assert len(format_chunks(text)) < len(text) / 10
+    assert len(noise) < len(format_chunks(noise)) < len(noise) + 100
+    assert _read(BEGIN + format_chunks(text) + format_chunks(noise), 10_000) == text + noise
+
+
+def test_a_changed_byte_of_what_is_written_is_noticed() -> None:
+    data = BEGIN + format_chunks(b"a line of text, and so on\n" * 100)
+    for at in range(len(data)):
+        with pytest.raises(Corrupt):
+            _read(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :], 1 << 20)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ def _bomb() -> bytes:
 
 
 BOMB = _bomb()
+S2_BEGIN = b"\xff\x06\x00\x00S2sTwO"
+"""With which a stream begins that may have blocks as large as that."""
 
 
 @pytest.fixture
@@ -146,10 +149,10 @@ def test_whatever_goes_wrong_is_answered_and_nothing_stays(
 
 
 def test_a_bomb_is_refused_at_once(world: World) -> None:
-    after_the_end = BEGIN + format_chunks(MAGIC + END) + BOMB * 150
+    after_the_end = S2_BEGIN + format_chunks(MAGIC + END) + BOMB * 150
     assert "follows the end" in _refused(world, after_the_end)
     huge = MAGIC + b"\x03\x00\x01\x00" + format_uvarint(100 << 20) + b"s.a"
-    assert "too large" in _refused(world, BEGIN + format_chunks(huge) + BOMB * 25)
+    assert "too large" in _refused(world, S2_BEGIN + format_chunks(huge) + BOMB * 25)
 
 
 def test_what_a_message_unpacks_to_is_taken_in_turns_while_its_client_waits(
@@ -158,7 +161,7 @@ def test_what_a_message_unpacks_to_is_taken_in_turns_while_its_client_waits(
     monkeypatch.setattr(turns, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)  # every look takes time
     place = _begin(world)["deliver_subject"]
-    world.routes.publish((place, BEGIN + format_chunks(MAGIC + ENTRY_HEAD) + BOMB, "chunk"))
+    world.routes.publish((place, S2_BEGIN + format_chunks(MAGIC + ENTRY_HEAD) + BOMB, "chunk"))
     world.routes.publish((place, b"", "end"))
     passed = 0
     while world.posted:
@@ -194,7 +197,7 @@ def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest
 
 def test_restores_take_only_so_much_memory_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restores, "HELD_MAX", 150_000)
-    part = BEGIN + format_chunks(MAGIC + ENTRY_HEAD + bytes(100_000))
+    part = BEGIN + format_chunks(MAGIC + ENTRY_HEAD + Random(1).randbytes(100_000))
     places = [_begin(world, name)["deliver_subject"] for name in "ST"]
     for place in places:
         world.routes.publish((place, part, "chunk"))
@@ -217,3 +220,40 @@ def test_only_so_many_snapshots_are_under_way_at_once(world: World, monkeypatch:
     assert all("error" not in world.ask("STREAM.SNAPSHOT.S", asked) for _ in range(2))
     assert world.ask("STREAM.SNAPSHOT.S", asked)["error"]["err_code"] == 10064
     world.jetstream.snapshots._sending[0].stop()  # noqa: SLF001
+
+
+def _by_pattern(world: World) -> None:
+    """Begin a snapshot to where somebody listens by a pattern only, as the inbox of most clients is."""
+    world.stream("S", "s.>", storage="memory")
+    world.routes.publish(("s.a", b"x", ""))
+    world.turn()
+    world.settle()
+    world.routes.listened.add(b"inbox.chunks")
+    world.routes.matched.add(b"inbox.chunks")
+    assert "error" not in world.ask("STREAM.SNAPSHOT.S", {"deliver_subject": "inbox.chunks"})
+    world.settle()
+
+
+def _chunks(world: World) -> list[bytes]:
+    return [payload for subject, payload in world.routes.take() if subject == "inbox.chunks"]
+
+
+def test_a_snapshot_waits_for_a_subscription_to_its_own_subject(world: World) -> None:
+    _by_pattern(world)
+    world.clock.advance(1)
+    world.jetstream.tick(world.clock.now_ns())
+    assert _chunks(world) == []
+    world.routes.listen("inbox.chunks")
+    archive, end = _chunks(world)
+    assert archive.startswith(BEGIN)
+    assert end == b""
+    assert world.routes.watchers == []
+
+
+def test_a_snapshot_is_sent_to_a_pattern_when_nobody_subscribes_for_two_seconds(world: World) -> None:
+    _by_pattern(world)
+    for _ in range(2):
+        assert _chunks(world) == []
+        world.clock.advance(1)
+        world.jetstream.tick(world.clock.now_ns())
+    assert len(_chunks(world)) == 2

@@ -32,3 +32,18 @@ def test_version_one_is_read(tmp_path: Path, with_index: bool) -> None:
     answer = stream.publish(PublishBatch([b"s.x"], [b""], [EXPECTED[1][2]]), 1_700_000_000_000_000_000).answers[0]
     assert answer == b'{"stream":"S","seq":4,"duplicate": true}'
     stream.close()
+
+
+@pytest.mark.parametrize("without", [(), ("index",), ("lost",), ("journal/lost",), ("index", "lost", "journal/lost")])
+def test_version_one_is_read_with_what_it_has_lost(tmp_path: Path, without: tuple[str, ...]) -> None:
+    folder = tmp_path / "S"
+    shutil.copytree(FIXTURES / "v1-lost", folder)
+    for name in without:
+        (folder / name).unlink()
+    stream = Stream.open(folder, clock=ManualClock(), executor=InlineExecutor())
+    found = stream.read(stream.next_sequences(stream.filter(()), 0, 100))
+    assert found.payloads == [b"message %d" % number for number in (1, 2, 4, 5, 6)]
+    assert found.sequences.tolist() == [1, 2, 4, 5, 6]
+    if without != ("lost",):  # without it and with the index, which was written later, nothing tells which it was
+        assert stream.losses.sequences.tolist() == [3]
+    stream.close()

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 
-from strandline.broker.api.answers import StreamState
+from strandline.broker.api.answers import LostMessages, StreamState
 from strandline.broker.api.json_text import write_json
 from strandline.broker.api.schema import BOOL, INT, KEEP, STRING, TIME, UINT64, struct_kind, to_plain
 from strandline.broker.api.times import ZERO_TIME_NS, format_time
@@ -94,6 +94,21 @@ class StreamAction:
     def subject(self) -> str:
         """Where it is told."""
         return f"{ADVISORY}.STREAM.{self.WORDS[self.action]}.{self.stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesLost:
+    """A stream has lost messages to damage; nats-server has no such advisory."""
+
+    TYPE: ClassVar[str] = "io.strandline.jetstream.advisory.v1.stream_lost"
+
+    stream: Annotated[str, STRING, KEEP] = ""
+    lost: Annotated[LostMessages | None, struct_kind(LostMessages), KEEP] = None
+
+    @property
+    def subject(self) -> str:
+        """Where it is told."""
+        return f"{ADVISORY}.STREAM.LOST.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)

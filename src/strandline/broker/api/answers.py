@@ -47,6 +47,14 @@ BYTES = Kind("[]byte", _unread, lambda data: base64.b64encode(data).decode())
 
 
 @dataclass(frozen=True, slots=True)
+class LostMessages:
+    """The messages of a stream that damage took, and about how many bytes they had."""
+
+    msgs: Annotated[tuple[int, ...], VALUE, KEEP] = ()
+    bytes: Annotated[int, UINT64, KEEP] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """What is in a stream."""
 
@@ -60,6 +68,7 @@ class StreamState:
     subjects: Annotated[dict[str, int] | None, VALUE] = None
     num_deleted: Annotated[int, INT] = 0
     deleted: Annotated[tuple[int, ...], VALUE] = ()
+    lost: Annotated[LostMessages | None, struct_kind(LostMessages)] = None
     consumer_count: Annotated[int, INT, KEEP] = 0
 
 
@@ -210,6 +219,16 @@ class MessageDeleted:
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_msg_delete_response"
     error: Annotated[ApiError | None, ERROR] = None
     success: Annotated[bool, BOOL] = False
+
+
+@dataclass(frozen=True, slots=True)
+class LossAccepted:
+    """The answer to LOST.ACCEPT, which nats-server does not have."""
+
+    type: Annotated[str, STRING, KEEP] = "io.strandline.jetstream.api.v1.stream_lost_accept_response"
+    error: Annotated[ApiError | None, ERROR] = None
+    success: Annotated[bool, BOOL] = False
+    accepted: Annotated[int, INT, KEEP] = 0
 
 
 @dataclass(frozen=True, slots=True)

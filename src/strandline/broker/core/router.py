@@ -201,6 +201,10 @@ class Router:
         route = self._sublist.find(subject)
         return queue in route.queues if queue else route.has_clients
 
+    def has_subscription(self, subject: bytes) -> bool:
+        """Tell whether some client has subscribed to exactly a subject, not only to a pattern that matches it."""
+        return any(each.pattern == subject for each in _all(self._sublist.find(subject)))
+
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
         return self._interest.watch(subject, changed)

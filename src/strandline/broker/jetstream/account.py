@@ -21,6 +21,7 @@ from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
 from strandline.broker.jetstream.listeners import Listeners
+from strandline.broker.jetstream.loss_reports import LossReports
 from strandline.broker.jetstream.mending import Mending
 from strandline.broker.jetstream.requests import Requests
 from strandline.broker.jetstream.returning import go_on
@@ -107,6 +108,7 @@ class JetStream:
             publish=self.publish,
         )
         self.audit = advisories.audit
+        self._loss_reports = LossReports(self.timers, advisories)
         self._delivering = Delivering(routes, self.timers, surroundings.wake)
         self.consumers = self._delivering.consumers = Registry(
             self.streams,
@@ -352,6 +354,7 @@ class JetStream:
             sink.cancels = [self.routes.subscribe(each.encode(), sink) for each in sink.subjects]
             self._sinks.changed()
         self._upkeep.changed(sink, self.clock.now_ns())
+        self._loss_reports.begin(stream, self.clock.now_ns())
 
     def _attend(self, stream: Stream) -> None:
         """Hear of what becomes of a stream."""
@@ -388,3 +391,4 @@ class JetStream:
         self._sinks.changed()
         self.listeners.tell(name)
         self._upkeep.end(name)
+        self._loss_reports.end(name)

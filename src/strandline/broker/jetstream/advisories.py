@@ -36,6 +36,10 @@ class Advisories:
         self._is_heard = is_heard
         self._publish = publish
 
+    def is_heard(self, advisory: Advisory) -> bool:
+        """Tell whether anybody listens to an advisory."""
+        return self._is_heard(advisory.subject.encode(errors="surrogateescape"))
+
     def tell(self, advisory: Advisory) -> None:
         """Tell something, if anybody listens."""
         subject = advisory.subject.encode(errors="surrogateescape")

@@ -1,7 +1,7 @@
 """`/jsz` and `/healthz`: what JetStream keeps, and whether it can.
 
-Invariants: counts are those that clients are told. A stream whose storage has failed, and a consumer
-that cannot be served, make the server unwell.
+Invariants: counts are those that clients are told. A stream whose storage has failed or that has lost messages, and a
+consumer that cannot be served, make the server unwell.
 """
 
 import os
@@ -13,6 +13,7 @@ from strandline.broker.api.schema import to_plain
 from strandline.broker.api.times import format_time
 from strandline.broker.monitoring.asked import Asked
 from strandline.broker.settings import JetStreamSettings
+from strandline.broker.streams.registry import loss_problem
 from strandline.journal import SYNCED
 
 if TYPE_CHECKING:
@@ -161,6 +162,9 @@ def _problem(jetstream: "JetStream") -> str:
     for (stream, name), problem in jetstream.consumers.unreadable.items():
         which = f'consumer "{name}"' if name else "consumers"
         return f'JetStream {which} of stream "{stream}" cannot be served: {problem}'
+    for name, each in jetstream.streams.streams.items():
+        if len(each.losses.sequences):
+            return f'JetStream stream "{name}" is not whole: {loss_problem(each)}'
     return ""
 
 

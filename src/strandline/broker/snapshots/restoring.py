@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from strandline.broker.api import codes
+from strandline.broker.api.advisories import new_id
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
@@ -36,6 +37,8 @@ from strandline.journal import WRITTEN
 from strandline.wire import WireLimits
 
 RESTORING_FOLDER = "restoring"
+CONSUMER_NAME_LENGTH = 8
+"""Of a consumer that comes without a name."""
 CONSUMER_BYTES, CONSUMER_FACTOR = 1024, 8
 """What a consumer takes in memory: so much, and so many times what it takes in the archive."""
 
@@ -52,6 +55,15 @@ def forget_unfinished(streams: StreamService) -> None:
     """Remove what restores left that a crash cut off."""
     if streams.folder is not None:
         shutil.rmtree(streams.folder.parent / RESTORING_FOLDER, ignore_errors=True)
+
+
+def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
+    """Return a consumer's configuration with its name: its own, that of its entry, or one that nobody has."""
+    if config.durable_name:
+        return config if config.name else replace(config, name=config.durable_name)
+    if config.name and name and config.name != name:
+        raise codes.CONSUMER_CREATE_DURABLE_AND_NAME_MISMATCH.error()
+    return replace(config, name=config.name or name or new_id(CONSUMER_NAME_LENGTH))
 
 
 class Restoring:
@@ -142,6 +154,9 @@ class Restoring:
             name = entry.name.removeprefix(CONSUMER_PREFIX).decode(errors="replace")
             self._consumer_bytes += CONSUMER_BYTES + CONSUMER_FACTOR * len(entry.payload)
             self.consumers.append(SavedConsumer(name, *parse_saved(entry.payload)))
+        else:
+            found = entry.name.decode(errors="replace")
+            raise codes.STREAM_RESTORE.with_text(err=f'expected consumer, found "{found}"')
 
     def check_whole(self) -> None:
         """Refuse what is not all there."""
@@ -168,8 +183,11 @@ class Restoring:
         limits, now_ns = self._streams.limits, self._streams.clock.now_ns()
         for name, config, where in self.consumers:
             self._refuse_if_stopped()
-            named = replace(config, name=config.name or name)
-            found = check_restored(named, where, self.config, limits, self.restored, now_ns)
+            try:
+                found = check_restored(_named(config, name), where, self.config, limits, self.restored, now_ns)
+            except ApiError as error:
+                problem = f'failed to add consumer "{name}": {error.description} ({error.err_code})'
+                raise codes.STREAM_RESTORE.with_text(err=problem) from error
             self.restored[found.name] = found
 
     def _place(self, aside: Path, home: Path) -> None:

@@ -1,19 +1,19 @@
-"""S2 streams, which snapshots travel in: read as anybody writes them, written without compression.
+"""S2 streams, which snapshots travel in: read as anybody writes them, written in the part of S2 that is Snappy.
 
 Invariants: pure; what does not fit its checksum, or claims more than a block may hold, is `Corrupt`, and no more memory
 is used than for one block. A reader takes bytes in whatever pieces they come, in time that grows with their number; a
-few bytes may hold megabytes, so it stops after each block, and within one that is long work. What is written is a
-Snappy stream of plain chunks, which every reader of S2 takes: messages are sent once, so the time to compress them is
-better saved.
+few bytes may hold megabytes, so it stops after each block, and within one that is long work. What is written every
+reader of S2 takes (docs/decisions/0019): blocks of Snappy, plain where compressing saves less than an eighth.
 """
 
 from collections.abc import Generator, Iterator
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from strandline.errors import StrandlineError
 
-_MAGICS = (b"S2sTwO", b"sNaPpY")
+_S2, _SNAPPY = b"S2sTwO", b"sNaPpY"
 _STREAM, _COMPRESSED, _PLAIN = 0xFF, 0x00, 0x01
 _SKIPPABLE = 0x80
 _HEAD = 4
@@ -29,7 +29,8 @@ _LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
 _SHORT_LITERAL = 60
 _LONG_REPEATS = {5: (1, 0), 6: (2, 1 << 8), 7: (3, 1 << 16)}
 """Lengths of repeats that do not fit their tag: how many bytes follow, and what is added."""
-BEGIN = bytes([_STREAM, 6, 0, 0]) + b"sNaPpY"
+BEGIN = bytes([_STREAM, 6, 0, 0]) + _SNAPPY
+_CODEC = pa.Codec("snappy")
 
 
 class Corrupt(StrandlineError):
@@ -49,7 +50,10 @@ def format_chunks(data: bytes) -> bytes:
     parts: list[bytes] = []
     for at in range(0, len(data), PLAIN_MAX):
         piece = data[at : at + PLAIN_MAX]
-        parts += (b"\x01", (len(piece) + _CRC).to_bytes(3, "little"), _masked(piece).to_bytes(4, "little"), piece)
+        kind, body = _COMPRESSED, _CODEC.compress(piece, asbytes=True)
+        if len(body) > len(piece) - len(piece) // 8:
+            kind, body = _PLAIN, piece
+        parts += (bytes([kind]), (len(body) + _CRC).to_bytes(3, "little"), _masked(piece).to_bytes(4, "little"), body)
     return b"".join(parts)
 
 
@@ -58,7 +62,7 @@ class S2Reader:
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._begun = False
+        self._magic = b""
 
     @property
     def held_bytes(self) -> int:
@@ -71,7 +75,7 @@ class S2Reader:
         rest += data
         while len(rest) >= _HEAD:
             kind, size = rest[0], int.from_bytes(rest[1:_HEAD], "little")
-            if size > _CHUNK_MAX or not (self._begun or kind == _STREAM):
+            if size > _CHUNK_MAX or not (self._magic or kind == _STREAM):
                 raise Corrupt
             if len(rest) - _HEAD < size:
                 break
@@ -81,23 +85,37 @@ class S2Reader:
 
     def close(self) -> None:
         """Tell that there is no more; `Corrupt` if something is missing."""
-        if self._rest or not self._begun:
+        if self._rest or not self._magic:
             raise Corrupt
 
     def _chunk(self, kind: int, body: bytes) -> Generator[bytes, None, bytes]:
         if kind == _STREAM:
-            if body not in _MAGICS:
+            if body not in (_S2, _SNAPPY):
                 raise Corrupt
-            self._begun = True
+            self._magic = body
             return b""
         if kind not in (_COMPRESSED, _PLAIN):
             if kind < _SKIPPABLE:
                 raise Corrupt
             return b""
-        plain = body[_CRC:] if kind == _PLAIN else (yield from decode_block(body[_CRC:]))
+        plain = body[_CRC:]
+        if kind == _COMPRESSED:
+            plain = _decode_snappy(plain) if self._magic == _SNAPPY else (yield from decode_block(plain))
         if len(body) < _CRC or _masked(plain) != int.from_bytes(body[:_CRC], "little"):
             raise Corrupt
         return plain
+
+
+def _decode_snappy(source: bytes) -> bytes:
+    """Return what a block of Snappy holds."""
+    try:
+        size, _ = _varint(source)
+        if size > BLOCK_MAX:
+            raise Corrupt
+        found: bytes = _CODEC.decompress(source, size, asbytes=True)
+    except (IndexError, OSError, ValueError):
+        raise Corrupt from None
+    return found
 
 
 def decode_block(source: bytes) -> Generator[bytes, None, bytes]:

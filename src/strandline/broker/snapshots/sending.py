@@ -1,5 +1,9 @@
 """A snapshot on its way to a client: chunks, no more of them unanswered than the client's window holds.
 
+A client may subscribe to where it wants the chunks after it got the answer to its request, as the `nats` command does,
+and its inbox for answers may match that subject long before: sending begins when somebody has subscribed to exactly it,
+or after two seconds, as in nats-server.
+
 Invariants: nothing is read from the stream before there is room to send it; what is sent is durable, and what goes from
 the stream meanwhile may be missing. A client that stops to answer or to listen is given up on after a while.
 """
@@ -19,11 +23,13 @@ from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
 
 CHUNK_DEFAULT, CHUNK_MIN, CHUNK_MAX = 128 << 10, 1 << 10, 1 << 20
-WINDOW_DEFAULT = 8 << 20
+WINDOW_DEFAULT, WINDOW_MIN, WINDOW_MAX = 8 << 20, 1 << 10, 32 << 20
 READ_BYTES = 128 << 10
 """How much is read from the stream at a time, about."""
 TURN_BYTES = 256 << 10
 PATIENCE_NS = 5_000_000_000
+SUBSCRIBE_NS = 2_000_000_000
+"""So long it is waited for a subscription."""
 DONE = b"NATS/1.0 204\r\n\r\n"
 NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 Post = Callable[[Callable[[], None]], object]
@@ -69,14 +75,19 @@ class Sending:
         self._name = name
         self._to = request.deliver_subject.encode()
         self._chunk = min(max(request.chunk_size or CHUNK_DEFAULT, CHUNK_MIN), CHUNK_MAX)
-        self._window = request.window_size if request.window_size > 0 else WINDOW_DEFAULT
+        window = min(max(request.window_size or WINDOW_DEFAULT, WINDOW_MIN), WINDOW_MAX)
+        self._window = max(window, self._chunk)
         self._content = content
         self._routes = routes
         self._post = post
         self._client = client
         self._ended = ended
         self._answers = f"$JS.SNAPSHOT.ACK.{name}.{identity}"
-        self._cancel = routes.subscribe(f"{self._answers}.>".encode(), self)
+        self._cancels = [
+            routes.subscribe(f"{self._answers}.>".encode(), self),
+            routes.watch_interest(self._to, self.pump),
+        ]
+        self._is_waiting = True
         self._rest = bytearray()
         self._count = 0
         self._outstanding = 0
@@ -94,6 +105,9 @@ class Sending:
 
     def pump(self) -> None:
         """Send what there is room for."""
+        if self._is_waiting and not self._routes.has_subscription(self._to):
+            return
+        self._is_waiting = False
         budget = TURN_BYTES
         while not self._is_over:
             if not self._routes.has_interest(self._to):
@@ -131,16 +145,19 @@ class Sending:
         return len(chunk)
 
     def tick(self, now_ns: int) -> None:
-        """Give up on a client that does not answer."""
-        if not self.heard_ns or not self._outstanding:
+        """Begin without a subscription, or give up on a client that does not answer."""
+        if self._is_waiting:
+            self._is_waiting = now_ns - self.start_ns < SUBSCRIBE_NS
+            self.heard_ns = now_ns
+            self.pump()
+        elif not self.heard_ns or not self._outstanding:
             self.heard_ns = now_ns
         elif now_ns - self.heard_ns >= PATIENCE_NS:
             self._end(NO_FLOW)
 
     def _end(self, headers: bytes | None) -> None:
         """End it; None if nobody listens who could be told."""
-        self._is_over = True
-        self._cancel()
+        self.stop()
         if headers is not None:
             self._routes.send(self._to, b"", headers=headers)
         self._ended(self, SnapshotCompleted(self._name, self.start_ns, self.start_ns, self._client))
@@ -149,4 +166,5 @@ class Sending:
         """Stop at once."""
         if not self._is_over:
             self._is_over = True
-            self._cancel()
+            for cancel in self._cancels:
+                cancel()

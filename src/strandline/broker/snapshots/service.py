@@ -5,6 +5,7 @@ many snapshots are under way, and each holds what it sends next, however large t
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from strandline.broker.api import answers, codes
@@ -88,9 +89,11 @@ class SnapshotService:
         if len(self._sending) >= SNAPSHOTS_MAX:
             raise codes.STREAM_SNAPSHOT.with_text(err="too many snapshots are under way")
         state = stream.state(consumers=self._consumers.count(name))
-        consumers = () if request.no_consumers else self._saved_consumers(stream, now_ns)
-        begin = Archived(STATE_NAME, now_ns, 0, b"", to_json(state))
-        content = pieces(stream, chain([begin], consumers), state.bytes // max(1, state.messages))
+        consumers = [] if request.no_consumers else self._consumers.shown(name)
+        kept = replace(state, consumer_count=len(consumers))  # nats-server restores exactly so many
+        begin = Archived(STATE_NAME, now_ns, 0, b"", to_json(kept))
+        saved_ones = self._saved_consumers(stream, consumers, now_ns)
+        content = pieces(stream, chain([begin], saved_ones), state.bytes // max(1, state.messages))
         client = self._around.client(origin)
         sending = Sending(
             name,
@@ -108,17 +111,15 @@ class SnapshotService:
         self._around.tell(SnapshotCreated(name, state, client))
         return to_json(answers.StreamSnapshot(config=stream.config, state=state))
 
-    def _saved_consumers(self, stream: Stream, now_ns: int) -> Iterator[Archived]:
-        """Return each consumer as it is when its turn comes, as far as the snapshot goes, but for those that went."""
+    def _saved_consumers(self, stream: Stream, names: list[str], now_ns: int) -> Iterator[Archived]:
+        """Return consumers as they are when their turn comes, as far as the snapshot goes; one that went, as it was."""
         name, last_seq = stream.config.name, stream.durable_seq
-        shown = self._consumers.shown(name)
+        entries = [self._consumers.entry(name, each) for each in names]
 
         def each() -> Iterator[Archived]:
-            for consumer in shown:
-                entry = self._consumers.entries.get(name, {}).get(consumer)
-                if entry is not None:
-                    payload = format_saved(entry.config, saved(entry.state, last_seq))
-                    yield Archived(CONSUMER_PREFIX + consumer.encode(), now_ns, 0, b"", payload)
+            for consumer, entry in zip(names, entries, strict=True):
+                payload = format_saved(entry.config, saved(entry.state, last_seq))
+                yield Archived(CONSUMER_PREFIX + consumer.encode(), now_ns, 0, b"", payload)
 
         return each()
 

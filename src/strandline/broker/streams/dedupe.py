@@ -41,6 +41,10 @@ class Dedupe:
                 return
             del known[identifier]
 
+    def forget(self, sequences: set[int]) -> None:
+        """Forget the identifiers of some messages, which may be published again."""
+        self._known = {name: entry for name, entry in self._known.items() if entry[0] not in sequences}
+
     def entries(self) -> list[KnownId]:
         """Return everything, oldest first."""
         return [KnownId(identifier, sequence, time_ns) for identifier, (sequence, time_ns) in self._known.items()]

@@ -2,6 +2,7 @@
 
     <folder>/front      where the stream begins, and its configuration there; it exists from this file on
     <folder>/index      everything known at one place of the log; only a shortcut
+    <folder>/lost       what damage took of the log; only where something is lost
     <folder>/journal/   the log
 
 Invariants: whatever is written here is replaced as a whole; an index that does not fit is as good as none. What is in a
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
 from strandline.broker.streams.index_file import INDEX_NAME, Captured, format_snapshot, parse_snapshot
+from strandline.broker.streams.losses import LOST_NAME, Losses, format_losses, parse_losses
 from strandline.broker.streams.state import State
 from strandline.files import TEMP_SUFFIX, Disk, read_file, remove_if_there, replace_file, storage_errors
 from strandline.journal.recovery import LOCK_NAME
@@ -53,6 +55,19 @@ class StreamFiles:
         path = self.folder / FRONT_NAME
         with storage_errors(path):
             replace_file(self._disk, path, format_front(front))
+
+    def read_losses(self, identity: bytes) -> Losses | None:
+        """Return what was lost, as far as it is known; None if nothing is."""
+        path = self.folder / LOST_NAME
+        with storage_errors(path):
+            data = read_file(self._disk, path)
+        return None if data is None else parse_losses(data, identity)
+
+    def write_losses(self, losses: Losses, identity: bytes) -> None:
+        """Say what was lost."""
+        path = self.folder / LOST_NAME
+        with storage_errors(path):
+            replace_file(self._disk, path, format_losses(losses, identity))
 
     def settle(self) -> None:
         """Make sure that the front that was read is the one that stays: whoever wrote it may have died before."""
@@ -123,7 +138,7 @@ def _clear(disk: Disk, folder: Path) -> None:
     """Remove everything of a stream, and nothing else."""
     for part in (JOURNAL_FOLDER, CONSUMERS_FOLDER):
         _remove_folder(disk, folder / part)
-    for name in (INDEX_NAME, FRONT_NAME + TEMP_SUFFIX, INDEX_NAME + TEMP_SUFFIX):
+    for name in (INDEX_NAME, LOST_NAME, *(name + TEMP_SUFFIX for name in (FRONT_NAME, INDEX_NAME, LOST_NAME))):
         remove_if_there(disk, folder / name)
     with contextlib.suppress(OSError):
         disk.remove_folder(folder)

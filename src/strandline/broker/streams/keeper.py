@@ -12,17 +12,16 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from types import TracebackType
 
-from strandline.broker.api.config import StreamConfig
-from strandline.broker.api.schema import from_json
 from strandline.broker.streams.compaction import Compaction
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.files import StreamFiles
 from strandline.broker.streams.front import Front
 from strandline.broker.streams.index_file import capture
-from strandline.broker.streams.replay import Replay, sequence_at
+from strandline.broker.streams.losses import Losses
+from strandline.broker.streams.replay import sequence_at
 from strandline.broker.streams.state import State
 from strandline.broker.streams.storage import DONE, JournalLog, MessageLog, Ticket
-from strandline.errors import Closed, Damaged, Poisoned, StrandlineError, Unavailable
+from strandline.errors import Closed, Poisoned, StrandlineError, Unavailable
 
 SNAPSHOT_BYTES_MIN = 64 << 20
 
@@ -198,7 +197,9 @@ class Keeper:
         """Return the last sequence at a place of the log."""
         if not isinstance(self._log, JournalLog):
             return self._state.index.last_seq
-        return sequence_at(self._log.scan(place), self._state.index.last_seq)
+        last_seq = self._state.index.last_seq
+        found = sequence_at(self._log.scan(place), last_seq, self._state.losses.parts)
+        return last_seq if found is None else found
 
     def snapshot(self) -> Future[None]:
         """Write down what is known, so that the next restart is quick."""
@@ -216,6 +217,12 @@ class Keeper:
         self._since_index = 0
         self._writing = self._beside(work, ticket)
         return self._writing
+
+    def keep_losses(self, losses: Losses) -> None:
+        """Write down what is lost, and then know it."""
+        if self.files is not None and isinstance(self._log, JournalLog):
+            self.files.write_losses(losses, self._log.identity)
+        self._state.losses = losses
 
     def retire(self) -> None:
         """Leave log and files to another; it does not wait for the executor, on which it may be called."""
@@ -235,19 +242,3 @@ class Keeper:
 
 def _ignore(error: BaseException) -> None:
     del error
-
-
-def recover(files: StreamFiles, front: Front, log: JournalLog, stop: int) -> State:
-    """Return the state that a stream's files and log, up to a place, say it has."""
-    if front.identity != log.identity:
-        raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
-    found = files.read_index(front, stop)
-    if found is None:
-        state, place = State(from_json(StreamConfig, front.config), front.created_ns), front.place
-        state.index.last_seq, state.index.last_time = front.last_seq, front.last_time
-        state.now_ns = front.last_time  # what was stored with times of its own may be older than the stream
-        state.configs = [(front.place, front.config)]
-    else:
-        state, place = found
-    Replay(state, str(files.folder)).run(log.scan(place, stop))
-    return state

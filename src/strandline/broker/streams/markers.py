@@ -1,7 +1,10 @@
 """Delete markers: the message that tells that a subject's last message went with time.
 
 Invariants: a marker is a message like any other, with a time to live of its own; when it goes, no marker follows it.
+Neither does one follow the message by which a bucket's key was purged.
 """
+
+import re
 
 import numpy as np
 
@@ -18,9 +21,13 @@ from strandline.clock import NS_PER_S
 MAX_AGE = b"MaxAge"
 
 
+_PURGED_KEY = re.compile(rb"\r\nKV-Operation: *PURGE\r\n")
+
+
 def is_marker(headers: bytes) -> bool:
-    """Tell whether a message is a delete marker."""
-    return names.MARKER_REASON in headers and bool(special_headers(headers).get(names.MARKER_REASON))
+    """Tell whether a message says itself that nothing is there: a delete marker, or the purge of a bucket's key."""
+    has_reason = names.MARKER_REASON in headers and bool(special_headers(headers).get(names.MARKER_REASON))
+    return has_reason or _PURGED_KEY.search(headers) is not None
 
 
 def make_marker(subject: bytes, config: StreamConfig) -> Draft:

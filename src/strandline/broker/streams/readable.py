@@ -8,6 +8,7 @@ from strandline.broker.api.answers import StreamState
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.requests import GetRequest
 from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.state import State
@@ -99,11 +100,17 @@ class Readable:
         """The first sequence with a message; without messages, the one that comes next."""
         return self._state.index.first_seq
 
+    @property
+    def losses(self) -> Losses:
+        """What damage took of the stream, as far as it was not accepted."""
+        return self._state.losses
+
     def state(
         self, *, consumers: int = 0, subjects: dict[str, int] | None = None, deleted: bool = False
     ) -> StreamState:
         """Return what is in the stream, as it is shown."""
-        return stream_state(self._state.index, consumers=consumers, subjects=subjects, deleted=deleted)
+        state = self._state
+        return stream_state(state.index, state.losses, consumers=consumers, subjects=subjects, deleted=deleted)
 
     def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
         """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""

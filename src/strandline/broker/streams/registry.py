@@ -52,6 +52,13 @@ def _origins(config: StreamConfig) -> tuple[SourceInfo | None, tuple[SourceInfo,
     return mirror, tuple(map(source_info, config.sources))
 
 
+def loss_problem(stream: Stream) -> str:
+    """Return what people are told of a stream that has lost messages, and what to do."""
+    count, name = len(stream.losses.sequences), stream.config.name
+    messages = "1 message" if count == 1 else f"{count:,} messages"
+    return f"damage took {messages}; STREAM.INFO names them, a request to $JS.API.STREAM.LOST.ACCEPT.{name} accepts it"
+
+
 class Followers(Protocol):
     """Those who read streams, and are told what becomes of them."""
 
@@ -124,7 +131,12 @@ class Streams:
                     self._lose(self.folder / name, error)
 
     def _open(self, folder: Path) -> Stream:
-        return Stream.open(folder, disk=self.disk, clock=self.clock, durability=self.durability, executor=self.executor)
+        stream = Stream.open(
+            folder, disk=self.disk, clock=self.clock, durability=self.durability, executor=self.executor
+        )
+        if len(stream.losses.sequences):
+            logger.error("stream %s: %s", folder.name, loss_problem(stream))
+        return stream
 
     def reopen(self, stream: Stream) -> Stream:
         """Return a stream that has failed as it is on disk; what was there of it can be read until it is closed.

@@ -5,9 +5,10 @@ enforced, since always the oldest go. A removal, a roll-up, a time to live or a 
 stretch.
 
 Invariants: after a replay the state is what it was when the last record was appended, whatever was compacted meanwhile.
+Of a part of the log that is lost only the sequences that it used up are known.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import lifted_ttl
 from strandline.broker.streams.arrays import Ids, Places, Times, Words
 from strandline.broker.streams.headers import special_headers
+from strandline.broker.streams.losses import LostPart, LostPlaces
 from strandline.broker.streams.records import Config, Facts, Gone, Origins, Placed, Sequence, parse_control
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
 from strandline.broker.streams.state import Going, State
@@ -76,9 +78,20 @@ class _Columns:
 class Replay:
     """Brings a state up to the end of the log, batch by batch."""
 
-    def __init__(self, state: State, path: str = "stream") -> None:
+    def __init__(
+        self,
+        state: State,
+        path: str = "stream",
+        parts: Mapping[int, LostPart] | None = None,
+        measure: Callable[[LostPlaces, int], LostPart] | None = None,
+    ) -> None:
         self._state = state
         self._path = path
+        self.parts: dict[int, LostPart] = dict(parts or {})
+        """Every lost part, by its first place; those that are not known are measured."""
+        self._measure = measure
+        self.gone: list[Words] = []
+        """What was removed by hand, or by an answer, after something was lost."""
         self._new = _Gathered()
         self._moved = _Gathered()
         self._dropped: list[Words] = []
@@ -87,10 +100,13 @@ class Replay:
         self._placed_moved = False
         self._placed_dues: Times | None = None
 
-    def run(self, batches: Iterable[Batch]) -> None:
+    def run(self, pieces: Iterable[Batch | LostPlaces]) -> None:
         """Read everything."""
-        for batch in batches:
-            columns = _Columns(batch)
+        for piece in pieces:
+            if isinstance(piece, LostPlaces):
+                self._pass_over(piece)
+                continue
+            columns = _Columns(piece)
             at = 0
             for control in columns.controls:
                 self._rows(columns, at, control)
@@ -100,6 +116,15 @@ class Replay:
             if self._new.count + self._moved.count > STRETCH_MAX:
                 self._flush()
         self._flush()
+
+    def _pass_over(self, lost: LostPlaces) -> None:
+        """Go on behind a part that is lost, with the sequence that comes then."""
+        self._flush()
+        self._placed, self._placed_dues = _NO_WORDS, None
+        if self._measure is not None and lost.first not in self.parts:
+            self.parts[lost.first] = self._measure(lost, self._last_seq)
+        self._reach(self.parts[lost.first].after)
+        self._state.last_id = b""
 
     # Messages.
 
@@ -254,11 +279,13 @@ class Replay:
                 self._expect(placed, written_ns)
             case Gone(_, _, sequences, True):
                 self._dropped.append(sequences)
+                self._note_gone(sequences)
                 self._flush_if_needed()
             case Gone(time_ns, last_seq, sequences, _):
                 self._flush()
                 state.tick(time_ns)
                 state.remove(sequences, Going())
+                self._note_gone(sequences)
                 self._reach(last_seq)
             case Config(time_ns, json):
                 self._advance(time_ns)
@@ -274,6 +301,10 @@ class Replay:
             case Origins(positions):
                 state.origins.update(positions)
 
+    def _note_gone(self, sequences: Words) -> None:
+        if self.parts:
+            self.gone.append(sequences)
+
     def _expect(self, placed: Placed, written_ns: int) -> None:
         if not placed.moved and not self._state.expiry.is_uniform:
             self._advance(written_ns)
@@ -287,14 +318,18 @@ class Replay:
         return Damaged(self._path, problem, safe="the journal itself can still be read: `strandline journal dump`")
 
 
-def sequence_at(batches: Iterable[Batch], last_seq: int) -> int:
-    """Return the last sequence before the first of these batches, which go on to the log's end, where it is `last_seq`.
+def sequence_at(
+    pieces: Iterable[Batch | LostPlaces], last_seq: int | None, parts: Mapping[int, LostPart] | None = None
+) -> int | None:
+    """Return the last sequence before the first of these batches, which go on to where it is `last_seq`.
 
-    Every record that makes sequences jump follows one that says which sequence comes next.
+    Every record that makes sequences jump follows one that says which sequence comes next. None if neither says it.
     """
     counted = placed = 0
-    for batch in batches:
-        columns = _Columns(batch)
+    for piece in pieces:
+        if isinstance(piece, LostPlaces):
+            return None if parts is None else parts[piece.first].before - counted
+        columns = _Columns(piece)
         at = 0
         for control in [*columns.controls, len(columns.keys)]:
             skipped = min(placed, control - at)
@@ -308,4 +343,4 @@ def sequence_at(batches: Iterable[Batch], last_seq: int) -> int:
             if isinstance(found, Placed):
                 placed = len(found.sequences)
             at = control + 1
-    return last_seq - counted
+    return None if last_seq is None else last_seq - counted

@@ -242,11 +242,20 @@ def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: i
     if stream.config.deny_delete:
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err="message delete not permitted")
     if not stream.delete(request.seq):
-        if stream.first_seq < request.seq < stream.last_seq:
+        is_memory = stream.config.storage is Storage.MEMORY
+        if is_memory or stream.first_seq < request.seq <= stream.last_seq:  # as nats-server's stores tell it
             raise codes.SEQUENCE_NOT_FOUND.with_text(seq=request.seq)
         problem = "stream store EOF" if request.seq > stream.last_seq else "no message found"
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err=problem)
     return to_json(answers.MessageDeleted(success=True))
+
+
+def _accept_lost(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
+    del now_ns
+    if payload:
+        raise codes.NOT_EMPTY_REQUEST.error()
+    stream = service.find(name)
+    return to_json(answers.LossAccepted(success=True, accepted=stream.accept_losses(stream.losses.sequences)))
 
 
 def _account(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -278,6 +287,7 @@ _HANDLERS: dict[str, tuple[Handler, Callable[..., object]]] = {
     "STREAM.PURGE": (_purge, answers.StreamPurged),
     "STREAM.MSG.GET": (_get_message, answers.MessageGot),
     "STREAM.MSG.DELETE": (_delete_message, answers.MessageDeleted),
+    "STREAM.LOST.ACCEPT": (_accept_lost, answers.LossAccepted),
 }
 _STORAGE = dict.fromkeys(_HANDLERS, codes.STREAM_GENERAL_ERROR) | {
     "STREAM.CREATE": codes.STREAM_CREATE,

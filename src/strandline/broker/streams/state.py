@@ -17,7 +17,9 @@ from strandline.broker.streams.dedupe import Dedupe
 from strandline.broker.streams.expiry import Expiry
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.limits import has_limits, needs_rows, over_subject, over_total
+from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.records import Position
+from strandline.wire import has_wildcard
 
 FEW = 24
 """Up to so many rows a plain loop is quicker than arrays."""
@@ -90,6 +92,7 @@ class State:
         self.last_id = b""
         self.origins: dict[bytes, Position] = {}
         """How far each source has come."""
+        self.losses = Losses()
         self.now_ns = created_ns
         self.config = config
         self._has_limits = has_limits(config)
@@ -175,10 +178,14 @@ class State:
             self.expiry.add(sequence, time_ns, ttl_s)
 
     def roll_up(self, number: int, sequence: int, rollup: bytes, going: Going) -> None:
-        """Let go of what came before a message on its subject, or altogether."""
+        """Let go of what came before a message on its subject, on those that its subject matches, or altogether."""
         index = self.index
+        subject = index.subjects.names[number].decode(errors="surrogateescape")
         if rollup == ROLLUP_ALL:
             going.take(index, index.live_rows(index.first_row, index.row_from(sequence)))
+        elif rollup == ROLLUP_SUBJECT and has_wildcard(subject):  # which clients may publish to
+            matching = index.subjects.filter((subject,))
+            going.take(index, index.live_rows(index.first_row, index.row_from(sequence), matching))
         elif rollup == ROLLUP_SUBJECT and index.subjects.count_at[number] > 1:
             older = index.sequences_of(number)
             going.take(index, index.rows_of(older[older < sequence]))

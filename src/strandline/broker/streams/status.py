@@ -5,9 +5,12 @@ import numpy as np
 from strandline.broker.api.answers import StreamState
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.streams.index import Index
+from strandline.broker.streams.losses import Losses
 
 
-def stream_state(index: Index, *, consumers: int, subjects: dict[str, int] | None, deleted: bool) -> StreamState:
+def stream_state(
+    index: Index, losses: Losses, *, consumers: int, subjects: dict[str, int] | None, deleted: bool
+) -> StreamState:
     """Return the state of an index; a stream that never had a message begins at 0, not at 1."""
     first, last = index.first_seq, index.last_seq
     missing = last - first + 1 - index.messages
@@ -22,6 +25,7 @@ def stream_state(index: Index, *, consumers: int, subjects: dict[str, int] | Non
         subjects=subjects,
         num_deleted=missing,
         deleted=deleted_sequences(index) if deleted and missing else (),
+        lost=losses.shown(),
         consumer_count=consumers,
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from strandline.broker.streams.arrays import Places
 from strandline.broker.streams.entries import RECORD_COST, Entries, Entry, Found
+from strandline.broker.streams.losses import LostPlaces
 from strandline.clock import Clock
 from strandline.errors import Closed
 from strandline.files import Disk
@@ -130,6 +131,7 @@ class JournalLog:
         self._tail = Entries(self._next)
         self._written = self._next
         self._ahead: list[_Ahead] = []
+        self._lost = [LostPlaces(lost.base_offset, lost.next_offset, lost.stored_bytes) for lost in journal.lost()]
 
     @classmethod
     def open(
@@ -209,6 +211,21 @@ class JournalLog:
         return Found(old.keys + recent.keys, old.values + recent.values, old.headers + recent.headers)
 
     def _read_journal(self, places: Places) -> Found:
+        lost = self._next_lost(int(places[0]))
+        if lost is None or lost.first > int(places[-1]):
+            return self._read_whole(places)
+        split = int(np.searchsorted(places, lost.first))
+        if not split:  # it is lost itself, and the journal says so
+            return self._read_whole(places[:1])
+        before, after = self._read_whole(places[:split]), self._read_journal(places[split:])
+        return Found(before.keys + after.keys, before.values + after.values, before.headers + after.headers)
+
+    def _next_lost(self, place: int) -> LostPlaces | None:
+        """Return the first lost places that a place is in, or before."""
+        return next((lost for lost in self._lost if lost.end > place), None)
+
+    def _read_whole(self, places: Places) -> Found:
+        """Read places between which nothing is lost."""
         count = len(places)
         if count >= AHEAD_MIN and int(places[-1]) - int(places[0]) < AHEAD_DENSITY * count:
             return self._read_along(places)
@@ -239,7 +256,9 @@ class JournalLog:
                 ahead.records = min(self._ahead_max(), max(stop - start, 2 * ahead.records))
         end = ahead.entries.end
         if stop > end:
-            for batch in self._journal.scan(end, stop=min(stop + ahead.records, self._tail.first), visibility=WRITTEN):
+            lost = self._next_lost(start)
+            limit = self._tail.first if lost is None else min(self._tail.first, lost.first)
+            for batch in self._journal.scan(end, stop=min(stop + ahead.records, limit), visibility=WRITTEN):
                 ahead.add(batch)
         if stop < self._tail.first:  # what follows is in memory anyway
             self._ahead.append(ahead)
@@ -261,9 +280,24 @@ class JournalLog:
             at = end
         return at
 
-    def scan(self, start: int, stop: int | None = None) -> Iterator[Batch]:
-        """Return every batch from a place on, up to another; what replay reads."""
-        return self._journal.scan(start, stop=stop, visibility=WRITTEN)
+    @property
+    def lost(self) -> list[LostPlaces]:
+        """The places whose records damage took, in order."""
+        return [lost for lost in self._lost if lost.end > self.first_place]
+
+    def scan(self, start: int, stop: int | None = None) -> "Iterator[Batch | LostPlaces]":
+        """Yield every batch from a place on, up to another, and what is lost between them; what replay reads."""
+        stop = self._journal.next_offset if stop is None else stop
+        for lost in self._lost:
+            if start >= stop or lost.first >= stop:
+                break
+            if lost.end > start:
+                if start < lost.first:
+                    yield from self._journal.scan(start, stop=lost.first, visibility=WRITTEN)
+                yield lost
+                start = lost.end
+        if start < stop:
+            yield from self._journal.scan(start, stop=stop, visibility=WRITTEN)
 
     def oldest_end(self) -> int | None:
         """Return the place up to which `remove_below` could remove the oldest part, None if it is the only one."""

@@ -20,13 +20,14 @@ from strandline.broker.streams.arrays import Times, Words, in_order
 from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
 from strandline.broker.streams.front import Front
-from strandline.broker.streams.keeper import Keeper, recover
+from strandline.broker.streams.keeper import Keeper
 from strandline.broker.streams.listening import Listeners
 from strandline.broker.streams.markers import mark_gone
 from strandline.broker.streams.publisher import Publisher
 from strandline.broker.streams.readable import Readable
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.records import Config, Gone, Position
+from strandline.broker.streams.recovery import recover
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.streams.state import Removed, State
 from strandline.broker.streams.storage import JournalLog, MemoryLog, MessageLog, Ticket
@@ -118,6 +119,8 @@ class Stream(Readable):
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
             state = recover(files, front, log, log.next_place)
+            if state.losses.is_new:
+                files.write_losses(state.losses, log.identity)
             if log.first_place < front.place:
                 files.settle()
                 log.remove_below(front.place)
@@ -230,13 +233,32 @@ class Stream(Readable):
             return Removed()
 
     def delete(self, sequence: int) -> bool:
-        """Let go of one message; return whether it was there."""
-        return len(self._remove(np.array([sequence], np.uint64), self._state.now_ns)) > 0
+        """Let go of one message, or accept that it is lost; return whether it was either."""
+        chosen = np.array([sequence], np.uint64)
+        return len(self._remove(chosen, self._state.now_ns)) > 0 or self.accept_losses(chosen) > 0
 
     def purge(self, request: PurgeRequest) -> int:
-        """Let go of many messages; return how many."""
+        """Let go of many messages; return how many. What is lost before those that stay is accepted, too."""
         last_seq = request.seq - 1 if request.seq and not request.filter else 0
-        return len(self._remove(self._reader.purged_by(request), self._state.now_ns, last_seq, by_purge=True))
+        purged = len(self._remove(self._reader.purged_by(request), self._state.now_ns, last_seq, by_purge=True))
+        if not request.filter:
+            lost = self.losses.sequences
+            self.accept_losses(lost[lost < np.uint64(request.seq or self.first_seq)])
+        return purged
+
+    def accept_losses(self, sequences: Words) -> int:
+        """Accept that messages are lost, which is durable when this returns; return how many were."""
+        losses = self.losses
+        if not np.isin(sequences, losses.sequences).any():
+            return 0
+        left = losses.without(sequences, self._log.first_place)
+        self._keeper.keep_losses(left)
+        return len(losses.sequences) - len(left.sequences)
+
+    def note_told(self) -> None:
+        """Remember that an advisory told what is lost."""
+        self.losses.is_told = True
+        self._keeper.keep_losses(self.losses)
 
     def expire(self, now_ns: int) -> Published:
         """Let go of what is past its time, and of batches nobody went on with; what it stored are delete markers."""

@@ -1,0 +1,51 @@
+"""The advisory that a stream has lost messages to damage: sent once, as soon as anybody listens.
+
+What is lost is found when a stream is opened, mostly when the server starts and nobody is connected yet, so the
+advisory waits for a listener.
+
+Invariants: an advisory that was sent is noted in the stream's files, and not sent again; one whose note a crash took
+is. Nothing is sent of what was accepted before.
+"""
+
+import logging
+
+from strandline.broker.api.advisories import MessagesLost
+from strandline.broker.jetstream.advisories import Advisories
+from strandline.broker.jetstream.timers import Timers
+from strandline.broker.streams import Stream
+from strandline.errors import StrandlineError
+
+logger = logging.getLogger("strandline.broker")
+AGAIN_NS = 1_000_000_000
+"""How often it is looked whether anybody listens."""
+
+
+class LossReports:
+    """Sends the advisories of one account."""
+
+    def __init__(self, timers: Timers, advisories: Advisories) -> None:
+        self._timers = timers
+        self._advisories = advisories
+
+    def begin(self, stream: Stream, now_ns: int) -> None:
+        """Tell what a stream has lost, if anything was lost and not told."""
+        if not stream.losses.is_told:
+            self._timers.set(("lost", stream.config.name), now_ns, lambda now_ns: self._report(stream, now_ns))
+
+    def end(self, name: str) -> None:
+        """Tell nothing more of a stream."""
+        self._timers.set(("lost", name), None, lambda _: None)
+
+    def _report(self, stream: Stream, now_ns: int) -> None:
+        name, lost = stream.config.name, stream.losses.shown()
+        if lost is None:
+            return
+        advisory = MessagesLost(name, lost)
+        if not self._advisories.is_heard(advisory):
+            self._timers.set(("lost", name), now_ns + AGAIN_NS, lambda now_ns: self._report(stream, now_ns))
+            return
+        self._advisories.tell(advisory)
+        try:
+            stream.note_told()
+        except StrandlineError as error:
+            logger.warning("stream %s: the advisory of its loss is sent again after a restart: %s", name, error)

@@ -1,0 +1,101 @@
+"""A stream's state from its files and its log, over parts of the log that damage took.
+
+Sequences go on behind a lost part as the log says further on: records that say which sequence comes next are counted
+back from, as is the index. Where neither follows, every lost record counts as a message, so no sequence is used twice.
+
+Invariants: what is lost is in no state; the first time that a part is found to be lost, its messages are noted. The
+rest is read as it would have been without the damage, but for what only the lost records said: without an index, what
+they removed is there again.
+"""
+
+import numpy as np
+
+from strandline.broker.api.config import StreamConfig
+from strandline.broker.api.schema import from_json
+from strandline.broker.streams.arrays import Places
+from strandline.broker.streams.files import StreamFiles
+from strandline.broker.streams.front import Front
+from strandline.broker.streams.losses import Losses, LostPart, LostPlaces, candidates
+from strandline.broker.streams.replay import Replay, sequence_at
+from strandline.broker.streams.state import Going, State
+from strandline.broker.streams.storage import JournalLog
+from strandline.errors import Damaged
+
+
+def recover(files: StreamFiles, front: Front, log: JournalLog, stop: int) -> State:
+    """Return the state that a stream's files and log, up to a place, say it has."""
+    if front.identity != log.identity:
+        raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
+    found = files.read_index(front, stop)
+    lost = [part for part in log.lost if part.end > front.place]
+    losses = files.read_losses(front.identity) or Losses()
+    new = [part for part in lost if _is_new(part, losses)]
+    if new:
+        known = {part.first: losses.parts[part.first] for part in lost if part not in new}
+        losses.parts, losses.is_new = _Measure(files, front, log, stop).parts(known), True
+    state, place = (_begin(front), front.place) if found is None else found
+    state.losses = losses
+    replay = Replay(state, str(files.folder), losses.parts)
+    _remove_lost(state, lost, [part for part in new if part.end <= place])
+    replay.run(log.scan(place, stop))
+    later = [losses.parts[part.first] for part in new if part.end > place]
+    if later:
+        sequences = np.setdiff1d(candidates(later), np.concatenate([np.zeros(0, np.uint64), *replay.gone]))
+        losses.add(sequences[~state.is_live(sequences)], sum(part.size for part in new if part.end > place))
+    return state
+
+
+def _is_new(part: LostPlaces, losses: Losses) -> bool:
+    known = losses.parts.get(part.first)
+    return known is None or known.end != part.end
+
+
+def _begin(front: Front) -> State:
+    """Return the state at the front."""
+    state = State(from_json(StreamConfig, front.config), front.created_ns)
+    state.index.last_seq, state.index.last_time = front.last_seq, front.last_time
+    state.now_ns = front.last_time  # what was stored with times of its own may be older than the stream
+    state.configs = [(front.place, front.config)]
+    return state
+
+
+def _remove_lost(state: State, lost: list[LostPlaces], new: list[LostPlaces]) -> None:
+    """Take out what an index knows of lost places; note what it knows of new ones."""
+    index = state.index
+    for part in lost:
+        places: Places = index.rows.place[: index.used]
+        rows = np.flatnonzero((places >= part.first) & (places < part.end) & index.rows.live[: index.used])
+        sequences = index.rows.sequence[rows]
+        if part in new:
+            state.losses.add(sequences, int(index.rows.size[rows].sum(dtype=np.int64)))
+        state.dedupe.forget(set(sequences.tolist()))
+        Going().take(index, rows)
+
+
+class _Measure:
+    """Reads the whole log to learn how sequences go on behind lost parts."""
+
+    def __init__(self, files: StreamFiles, front: Front, log: JournalLog, stop: int) -> None:
+        self._front = front
+        self._log = log
+        self._stop = stop
+        self._path = str(files.folder)
+        index = files.read_index(front, stop)
+        self._index = None if index is None else (index[1], index[0].index.last_seq)
+
+    def parts(self, known: dict[int, LostPart]) -> dict[int, LostPart]:
+        """Return every lost part from the front on; some are known."""
+        replay = Replay(_begin(self._front), self._path, known, self._measured)
+        replay.run(self._log.scan(self._front.place, self._stop))
+        return replay.parts
+
+    def _measured(self, lost: LostPlaces, before: int) -> LostPart:
+        stop, last_seq = self._stop, None
+        if self._index is not None and lost.end <= self._index[0]:
+            stop, last_seq = self._index
+        # Of several parts the first counts as the one that had all messages: between them sequences are never too low,
+        # so a consumer may get a message twice and passes over none.
+        whole = (piece for piece in self._log.scan(lost.end, stop) if not isinstance(piece, LostPlaces))
+        found = sequence_at(whole, last_seq)
+        used = lost.end - lost.first if found is None else max(0, found - before)
+        return LostPart(lost.first, lost.end, before, before + used)
