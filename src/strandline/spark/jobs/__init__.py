@@ -38,6 +38,7 @@ stays for a day, until the scan is done again (`begun`). Where the history of a 
 place that was seen first.
 """
 
+from strandline.spark.executors import NoExecutor
 from strandline.spark.jobs.inventory import find_inventory, read_inventories
 from strandline.spark.jobs.plan import Plan, Reason, explained
 from strandline.spark.jobs.progress import Progress, rates
@@ -49,6 +50,7 @@ __all__ = [
     "Event",
     "ItemNote",
     "Listed",
+    "NoExecutor",
     "Outcome",
     "Plan",
     "Planned",

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,15 @@ from strandline.errors import StrandlineError
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
 from strandline.spark.carried import carrying
+from strandline.spark.executors import Executors, NoExecutor
 from strandline.spark.failures import translated
 from strandline.spark.jobs.engines import engine_for
-from strandline.spark.jobs.errors import StateNotShared, WorkersFailed
+from strandline.spark.jobs.errors import StateNotShared
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
 from strandline.spark.jobs.work import work
+from strandline.spark.jobs.worker_login import request_for_workers, worker_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -83,9 +86,15 @@ class Warming:
 class SparkWorkers:
     """Workers of a Spark session, which is made when there is something to do."""
 
-    def __init__(self, session_factory: Callable[[], "SparkSession"], master: str | None = None) -> None:
+    def __init__(
+        self,
+        session_factory: Callable[[], "SparkSession"],
+        master: str | None = None,
+        warn: Callable[[NoExecutor], None] = lambda _: None,
+    ) -> None:
         self._session_factory = session_factory
         self._master = master
+        self._warn = warn
         self._made: SparkSession | None = None
         self._making = threading.Lock()
 
@@ -119,14 +128,30 @@ class SparkWorkers:
         slots = _slots(spark, master, job(1).request.parallelism)
         given = job(slots)
         check_shared(given.request, master)
+        if not _is_local(master):
+            given = replace(given, request=request_for_workers(given.request, master, _setting(spark)))
         workers = max(1, slots if len(shards) > 1 else 1)
         frame = spark.range(0, workers, 1, workers).mapInArrow(Task(given, shards), _REPORT_SQL)
         with translated():
-            rows = _polled(spark, frame.collect, poll)
+            rows = _polled(spark, frame.collect, self._watched(spark, master, poll))
         failed = [row.error for row in rows if row.error is not None]
         if failed:
-            raise WorkersFailed(*json.loads(failed[0]))
+            raise worker_error(*json.loads(failed[0]))
         return reduce(Totals.plus, (parse_totals(bytes(row.totals)) for row in rows), Totals())
+
+    def _watched(self, spark: "SparkSession", master: str, poll: Callable[[], None]) -> Callable[[], None]:
+        """Return `poll`, which on a cluster warns where no executor was granted."""
+        if _is_local(master) or _is_connect(spark):
+            return poll
+        executors = Executors(spark, master)
+
+        def watched() -> None:
+            poll()
+            missing = executors.missing()
+            if missing is not None:
+                self._warn(missing)
+
+        return watched
 
 
 def check_shared(request: ScanRequest, master: str) -> None:
@@ -142,6 +167,14 @@ def _slots(spark: "SparkSession", master: str, expected: int) -> int:
     """Return how many tasks run at once; a cluster may still be gathering its executors."""
     known = 1 if _is_connect(spark) else int(spark.sparkContext.defaultParallelism)
     return known if _is_local(master) and not _is_connect(spark) else max(known, expected)
+
+
+def _setting(spark: "SparkSession") -> Callable[[str], str]:
+    """Return what reads a setting of a session; empty where it has none."""
+    if _is_connect(spark):
+        return lambda name: spark.conf.get(name, "") or ""
+    conf = spark.sparkContext.getConf()
+    return lambda name: conf.get(name, "") or ""
 
 
 def _is_local(master: str) -> bool:

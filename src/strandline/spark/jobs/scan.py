@@ -13,6 +13,7 @@ from strandline.pipeline.identity import stable_item_id
 from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import parse_manifest_row
 from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.spark.executors import NoExecutor
 from strandline.spark.jobs.collector import rare_collections
 from strandline.spark.jobs.errors import AGAIN, WorkersFailed
 from strandline.spark.jobs.here import WorkHere
@@ -62,7 +63,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-Event: TypeAlias = Listed | Resumed | Planned | Progress
+Event: TypeAlias = Listed | Resumed | Planned | Progress | NoExecutor
 Tell: TypeAlias = Callable[[Event], None]
 
 
@@ -101,7 +102,7 @@ def scan(
     `master` is what the session will have, so that a state which its workers cannot share is refused before anything.
     """
     with rare_collections(), request.open_stores() as stores:
-        return scan_with(stores, request, SparkWorkers(session_factory, master), tell)
+        return scan_with(stores, request, SparkWorkers(session_factory, master, tell), tell)
 
 
 def scan_here(request: ScanRequest, tell: Tell = _silent) -> Outcome:
