@@ -21,7 +21,7 @@ def alive(*workers: MasterWorker, others: tuple[str, ...] = (), ended: int = 0) 
     ("state", "wanted", "words"),
     [
         (alive(), Wanted(1024), "no worker is registered with spark://host:7077"),
-        (alive(FREE, FREE), Wanted(9000), "needs 9,000 MiB of memory (spark.executor.memory); the largest of 2 workers"),
+        (alive(FREE, FREE), Wanted(9000), "(spark.executor.memory); the largest of 2 workers has 8,192"),
         (alive(FREE), Wanted(1024, 5), "needs 5 cores (spark.executor.cores); the largest of 1 worker has 4"),
         (alive(TAKEN, others=("nightly",)), Wanted(1024), "0 free cores and 8,192 MiB free in all, held by nightly"),
         (alive(TAKEN._replace(cores_free=4, memory_free_mib=512)), Wanted(1024), "512 MiB free in all"),

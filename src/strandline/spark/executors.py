@@ -105,9 +105,7 @@ def _shortage(state: MasterState, wanted: Wanted) -> str | None:
         return f"an executor needs {memory}; the largest of {_counted(state)} has {largest_mib:,} MiB"
     most = max(one.cores for one in state.workers)
     if most < cores:
-        return (
-            f"an executor needs {cores} cores (spark.executor.cores), and the largest of {_counted(state)} has {most}"
-        )
+        return f"an executor needs {cores} cores (spark.executor.cores); the largest of {_counted(state)} has {most}"
     if any(one.memory_free_mib >= wanted.memory_mib and one.cores_free >= cores for one in state.workers):
         return None
     free = sum(one.cores_free for one in state.workers), sum(one.memory_free_mib for one in state.workers)

@@ -16,7 +16,7 @@ from strandline.pipeline.sql.postgres_login import Login, spelled_out
 from strandline.spark.jobs.retrying import retried
 from tests.servers_postgres import PostgresServer, running_postgres
 
-PASSWORD = "sol & sombra/100%+ñ"
+PASSWORD = "sol & sombra/100%+ñ"  # noqa: S105 - made up for these tests
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +142,7 @@ def test_what_a_service_file_gave_is_spelled_out(
     check_login(spelled_out("postgresql://", "here"), monkeypatch)
 
 
-def test_a_password_of_a_file_is_found(
-    guarded: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_password_of_a_file_is_found(guarded: PostgresServer, tmp_path: Path) -> None:
     (tmp_path / ".pgpass").write_text(f"*:*:*:anna:{PASSWORD}\n")
     (tmp_path / ".pgpass").chmod(0o600)
     login = spelled_out(f"postgresql://anna@/postgres?host={place(guarded)}", "here")
