@@ -28,7 +28,7 @@ class ScanProgress(StatusLine):
             case Resumed():
                 self.say("going on with a run that was begun before")
             case Planned(plan):
-                self.show(f"{plan.items:,} items listed, {len(plan.todo):,} to look at")
+                self.show(f"{plan.items:,} items listed, {plan.todo_items:,} to look at")
             case Progress():
                 self.show(self._progress_line(event))
             case NoExecutor(seconds, reason):

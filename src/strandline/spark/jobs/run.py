@@ -1,8 +1,8 @@
 """Workers as tasks of a Spark job: one partition for each, which gets its first shard by its number.
 
-    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: what it did, or why it gave up
+    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: nothing, or why it gave up
 
-Nothing but counts goes through Spark: executors open the stores, read the items and commit the pages themselves, so
+Nothing but that goes through Spark: executors open the stores, read the items and commit the pages themselves, so
 that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
 
 Invariants: SQLite is used only by workers of this machine; an error of ours that ends a worker comes back as a row, so
@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,24 +31,25 @@ from strandline.spark.jobs.engines import engine_for
 from strandline.spark.jobs.errors import StateNotShared
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
+from strandline.spark.jobs.sharing import check_sources
 from strandline.spark.jobs.work import work
 from strandline.spark.jobs.worker_login import request_for_workers, worker_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-REPORT = pa.schema([("worker", pa.int64()), ("totals", pa.binary()), ("error", pa.string())])
-_REPORT_SQL = "worker long, totals binary, error string"
+REPORT = pa.schema([("worker", pa.int64()), ("error", pa.string())])
+_REPORT_SQL = "worker long, error string"
 POLL_S = 0.2
 
 
 class Task:
     """What runs in a partition; it pickles by its fields."""
 
-    def __init__(self, job: Job, shards: Sequence[int]) -> None:
+    def __init__(self, job: Job, shards: Sequence[int], *, is_local: bool) -> None:
         self._job = job
         self._shards = tuple(shards)
+        self._is_local = is_local
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work on the run, beginning with the shard of this partition's number, if it has one."""
@@ -60,12 +60,14 @@ class Task:
 
     def _report(self, number: int) -> pa.RecordBatch:
         prefer = self._shards[number] if number < len(self._shards) else None
-        done, problem = Totals(), None
+        problem = None
         try:
-            done = work(self._job, prefer)
+            if not self._is_local:
+                check_sources(self._job.request)
+            work(self._job, prefer)
         except StrandlineError as error:
             problem = json.dumps([type(error).__name__, str(error), error.hint])
-        columns = [[number], [format_totals(done)], [problem]]
+        columns = [[number], [problem]]
         return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
 
 
@@ -121,8 +123,8 @@ class SparkWorkers:
         if self._master is not None:
             check_shared(request, self._master)
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
-        """Work in tasks until no shard of the run is active; return what they did."""
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work in tasks until no shard of the run is active."""
         spark = self._session()
         master = spark.conf.get("spark.master", "local") or "local"
         slots = _slots(spark, master, job(1).request.parallelism)
@@ -131,13 +133,14 @@ class SparkWorkers:
         if not _is_local(master):
             given = replace(given, request=request_for_workers(given.request, master, _setting(spark)))
         workers = max(1, slots if len(shards) > 1 else 1)
-        frame = spark.range(0, workers, 1, workers).mapInArrow(Task(given, shards), _REPORT_SQL)
+        frame = spark.range(0, workers, 1, workers).mapInArrow(
+            Task(given, shards, is_local=_is_local(master)), _REPORT_SQL
+        )
         with translated():
             rows = _polled(spark, frame.collect, self._watched(spark, master, poll))
         failed = [row.error for row in rows if row.error is not None]
         if failed:
             raise worker_error(*json.loads(failed[0]))
-        return reduce(Totals.plus, (parse_totals(bytes(row.totals)) for row in rows), Totals())
 
     def _watched(self, spark: "SparkSession", master: str, poll: Callable[[], None]) -> Callable[[], None]:
         """Return `poll`, which on a cluster warns where no executor was granted."""
