@@ -37,6 +37,7 @@ class ThreadWorkers:
 
     count: int = 2
     started: int = field(default=0)
+    are_here: bool = True
 
     def check(self, request: ScanRequest) -> None:
         """Take any request."""

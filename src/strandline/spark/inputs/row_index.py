@@ -115,10 +115,10 @@ class RowIndex:
             rows, load = self._chunks[number]
             table = load()
             if table is None or len(table) != rows:
-                table = pa.table([pa.nulls(rows, kind) for kind in self._schema.types], self._schema.names)
+                table = pa.table([pa.nulls(rows, kind) for kind in self._schema.types], schema=self._schema)
             while self._loaded and sum(map(len, self._loaded.values())) + rows > LOADED_ROWS_MAX:
                 self._loaded.popitem(last=False)
-            self._loaded[number] = table.cast(self._schema) if table.schema != self._schema else table
+            self._loaded[number] = table
         self._loaded.move_to_end(number)
         return self._loaded[number]
 

@@ -18,6 +18,8 @@ POLL_S = 0.5
 class WorkHere:
     """One worker, in this process."""
 
+    are_here = True
+
     def check(self, request: ScanRequest) -> None:
         """Take any request: whatever this process reads, it can share with itself."""
 

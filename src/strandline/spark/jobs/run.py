@@ -100,6 +100,11 @@ class SparkWorkers:
         self._made: SparkSession | None = None
         self._making = threading.Lock()
 
+    @property
+    def are_here(self) -> bool:
+        """Whether the master is this process, as one is that was not needed."""
+        return self._made is None or _is_local(self._made.conf.get("spark.master", "local") or "local")
+
     def make_ready(self, request: ScanRequest) -> None:
         """Start Spark and its Python workers in a thread; what goes wrong there goes wrong again in `run`."""
 

@@ -23,7 +23,7 @@ from strandline.spark.jobs.inventory import find_inventory
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.manifest import read_rows, rows_of
 from strandline.spark.jobs.plan import IsNew, Plan, plan
-from strandline.spark.jobs.progress import Progress, progress_of
+from strandline.spark.jobs.progress import Progress, progress_of, summed
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.run import SparkWorkers
@@ -76,6 +76,11 @@ def _silent(event: Event) -> None:
 
 class Workers(Protocol):
     """Who works on runs."""
+
+    @property
+    def are_here(self) -> bool:
+        """Whether they are on this machine, and see its files."""
+        ...
 
     def check(self, request: ScanRequest) -> None:
         """Refuse a request whose stores the workers could not reach."""
@@ -161,8 +166,8 @@ class _Driver:
         self._started_ns = time.time_ns()
         self._is_ready = False
         self._worked = Totals()
-        self._runs: dict[int, int] = {}
-        """The runs that were worked on: of each, from when on what it did is new."""
+        self._fences: dict[int, dict[int, int]] = {}
+        """The runs that were worked on, and the fences that their shards had: what came under later ones is new."""
 
     def resume(self) -> None:
         """Finish what was begun before; take up what was put aside, if that is asked for."""
@@ -201,7 +206,7 @@ class _Driver:
         """Do what is left; return whether it was done by this plan, and not by another driver's."""
         run, is_ours = begin_run(self._stores, self._request, left)
         if is_ours:
-            self._runs[run.key.run] = 0
+            self._fences[run.key.run] = {}
         self._drive(run)
         return is_ours
 
@@ -218,22 +223,23 @@ class _Driver:
             started_ns=self._started_ns,
             is_new=self._is_new,
         )
-        for number, unread in outcome.unread.items():
-            check_unread(request, number, unread)
+        if not self._workers.are_here:
+            for number, unread in outcome.unread.items():
+                check_unread(request, number, unread)
         return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
 
     def _is_new(self, row: LedgerRecord) -> bool:
         """Return whether a row of the ledger was written by the runs of this scan, and since it began."""
-        since_ns = self._runs.get(row.run_id)
-        return since_ns is not None and row.finished_at >= since_ns
+        fences = self._fences.get(row.run_id)
+        return fences is not None and row.fence > fences.get(row.shard_id, -1)
 
     def _drive(self, run: OpenRun, forgiven: Mapping[int, int] | None = None) -> None:
         """Let workers work on a run until no shard is active, and end it."""
         self._last = run
-        self._runs.setdefault(run.key.run, self._started_ns)
-        before = retried(lambda: progress_of(self._stores.coordinator, run)).done
-        coordinator = self._stores.coordinator
-        active = [shard.shard for shard in all_shards(coordinator, run.key) if shard.status == ShardStatus.ACTIVE]
+        shards = retried(lambda: all_shards(self._stores.coordinator, run.key))
+        self._fences.setdefault(run.key.run, {shard.shard: shard.fence for shard in shards})
+        before = summed(run.manifest, shards).done
+        active = [shard.shard for shard in shards if shard.status == ShardStatus.ACTIVE]
         if active:
             job = partial(self._job, run, forgiven or {})
             self._workers.run(job, active, lambda: self._look(run))
