@@ -29,7 +29,8 @@ ELSEWHERE = """
 import os, sys
 
 def hide(event, arguments):
-    if event in ("open", "os.scandir") and HIDDEN in os.fsencode(arguments[0] or b""):
+    name = arguments[0] if event in ("open", "os.scandir") else None
+    if isinstance(name, str | bytes) and HIDDEN in os.fsencode(name):
         raise FileNotFoundError(2, "No such file or directory")
 
 HIDDEN = os.environ["HIDDEN"].encode()
@@ -64,6 +65,13 @@ class Scanner:
             (self.folder / "corpus" / f"file{number:02}").write_text(f"token of the file: AKIA{number:016}\n")
         (self.folder / "tenant.key").write_text(KEY)
         (self.folder / "tenant.key").chmod(0o600)
+
+    def initialize(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make the tables as the page says; nothing else of these tests may inherit the password."""
+        (init,) = commands("pipeline")
+        with monkeypatch.context() as driver:
+            driver.setenv("PGPASSWORD", self.password)
+            assert run_command(*self.here(init)).code == 0
 
     @property
     def address(self) -> str:
@@ -121,9 +129,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
     scanner: Scanner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PGPASSWORD", scanner.password)
-    (init,) = commands("pipeline")
-    assert run_command(*scanner.here(init)).code == 0
+    scanner.initialize(monkeypatch)
     seen = Processes()
     with running_cluster(workers=0) as cluster:
         events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": tmp_path.as_uri()}
@@ -131,7 +137,7 @@ def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
         first, again = (
             [*scanner.here(words, cluster.master), *configured(cluster.settings | events)] for words in commands("scan")
         )
-        with living([]) as lives:
+        with living([], PGPASSWORD=scanner.password) as lives:
             life = lives.start(*first, "--json", "--quiet")
             began = time.monotonic()
             assert wait_for(lambda: "no executor has been granted" in life.err, life, 240), life.err
@@ -166,8 +172,7 @@ def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
 def test_a_corpus_that_workers_do_not_see_is_an_error(
     scanner: Scanner, spark_standalone: SparkCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hidden: str
 ) -> None:
-    monkeypatch.setenv("PGPASSWORD", scanner.password)
-    assert run_command(*scanner.here(commands("pipeline")[0])).code == 0
+    scanner.initialize(monkeypatch)
     (tmp_path / "sitecustomize.py").write_text(ELSEWHERE)
     where = scanner.folder / "corpus" if hidden == "corpus" else scanner.folder / "corpus" / "file"
     settings = spark_standalone.settings | {
@@ -175,7 +180,8 @@ def test_a_corpus_that_workers_do_not_see_is_an_error(
         "spark.executorEnv.HIDDEN": str(where),
     }
     words = scanner.here(commands("scan")[0], spark_standalone.master)
-    with living([*words, *configured(settings), "--source-name", hidden, "--quiet"]) as lives:
+    arguments = [*words, *configured(settings), "--source-name", hidden, "--quiet"]
+    with living(arguments, PGPASSWORD=scanner.password) as lives:
         life = lives.start()
         assert life.wait(300) == 1, life.err
         assert "shared" in life.err or "same path" in life.err
