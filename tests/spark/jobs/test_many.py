@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.spark.inputs import VOUCHED, StatCache, row_index
+from strandline.spark.inputs import VOUCHED, StatCache, row_index, source
 from strandline.spark.inputs.row_index import Chunk, RowIndex
 from strandline.spark.jobs import inventory
 from strandline.spark.jobs.job import Job
@@ -19,7 +19,7 @@ from tests.spark.jobs.local import made, request_for, scanned
 from tests.spark.jobs.many import BROKEN, Many, peak_of, stat_of
 
 BYTES_MAX = 300
-FEW, MANY = 12_000, 36_000
+FEW, MANY = 6_000, 24_000
 GIB = 1 << 30
 
 
@@ -46,7 +46,8 @@ class Peaks:
 
 @pytest.mark.timeout(600)
 def test_the_driver_has_few_bytes_for_an_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Chunks of an inventory are unpacked one at a time: small ones weigh the same for few items and for many.
+    # Some batches and chunks are unpacked at a time: small ones weigh the same for few items and for many.
+    monkeypatch.setattr(source, "BATCH_ROWS", 2_000)
     monkeypatch.setattr(inventory, "_CHUNK_ROWS", 2_000)
     monkeypatch.setattr(row_index, "LOADED_ROWS_MAX", 4_000)
     Peaks(tmp_path, 100)  # imports count once
@@ -69,20 +70,20 @@ def test_no_column_of_a_plan_is_longer_than_a_batch(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_paths_of_more_than_two_gib_are_known_again() -> None:
-    source = Many(600_000, 4_000)
+    many = Many(600_000, 4_000)
     rows = 1_000
 
     def load(first: int) -> pa.Table:
-        locators = [source.locator(number) for number in range(first, first + rows)]
+        locators = [many.locator(number) for number in range(first, first + rows)]
         columns = [[0] * rows, locators, list(map(stat_of, locators)), [b"v"] * rows, [b"o" * 32] * rows]
         return pa.table(
             [pa.array(cells, kind) for cells, kind in zip(columns, VOUCHED.types, strict=True)], schema=VOUCHED
         )
 
-    assert source.count * source.path_bytes > 2 * GIB
-    chunks = [Chunk(rows, lambda first=first: load(first)) for first in range(0, source.count, rows)]  # type: ignore[misc]
+    assert many.count * many.path_bytes > 2 * GIB
+    chunks = [Chunk(rows, lambda first=first: load(first)) for first in range(0, many.count, rows)]  # type: ignore[misc]
     cache = StatCache([RowIndex(VOUCHED, chunks).rows])
-    wanted = [source.locator(number) for number in range(0, source.count, 599)]
+    wanted = [many.locator(number) for number in range(0, many.count, 599)]
     stats = pa.array(list(map(stat_of, wanted)), pa.binary())
     versions, _ = cache.known(0, pa.array(wanted, pa.binary()), stats)
     assert versions.to_pylist() == [b"v"] * len(wanted)
@@ -91,8 +92,7 @@ def test_paths_of_more_than_two_gib_are_known_again() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_a_scan_of_paths_of_more_than_two_gib_ends_and_is_done_again_at_once(tmp_path: Path) -> None:
-    source = Many(600_000, 4_000, BROKEN)
-    request = request_for(made(str(tmp_path / "state.db")), source)
+    request = request_for(made(str(tmp_path / "state.db")), Many(600_000, 4_000, BROKEN))
     first, again = scanned(request), scanned(request)
     assert (first.items, first.new_items, first.codes) == (600_000, 600_000, {BROKEN: 600_000})
     assert (again.items, again.new_items, again.codes) == (600_000, 0, {BROKEN: 600_000})
