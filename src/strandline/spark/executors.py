@@ -85,6 +85,14 @@ class Executors:
         )
 
 
+def executors_of(spark: "SparkSession") -> Executors | None:
+    """Return a watch over the executors of a session; None where this process runs the tasks, or cannot tell."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None
+    master = spark.sparkContext.master
+    return None if master.startswith("local") else Executors(spark, master)
+
+
 def reason(master: str, state: MasterState, wanted: Wanted) -> str:
     """Return why a standalone master grants nothing."""
     if state.status != "ALIVE":

@@ -25,7 +25,7 @@ from strandline.errors import StrandlineError
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
 from strandline.spark.carried import carrying
-from strandline.spark.executors import Executors, NoExecutor
+from strandline.spark.executors import NoExecutor, executors_of
 from strandline.spark.failures import translated
 from strandline.spark.jobs.engines import engine_for
 from strandline.spark.jobs.errors import StateNotShared
@@ -142,16 +142,16 @@ class SparkWorkers:
             Task(given, shards, is_local=_is_local(master)), _REPORT_SQL
         )
         with translated():
-            rows = _polled(spark, frame.collect, self._watched(spark, master, poll))
+            rows = _polled(spark, frame.collect, self._watched(spark, poll))
         failed = [row.error for row in rows if row.error is not None]
         if failed:
             raise worker_error(*json.loads(failed[0]))
 
-    def _watched(self, spark: "SparkSession", master: str, poll: Callable[[], None]) -> Callable[[], None]:
+    def _watched(self, spark: "SparkSession", poll: Callable[[], None]) -> Callable[[], None]:
         """Return `poll`, which on a cluster warns where no executor was granted."""
-        if _is_local(master) or _is_connect(spark):
+        executors = executors_of(spark)
+        if executors is None:
             return poll
-        executors = Executors(spark, master)
 
         def watched() -> None:
             poll()
