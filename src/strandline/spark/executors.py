@@ -89,7 +89,7 @@ def executors_of(spark: "SparkSession") -> Executors | None:
     """Return a watch over the executors of a session; None where this process runs the tasks, or cannot tell."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         return None
-    master = spark.sparkContext.master
+    master = spark.sparkContext.master or "local"
     return None if master.startswith("local") else Executors(spark, master)
 
 
