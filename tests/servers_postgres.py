@@ -70,6 +70,13 @@ class PostgresServer:
         """Return what it logged so far."""
         return self._log.read_text(errors="replace")
 
+    def ask_for_passwords(self) -> None:
+        """Let nobody but `postgres` in without a password, from now on."""
+        rules = ["local all postgres trust", "local all all scram-sha-256"]
+        (self._data / "pg_hba.conf").write_text("\n".join(rules) + "\n")
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+
     def create(self) -> None:
         """Make the data folder."""
         if os.geteuid() == 0:

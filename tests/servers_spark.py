@@ -83,13 +83,18 @@ class SparkCluster:
         """Where drivers connect."""
         return f"spark://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
-        """Start it, and return when both workers have joined."""
+    @property
+    def folder(self) -> Path:
+        """Where all that it writes is."""
+        return self._folder
+
+    def start(self, workers: int = WORKERS) -> None:
+        """Start it, and return when its workers have joined."""
         self._run("master.Master", "--host", "127.0.0.1", "--port", self._port, "--webui-port", self._page)
         self._wait(lambda: self._state() is not None)
-        for number in range(WORKERS):
+        for number in range(workers):
             self.add_worker(f"worker-{number}")
-        self._wait(lambda: self._living_workers() == WORKERS)
+        self._wait(lambda: self._living_workers() == workers)
 
     def add_worker(self, name: str) -> int:
         """Start one more worker; return its process id."""
@@ -98,8 +103,12 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """Return the processes that run the tasks of whoever is connected."""
-        children = [child for each in self._processes for child in psutil.Process(each.pid).children()]
-        return [child for child in children if "java" in child.name()]
+        found = []
+        for each in self._processes:
+            for child in psutil.Process(each.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found += [child] if "java" in child.name() else []
+        return found
 
     def stop(self) -> None:
         """End workers, then the master, and whatever they left."""
@@ -158,11 +167,11 @@ class SparkCluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[SparkCluster]:
+def running_cluster(workers: int = WORKERS) -> Iterator[SparkCluster]:
     """Run a standalone cluster in a folder of its own, both gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="spark-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         cluster = SparkCluster(Path(folder))
-        cluster.start()
+        cluster.start(workers)
         try:
             yield cluster
         finally:

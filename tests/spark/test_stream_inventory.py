@@ -42,7 +42,8 @@ class World:
         return [
             version.rpartition(b":")[0]
             for inventory in read_inventories(self.state, TENANT)
-            for version in inventory.items(self.state, TENANT)["version"].to_pylist()
+            for items in inventory.items(self.state, TENANT)
+            for version in items["version"].to_pylist()
         ]
 
 

@@ -94,7 +94,7 @@ def listed(request: ScanRequest) -> list[tuple[int, int]]:
     """Return the portions that the inventory lists, each of which has its row in the ledger."""
     with request.open_stores() as stores:
         (inventory,) = read_inventories(stores.state, request.tenant)
-        items = inventory.items(stores.state, request.tenant)
+        items = pa.concat_tables(inventory.items(stores.state, request.tenant))
         rows = stores.ledger.batch_get(request.tenant, request.policy_hash, items["ovid"].to_pylist())
     assert None not in rows
     bounds = [version.split(b":") for version in items["version"].to_pylist()]

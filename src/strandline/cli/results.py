@@ -39,10 +39,11 @@ from strandline.scan.reports import (
 from strandline.scan.reports.values import gaps_code, in_order, status_of
 from strandline.spark.inputs.git_history import Seen, parse_seen
 from strandline.spark.inputs.source import path_text
-from strandline.spark.jobs.inventory import Inventory, read_inventories
+from strandline.spark.jobs.inventory import ITEMS, Inventory, read_inventories
 
 INCOMPLETE_KEPT = 10_000
 _KINDS = {"fs": "file"}
+_SHOWN = pa.schema([ITEMS.field(name) for name in ("source", "item", "ovid", "path", "extra")])
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,12 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
         parts |= {(facts.instance, facts.name) for facts in inventory.sources}
         if not new:
             continue
-        items = inventory.items(state.stores.state, state.tenant)
+        items = pa.concat_tables(
+            [_SHOWN.empty_table()]
+            + [part.select(_SHOWN.names) for part in inventory.items(state.stores.state, state.tenant)]
+        )
         for number, facts in new:
-            rows = items.filter(pc.equal(items["source"], number)).select(["item", "ovid", "path", "extra"])
+            rows = items.filter(pc.equal(items["source"], number)).drop_columns("source")
             for known in later.setdefault(facts.instance, []):
                 rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
             later[facts.instance].append(rows["item"].combine_chunks())
@@ -213,10 +217,10 @@ def git_places(state: State, item: StableItemId) -> Seen | None:
     """Return the commits and paths of a blob, as the last scan that listed it saw them; None for any other item."""
     for inventory in read_inventories(state.stores.state, state.tenant):
         if any(source.tag == "git" for source in inventory.sources):
-            items = inventory.items(state.stores.state, state.tenant)
-            extras = items.filter(pc.equal(items["item"], pa.scalar(item, pa.binary(32))))["extra"].to_pylist()
-            if extras and extras[0]:
-                return parse_seen(extras[0])
+            for items in inventory.items(state.stores.state, state.tenant):
+                extras = items.filter(pc.equal(items["item"], pa.scalar(item, pa.binary(32))))["extra"].to_pylist()
+                if extras and extras[0]:
+                    return parse_seen(extras[0])
     return None
 
 

@@ -14,6 +14,7 @@ from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_showing import Showing
 from strandline.cli.state import State
 from strandline.journal import JournalReader
+from strandline.spark.executors import executors_of
 from strandline.spark.failures import translated
 from strandline.spark.inputs import JournalSource
 from strandline.spark.jobs import ScanRequest, find_inventory
@@ -44,8 +45,12 @@ def follow(
             scan_journal(spark, request, follow=True) as scan,
         ):
             before = scan.totals
+            executors = executors_of(spark)
             while not stop.is_set() and not scan.wait(_LOOK_EVERY_S):
                 progress.show(_line(scan, reader.next_offset))
+                missing = executors.missing() if executors is not None else None
+                if missing is not None:
+                    progress.tell(missing)
     done = scan.totals.items - before.items
     inventory = find_inventory(state.stores.state, state.tenant, inventory_digest(request))
     report = report_of(state, inventories=[inventory] if inventory else [], coverage=showing.with_coverage)

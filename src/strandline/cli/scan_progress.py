@@ -7,7 +7,9 @@ nothing is shown that would tell a path or a secret.
 import time
 
 from strandline.cli.status_line import StatusLine
-from strandline.spark.jobs import Event, Listed, Planned, Progress, Resumed, rates
+from strandline.spark.jobs import Event, Listed, NoExecutor, Planned, Progress, Resumed, rates
+
+_WARN_EVERY_S = 60.0
 
 
 class ScanProgress(StatusLine):
@@ -16,6 +18,7 @@ class ScanProgress(StatusLine):
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._first: tuple[float, Progress] | None = None
+        self._warned: tuple[float, str] | None = None
 
     def tell(self, event: Event) -> None:
         """Show an event."""
@@ -25,9 +28,19 @@ class ScanProgress(StatusLine):
             case Resumed():
                 self.say("going on with a run that was begun before")
             case Planned(plan):
-                self.show(f"{plan.items:,} items listed, {len(plan.todo):,} to look at")
+                self.show(f"{plan.items:,} items listed, {plan.todo_items:,} to look at")
             case Progress():
                 self.show(self._progress_line(event))
+            case NoExecutor(seconds, reason):
+                self._warn(seconds, reason)
+
+    def _warn(self, seconds: float, reason: str) -> None:
+        """Say that no executor was granted: at once, again when the reason changes, and every minute."""
+        now = time.monotonic()
+        if self._warned is not None and self._warned[1] == reason and now - self._warned[0] < _WARN_EVERY_S:
+            return
+        self._warned = now, reason
+        self.warn(f"waiting: no executor has been granted for {seconds:.0f} s: {reason}; Ctrl-C ends the scan")
 
     def _progress_line(self, now: Progress) -> str:
         moment = time.monotonic()

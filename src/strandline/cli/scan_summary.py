@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from strandline.cli.output import Record, emit_rows
 from strandline.pipeline.ledger import DoneStatus
 from strandline.scan.reports.values import reason_text
+from strandline.spark.inputs import Problem
 from strandline.spark.jobs import Outcome, Plan, explained
 
 NOTES_SHOWN = 10
-_STATUSES = {
+_FAILED_NOW = "failed now"
+# Content that is not what it says it is stays so; whatever else could not be read may be readable for the next scan.
+_FOR_GOOD = (Problem.BROKEN_TABLE, Problem.DAMAGED)
+_STATUSES: dict[DoneStatus | str, str] = {
     DoneStatus.SCANNED_WITH_FINDINGS: "with findings",
     DoneStatus.SCANNED_CLEAN: "clean",
     DoneStatus.SCANNED_PARTIAL: "in part",
     DoneStatus.SKIPPED: "skipped",
     DoneStatus.FAILED_PERMANENT: "failed for good",
+    _FAILED_NOW: "could not be read",
     DoneStatus.FAILED_RETRYABLE: "failed, to be tried again",
 }
 
@@ -23,7 +28,7 @@ def plan_record(plan: Plan) -> Record:
     """Return what a plan comes to, for programs."""
     return {
         "items": plan.items,
-        "to_look_at": len(plan.todo),
+        "to_look_at": plan.todo_items,
         "bytes_to_read": plan.todo_bytes,
         "reasons": {reason.value: count for reason, count in explained(plan)},
         "left_out": dict(plan.left_out),
@@ -33,7 +38,7 @@ def plan_record(plan: Plan) -> Record:
 def print_plan(plan: Plan) -> None:
     """Print what a scan would do, and why."""
     emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
-    print(f"{len(plan.todo):,} of {plan.items:,} items would be looked at, {plan.todo_bytes / 1e6:,.1f} MB")
+    print(f"{plan.todo_items:,} of {plan.items:,} items would be looked at, {plan.todo_bytes / 1e6:,.1f} MB")
     for what, count in plan.left_out.items():
         print(f"left out: {count:,} ({what})")
 
@@ -42,6 +47,7 @@ def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
     """Return what a scan comes to, for programs."""
     return {
         "items": outcome.items,
+        "looked_at": outcome.new_items,
         "statuses": {status.name.lower(): count for status, count in outcome.statuses.items()},
         "reasons": {reason.value: count for reason, count in outcome.reasons.items() if count},
         "codes": dict(outcome.codes),
@@ -71,14 +77,16 @@ def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
 
 
 def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
-    looked, size = outcome.worked.items, outcome.worked.bytes
+    known = outcome.items - outcome.unseen - outcome.new_items
     yield (
-        f"{outcome.items:,} items: {looked:,} looked at now ({size / 1e6:,.1f} MB), "
-        f"{outcome.items - min(looked, outcome.items):,} known from before; {seconds:.1f} s"
+        f"{outcome.items:,} items: {outcome.new_items:,} looked at now ({outcome.new_bytes / 1e6:,.1f} MB), "
+        f"{known:,} known from before; {seconds:.1f} s"
     )
-    statuses = [
-        f"{outcome.statuses[status]:,} {name}" for status, name in _STATUSES.items() if status in outcome.statuses
-    ]
+    for_good = sum(outcome.codes.get(code, 0) for code in _FOR_GOOD)
+    counts: dict[DoneStatus | str, int] = dict(outcome.statuses.items())
+    counts[_FAILED_NOW] = outcome.statuses.get(DoneStatus.FAILED_PERMANENT, 0) - for_good
+    counts[DoneStatus.FAILED_PERMANENT] = for_good
+    statuses = [f"{counts[status]:,} {name}" for status, name in _STATUSES.items() if counts.get(status)]
     if outcome.unseen:
         statuses.append(f"{outcome.unseen:,} not looked at")
     yield f"coverage: {', '.join(statuses) or 'nothing was listed'}"

@@ -1,6 +1,6 @@
 """A line on standard error that says how far something is: it moves on a terminal, and is printed at times elsewhere.
 
-Invariant: nothing is shown if it is quiet, and nothing ever goes to standard output.
+Invariant: nothing but warnings is shown if it is quiet, and nothing ever goes to standard output.
 """
 
 import sys
@@ -46,8 +46,11 @@ class StatusLine:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        if self._quiet:
-            return
+        if not self._quiet:
+            self.warn(line)
+
+    def warn(self, line: str) -> None:
+        """Print a line that stays, also where it is quiet."""
         self._said_at = time.monotonic()
         if self._is_live:
             self._live.console.print(Text(line))

@@ -9,11 +9,13 @@
     ├── CommitUsed          this state of a commit was passed already
     ├── KeyMismatch         two rows that were to be merged are not about the same thing
     └── ContentConflict     an id is stored with other content
+    StorageRefused
+    └── AccessRefused       the server answered, and refused the login: waiting does not help
 
 Invariants: the call that raises one of these wrote nothing; no message holds an id or a hash that touches a secret.
 """
 
-from strandline.errors import Conflict, InvalidInput
+from strandline.errors import Conflict, InvalidInput, StorageRefused
 
 BATCH_ROWS_MAX = 10_000
 
@@ -90,3 +92,9 @@ class ContentConflict(Conflict):
             hint="derive ids with strandline.pipeline.identity; two different things must not share one",
         )
         self.layer = layer
+
+
+class AccessRefused(StorageRefused):
+    """The server answered and refused: login, TLS, database or rights. Waiting does not help, so nothing is retried."""
+
+    retryable = False

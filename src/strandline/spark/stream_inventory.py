@@ -70,9 +70,9 @@ class StreamInventory:
 
     def _take_over(self, known: Inventory, begin: int, done: int) -> None:
         """Leave out what was never committed, and what retention took; the rest goes into new chunks."""
-        rows = known.items(self._state, self._tenant)
-        is_kept = [begin < next_ <= done for next_ in map(_next_of, rows["version"].to_pylist())]
-        self._append(rows.filter(pa.array(is_kept, pa.bool_())))
+        for rows in known.items(self._state, self._tenant):
+            is_kept = [begin < next_ <= done for next_ in map(_next_of, rows["version"].to_pylist())]
+            self._append(rows.filter(pa.array(is_kept, pa.bool_())))
         self._keep_head(done)
         self._state.apply_batch(self._tenant, [Delete(key) for key in known.chunk_keys()], writer=self._writer)
 

@@ -20,6 +20,7 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from strandline.pipeline.errors import AccessRefused
 from strandline.pipeline.sql import PostgresDatabase
 from strandline.pipeline.sql.postgres import Connection
 from strandline.pipeline.sql.postgres_errors import postgres_commit_error, postgres_error
@@ -268,8 +269,9 @@ class Refusal(psycopg.Error):
     [
         ("53100", StorageRefused),
         ("25006", StorageRefused),
-        ("28P01", StorageRefused),
-        ("42501", StorageRefused),
+        ("28P01", AccessRefused),
+        ("3D000", AccessRefused),
+        ("42501", AccessRefused),
         ("53300", Unavailable),
         ("57P03", Unavailable),
         ("55P03", Unavailable),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.spark.inputs import VOUCHED, FileSource, StatCache, files
+from strandline.spark.inputs.row_index import Chunk, RowIndex
 from strandline.spark.inputs.source import Content
 from strandline.spark.inputs.stat_cache import RACY_MARGIN_NS, format_stat, vouching
 from tests.spark.inputs.helpers import listed, write
@@ -21,6 +22,10 @@ SECOND_NS = 1_000_000_000
 def vouched(*rows: tuple[int, bytes, bytes, bytes]) -> pa.Table:
     whole = [(*row, row[3][:32].ljust(32, b".")) for row in rows]
     return pa.Table.from_pylist([dict(zip(VOUCHED.names, row, strict=True)) for row in whole], VOUCHED)
+
+
+def cache_of(*tables: pa.Table) -> StatCache:
+    return StatCache([RowIndex(VOUCHED, list(map(Chunk.of, tables))).rows])
 
 
 def asked(cache: StatCache, number: int, *pairs: tuple[bytes, bytes | None]) -> list[bytes | None]:
@@ -40,7 +45,7 @@ class Scanner:
     def known(self) -> dict[bytes, bytes | None]:
         """Return the versions that are known without reading."""
         rows = listed(self.source)
-        cache = StatCache(lambda: self.tables)
+        cache = cache_of(*self.tables)
         return {row["locator"]: asked(cache, 0, (row["locator"], row["stat"]))[0] for row in rows}
 
     def read(self, locator: bytes) -> Content:
@@ -146,7 +151,7 @@ def test_a_file_from_the_future_is_not_remembered(tmp_path: Path, later: Callabl
 
 
 def test_items_are_known_by_source_name_and_stat_data() -> None:
-    cache = StatCache(lambda: [vouched((0, b"a", b"old", b"1"), (0, b"b", b"x", b"2"), (1, b"a", b"old", b"3"))])
+    cache = cache_of(vouched((0, b"a", b"old", b"1"), (0, b"b", b"x", b"2"), (1, b"a", b"old", b"3")))
     assert asked(cache, 0, (b"a", b"old"), (b"a", b"new"), (b"b", b"old"), (b"c", b"x"), (b"b", None)) == [
         b"1",
         *[None] * 4,
@@ -157,12 +162,13 @@ def test_items_are_known_by_source_name_and_stat_data() -> None:
 
 def test_of_several_tables_the_last_that_has_an_item_counts() -> None:
     old, new = vouched((0, b"a", b"old", b"1"), (0, b"b", b"x", b"3")), vouched((0, b"a", b"new", b"2"))
-    cache = StatCache(lambda: [old, new])
-    assert asked(cache, 0, (b"a", b"new"), (b"a", b"old"), (b"b", b"x")) == [b"2", None, b"3"]
+    both = [RowIndex(VOUCHED, [Chunk.of(table)]).rows for table in (old, new)]
+    for cache in (cache_of(old, new), StatCache(both)):
+        assert asked(cache, 0, (b"a", b"new"), (b"a", b"old"), (b"b", b"x")) == [b"2", None, b"3"]
 
 
-def test_nothing_is_asked_for_before_there_is_an_item() -> None:
-    def tables() -> list[pa.Table]:
+def test_nothing_is_loaded_before_there_is_an_item() -> None:
+    def load() -> pa.Table:
         raise AssertionError("nobody asked")
 
-    StatCache(tables)
+    StatCache([RowIndex(VOUCHED, [Chunk(1, load)]).rows])

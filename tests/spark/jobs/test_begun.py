@@ -8,7 +8,7 @@ from strandline.pipeline.state import MemoryState, Put, ScannerState
 from strandline.spark.inputs import FileSource
 from strandline.spark.jobs import runs
 from strandline.spark.jobs.begun import KEPT_NS, forget_begun, note_begun, sweep_begun
-from strandline.spark.jobs.manifest import ROWS, manifest_keys, read_manifest, write_manifest
+from strandline.spark.jobs.manifest import manifest_keys, read_manifest, write_manifest
 from tests.spark.jobs.local import TENANT, made, request_for, scanned
 
 SCAN, OTHER = b"s" * 32, b"t" * 32
@@ -18,7 +18,7 @@ NOW = 10**18
 def begun(state: ScannerState, number: int, *, scan: bytes = SCAN, ago_ns: int = KEPT_NS + 1) -> None:
     """Do what a driver does before its run, and die."""
     note_begun(state, TENANT, scan, number, NOW - ago_ns)
-    write_manifest(state, TENANT, number, ROWS.empty_table(), [])
+    write_manifest(state, TENANT, number, [], [])
     state.apply_batch(TENANT, [Put(b"manifest/" + number.to_bytes(8, "big") + b"/" + bytes(4), b"chunk")])
 
 

@@ -122,7 +122,7 @@ def rows(count: int, size: int = 10) -> pa.Table:
 @pytest.mark.parametrize("count", [1, 4_096, 4_097, 9_000])
 def test_a_manifest_is_read_back_by_rows(count: int) -> None:
     state, table = MemoryState(), rows(count)
-    written = write_manifest(state, TENANT, 7, table, [PolicyHash(b"p" * 32)])
+    written = write_manifest(state, TENANT, 7, table.to_batches(), [PolicyHash(b"p" * 32)])
     assert read_manifest(state, TENANT, 7) == written
     assert read_manifest(state, TENANT, 8) is None
     for start, end in ((0, count), (count // 2, count), (0, 1), (count - 1, count)):
@@ -139,7 +139,7 @@ def test_a_manifest_is_read_back_by_rows(count: int) -> None:
 def test_large_rows_are_cut_into_chunks_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "CHUNK_BYTES_MAX", 2_000)
     state, table = MemoryState(), rows(300)
-    written = write_manifest(state, TENANT, 1, table, [])
+    written = write_manifest(state, TENANT, 1, table.to_batches(), [])
     assert len(written.starts) > 4
     assert pa.concat_tables([part for _, part in read_rows(state, TENANT, written, 0, 300)]) == table
 
@@ -149,8 +149,8 @@ def test_shards_are_all_rows_once_and_of_about_equal_weight(sizes: list[int], pa
     cells = [Row(0, b"%d" % at, None, size, None, None, None, -1) for at, size in enumerate(sizes)]
     columns = [pa.array(column, kind) for column, kind in zip(zip(*cells, strict=True), ROWS.types, strict=True)]
     table = pa.table(columns, schema=ROWS)
-    written = write_manifest(MemoryState(), TENANT, 1, table, [])
-    ranges = [rows_of(shard.spec) for shard in cut(written, table, parallelism)]
+    written = write_manifest(MemoryState(), TENANT, 1, table.to_batches(), [])
+    ranges = [rows_of(shard.spec) for shard in cut(written, table["size"].chunks, parallelism)]
     assert [one.start for one in ranges] == [0, *(one.end for one in ranges[:-1])]
     assert ranges[-1].end == len(sizes)
     assert len(ranges) <= max(SHARDS_PER_WORKER * parallelism, sum(sizes) // (256 << 20))
@@ -162,7 +162,7 @@ def test_shards_are_all_rows_once_and_of_about_equal_weight(sizes: list[int], pa
 def test_the_middle_of_a_rest_is_inside_of_it(sizes: list[int], data: st.DataObject) -> None:
     cells = [Row(0, b"%d" % at, None, size, None, None, None, -1) for at, size in enumerate(sizes)]
     columns = [pa.array(column, kind) for column, kind in zip(zip(*cells, strict=True), ROWS.types, strict=True)]
-    written = write_manifest(MemoryState(), TENANT, 1, pa.table(columns, schema=ROWS), [])
+    written = write_manifest(MemoryState(), TENANT, 1, pa.table(columns, schema=ROWS).to_batches(), [])
     start = data.draw(st.integers(0, len(sizes) - 1))
     end = data.draw(st.integers(start + 1, len(sizes)))
     for at_hand in (cells, cells[: len(cells) // 2], []):

@@ -48,7 +48,7 @@ def killed_and_resumed(request: ScanRequest, writes: int, *, after: bool) -> int
     outcome = scanned(request, events=events)
     assert outcome.unseen == 0
     if any(isinstance(event, Resumed) for event in events):
-        left = [len(event.plan.todo) for event in events if isinstance(event, Planned)]
+        left = [event.plan.todo_items for event in events if isinstance(event, Planned)]
         assert left == [0], "a run that was resumed has looked at all its items"
     return ended
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from strandline.errors import FormatError, InvalidInput
@@ -19,7 +20,6 @@ from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.scan import Event, Planned, explain_with, scan_here
 from strandline.spark.jobs.scanning import finds_any
 from strandline.spark.jobs.settle import Outcome
-from strandline.spark.jobs.totals import Totals
 from tests.spark.jobs.local import RULES, TENANT, ThreadWorkers, made, on_each_look, request_for, rule, scanned
 from tests.spark.jobs.sources import READS, Thing, Things
 from tests.spark.rows import rows_of
@@ -110,9 +110,9 @@ def test_what_changes_after_it_was_listed_is_told_as_it_was_read(things: Things,
     things.write({"a": "nothing", "b": "nothing"})
 
     class Later(ThreadWorkers):
-        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
             things.write({"a": Thing("alpha_123", fresh=fresh), "b": "nothing"})
-            return super().run(job, shards, poll)
+            super().run(job, shards, poll)
 
     outcome = scanned(request_for(address, things), Later())
     assert (outcome.unseen, places(outcome)) == (0, ["a:1:1"])
@@ -194,9 +194,9 @@ def test_an_item_that_vanishes_is_a_failure_of_that_item(things: Things, address
     request = request_for(address, things)
 
     class Vanishing(ThreadWorkers):
-        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
             things.write({"a": "alpha_100"})
-            return super().run(job, shards, poll)
+            super().run(job, shards, poll)
 
     outcome = scanned(request, Vanishing())
     assert outcome.codes == {"VANISHED": 1}
@@ -288,7 +288,7 @@ def test_several_sources_are_one_scan(tmp_path: Path, address: str) -> None:
     request = request_for(address, one, other)
     with request.open_stores() as stores:
         (inventory,) = read_inventories(stores.state, TENANT)
-        items = inventory.items(stores.state, TENANT)
+        items = pa.concat_tables(inventory.items(stores.state, TENANT))
     assert items["path"].to_pylist() == [b"a", b"a", b"b"]
     assert items["source"].to_pylist() == [0, 1, 1]
     assert [source.name for source in inventory.sources] == ["one", "other"]

@@ -15,7 +15,6 @@ from strandline.spark.jobs import shard_work, vouched
 from strandline.spark.jobs.inventory import find_inventory
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.totals import Totals
 from strandline.spark.jobs.vouched import note_puts, read_notes, stat_cache
 from tests.spark.jobs.local import RULES, TENANT, ThreadWorkers, made, request_for, scanned
 from tests.spark.jobs.sources import READS, Thing, Things
@@ -38,7 +37,7 @@ def keys_of(request: ScanRequest) -> list[bytes]:
 
 
 def known(state: MemoryState, *names: bytes) -> list[bytes | None]:
-    cache = stat_cache(read_notes(state, TENANT, INPUTS), lambda: None)
+    cache = stat_cache(read_notes(state, TENANT, INPUTS), vouched.inventory_index(None, state, TENANT))
     asked = pa.array(names, pa.binary()), pa.array([bytes(40)] * len(names), pa.binary())
     versions: list[bytes | None] = cache.known(0, *asked)[0].to_pylist()
     return versions
@@ -94,7 +93,7 @@ def test_the_end_of_a_scan_forgets_the_notes_and_the_inventory_has_what_they_sai
 class Stopping(ThreadWorkers):
     """Workers that finish, and a driver that is stopped before it settles."""
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
         super().run(job, shards, poll)
         raise KeyboardInterrupt
 
@@ -127,7 +126,7 @@ def test_notes_of_a_run_that_goes_on_are_left_to_it(things: Things, address: str
     other = request_for(address, things, rules=RULES.without({"beta"}))
 
     class Half(ThreadWorkers):
-        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
             del shards, poll
             puts = note_puts(other.inputs_digest, writer(run=job(1).run.run), 5, files(b"x"))
             with other.open_stores() as stores:
@@ -168,5 +167,7 @@ def test_an_inventory_that_another_scan_replaced_is_done_without(tmp_path: Path,
     with request.open_stores() as stores:
         head = find_inventory(stores.state, TENANT, request.inputs_digest)
         assert head is not None
-        assert vouched.inventory_rows(head, MemoryState(), TENANT) is None
-        assert vouched.inventory_rows(None, stores.state, TENANT) is None
+        names = pa.array([b"a"])
+        for known, state, is_there in ((head, stores.state, True), (head, MemoryState(), False)):
+            assert vouched.inventory_index(known, state, TENANT).has(0, names).to_pylist() == [is_there]
+        assert len(vouched.inventory_index(None, stores.state, TENANT)) == 0

@@ -21,7 +21,6 @@ from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.plan import Reason
 from strandline.spark.jobs.runs import all_shards, begin_run, end_run, find_run, parked_runs, parked_shards
 from strandline.spark.jobs.scan import explain_with
-from strandline.spark.jobs.totals import Totals
 from strandline.spark.jobs.work import work
 from tests.servers_postgres import running_postgres
 from tests.spark.jobs.dying import forked
@@ -128,12 +127,11 @@ class DyingWorkers(ThreadWorkers):
 
     deaths = 0
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:  # noqa: ARG002
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:  # noqa: ARG002
         while forked(lambda: poisoned(job(1))) == -signal.SIGKILL:
             self.deaths += 1
             assert self.deaths < 40
             poll()
-        return Totals()
 
 
 def test_an_item_that_kills_is_put_aside_alone_and_can_be_tried_again(
@@ -173,7 +171,7 @@ def test_what_an_earlier_scan_read_says_nothing_of_what_is_put_aside(
             journal.append(values)
 
     class Later(ThreadWorkers):
-        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
             append(b"nothing")
             return super().run(job, shards, poll)
 

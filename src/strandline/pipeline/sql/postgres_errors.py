@@ -15,6 +15,7 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.pipeline.deferred import deferred
+from strandline.pipeline.errors import AccessRefused
 from strandline.pipeline.sql.sqlite_errors import not_migrated
 
 if TYPE_CHECKING:
@@ -26,28 +27,46 @@ RETRIED = ("40001", "40P01")
 
 _REFUSED = {
     "25006": "it takes no writes: connect to the primary, or end its read-only mode",
-    "28": "check user, password and `pg_hba.conf`",
-    "3D000": "create the database, or name another one",
-    "42501": "grant the user its rights on the schema and its tables",
     "53100": "free some space on the server, then try again; nothing acknowledged is lost",
     "58": "the server's disk failed: check it before trusting it again",
 }
+_TLS, _SERVICE = "TLS", "service"
+_NO_ACCESS = {
+    "28": "check user, password and `pg_hba.conf`",
+    "3D000": "create the database, or name another one",
+    "42501": "grant the user its rights on the schema and its tables",
+    _TLS: "check sslmode and the certificates of both sides",
+    _SERVICE: "check the name of the service, and the service file of this machine (PGSERVICEFILE)",
+}
 _NOT_MIGRATED = ("42P01", "42703", "3F000")
-# The driver does not tell the code of an error while connecting; the server's words are all there is.
-_WORDS_WHILE_CONNECTING = {
+# The driver does not tell the code of an error while connecting; the words are all there is. Those of the server come
+# after FATAL, and the rest are libpq's own, which refuses by itself what the server or the parameters ask for.
+_WORDS_OF_SERVER = {
     "authentication": "28000",
     "pg_hba.conf": "28000",
     "role ": "28000",
     "does not exist": "3D000",
+    "permission denied for database": "42501",
+}
+_WORDS_OF_LIBPQ = {
+    "no password supplied": "28000",
+    "authentication method requirement": "28000",
+    "channel binding": "28000",
+    "SSL was required": _TLS,
+    "certificate": _TLS,
+    "private key file": _TLS,
+    "definition of service": _SERVICE,
+    "service file": _SERVICE,
 }
 
 
 def postgres_error(where: str, error: "psycopg.Error") -> StrandlineError:  # noqa: PLR0911 - a return for each kind
     """Return the typed form of an error before the commit: nothing was done."""
     state = error.sqlstate or _state_while_connecting(error)
-    for prefix, hint in _REFUSED.items():
-        if state.startswith(prefix):
-            return StorageRefused(where, _reason(error), state, hint=hint)
+    for kind, hints in ((StorageRefused, _REFUSED), (AccessRefused, _NO_ACCESS)):
+        hint = next((hint for prefix, hint in hints.items() if state.startswith(prefix)), None)
+        if hint is not None:
+            return kind(where, _reason(error), state, hint=hint)
     if state in _NOT_MIGRATED:
         return not_migrated(where)
     match state[:2]:
@@ -88,7 +107,8 @@ def bad_dsn() -> InvalidInput:
 
 def _state_while_connecting(error: "psycopg.Error") -> str:
     text = str(error)
-    return next((state for words, state in _WORDS_WHILE_CONNECTING.items() if "FATAL:" in text and words in text), "")
+    words = _WORDS_OF_LIBPQ | (_WORDS_OF_SERVER if "FATAL:" in text else {})
+    return next((state for word, state in words.items() if word in text), "")
 
 
 def _reason(error: "psycopg.Error") -> str:

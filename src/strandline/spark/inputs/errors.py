@@ -56,7 +56,7 @@ class Problem(StrEnum):
 
 
 _SKIPPED = frozenset({Problem.TOO_LARGE, Problem.NOT_A_FILE, Problem.SYMLINK})
-_RETRYABLE = frozenset({Problem.CHANGED_WHILE_READ, Problem.IO_ERROR})
+_RETRYABLE = frozenset({Problem.CHANGED_WHILE_READ, Problem.IO_ERROR, Problem.VANISHED})
 _PROBLEM_OF_ERRNO = {
     errno.EACCES: Problem.PERMISSION_DENIED,
     errno.EPERM: Problem.PERMISSION_DENIED,

@@ -14,13 +14,11 @@ timestamps have grown old; nothing here reads a file.
 import os
 import struct
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from operator import attrgetter
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from strandline.spark.inputs.places import Places
 
 RACY_MARGIN_NS = 2_000_000_000
 _STAT = struct.Struct("<QQqqq")
@@ -29,6 +27,7 @@ _TIMES_AT = _STAT.size - _TIMES.size
 _U64 = 2**64 - 1
 _parts = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
 
+Lookup: TypeAlias = Callable[[int, pa.Array], pa.Table]
 VOUCHED = pa.schema(
     [
         pa.field("source", pa.int16(), nullable=False),
@@ -59,13 +58,14 @@ def vouching(stat: bytes, looked_at_ns: int) -> bytes | None:
 
 
 class StatCache:
-    """The versions of items by the stat data that vouch for them; of several tables the last that has an item counts.
+    """The versions of items by the stat data that vouch for them.
 
-    The tables are asked for with the first item.
+    Each lookup returns rows of `VOUCHED` for items of a source, all null where it has none; the last that has an item
+    counts.
     """
 
-    def __init__(self, tables: Callable[[], Sequence[pa.Table]]) -> None:
-        self._tables = tables
+    def __init__(self, lookups: Sequence[Lookup]) -> None:
+        self._lookups = lookups
 
     def known(self, number: int, locators: pa.Array, stats: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the versions of items of a source and the ledger's keys, null where reading has to tell."""
@@ -78,25 +78,14 @@ class StatCache:
 
     def vouched(self, number: int, locators: pa.Array) -> pa.RecordBatch:
         """Return the rows of items of a source, however they look now; all null where there is none."""
-        known = self._sources.get(number)
-        if known is None:
-            return pa.record_batch([pa.nulls(len(locators), kind) for kind in VOUCHED.types], VOUCHED.names)
-        places, rows = known
-        return rows.take(places.find(locators))
-
-    @cached_property
-    def _sources(self) -> dict[int, tuple[Places, pa.RecordBatch]]:
-        known = pa.concat_tables([VOUCHED.empty_table(), *self._tables()]).combine_chunks()
-        numbers = pc.unique(known["source"]).to_pylist()
-        if len(numbers) == 1:
-            return {numbers[0]: _findable(known)}
-        return {number: _findable(known.filter(pc.equal(known["source"], number))) for number in numbers}
+        columns = [pa.nulls(len(locators), kind) for kind in VOUCHED.types]
+        for lookup in self._lookups:
+            rows = lookup(number, locators)
+            columns = [pc.coalesce(*pair) for pair in zip(map(_whole, rows.columns), columns, strict=True)]
+        return pa.record_batch(columns, VOUCHED.names)
 
 
-def _findable(table: pa.Table) -> tuple[Places, pa.RecordBatch]:
-    """Return rows of one source, each item once, and where they are."""
-    if pc.count_distinct(table["locator"]).as_py() < len(table):
-        last = {name: place for place, name in enumerate(table["locator"].to_pylist())}
-        table = table.take(pa.array(sorted(last.values())))
-    (batch,) = table.combine_chunks().to_batches()
-    return Places(batch["locator"]), batch
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of few rows as one array."""
+    together = column.combine_chunks()
+    return together if isinstance(together, pa.Array) else pa.concat_arrays(together.chunks)

@@ -32,12 +32,13 @@ tries it again. Stores that are away are waited for, a minute long, then the sca
 **Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
 (`engines`).
 
-**Trade-offs.** The listing is held in memory, about 300 bytes an item. A page is a second of work, or 8,000 items: what
-a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died before its run began
-stays for a day, until the scan is done again (`begun`). Where the history of a blob grew, a carried finding keeps the
-place that was seen first.
+**Trade-offs.** The listing is held in memory, packed (`packed`): at most 300 bytes an item. A page is a second of work,
+or 8,000 items: what a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died
+before its run began stays for a day, until the scan is done again (`begun`). Where the history of a blob grew, a
+carried finding keeps the place that was seen first.
 """
 
+from strandline.spark.executors import NoExecutor
 from strandline.spark.jobs.inventory import find_inventory, read_inventories
 from strandline.spark.jobs.plan import Plan, Reason, explained
 from strandline.spark.jobs.progress import Progress, rates
@@ -49,6 +50,7 @@ __all__ = [
     "Event",
     "ItemNote",
     "Listed",
+    "NoExecutor",
     "Outcome",
     "Plan",
     "Planned",

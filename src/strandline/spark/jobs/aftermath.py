@@ -1,11 +1,12 @@
 """The listing of a plan, looked at again after its run: which versions were read, and what the ledger says of them.
 
-Invariants: what was done before the run is not asked for again; the order is that of the plan; work is done in batches,
-so that memory grows with the columns alone.
+Invariants: what was done before the run is not asked for again; the order is that of the plan; one batch is in memory
+at a time.
 """
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,42 +15,47 @@ from strandline.pipeline.ledger import LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.spark.inputs import StatCache
 from strandline.spark.jobs.facts import FACTS, facts_of, ledger_rows
-from strandline.spark.jobs.plan import Plan
+from strandline.spark.jobs.plan import IsNew
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.versions import LISTED, identified_again, late_ovids, late_versions, listed_as
 
-_ROWS_AT_ONCE = 100_000
+
+class Looked(NamedTuple):
+    """A batch of a plan as it is known now: what was listed, what the ledger says, and what is new in it."""
+
+    listed: pa.RecordBatch
+    facts: pa.RecordBatch
+    is_new: pa.Array
 
 
-def looked_again(stores: Stores, request: ScanRequest, plan: Plan, cache: StatCache) -> tuple[pa.Table, pa.Table]:
-    """Return a plan's listing and facts with what is known now of the items that were to be done."""
-    if not pc.any(plan.pending).as_py():
-        return plan.listed, plan.facts
-    listed, facts = [], []
-    for batch in _by_source(plan.listed.filter(plan.pending)):
-        named = identified_again(batch, cache)
-        rows = ledger_rows(stores.ledger, request.tenant, request.policy_hash, named["ovid"].to_pylist())
-        listed.append(_with_late(stores, request, named, rows, cache))
-        facts.append(facts_of(rows))
-    now = pa.Table.from_batches(listed, LISTED), pa.Table.from_batches(facts, FACTS)
-    return _merged(plan.listed, plan.pending, now[0]), _merged(plan.facts, plan.pending, now[1])
+def looked_again(
+    stores: Stores, request: ScanRequest, batch: pa.RecordBatch, cache: StatCache, is_new: IsNew
+) -> Looked:
+    """Return a batch of `PLANNED`, of one source, with what is known now of the items that were to be done."""
+    listed = pa.record_batch([batch[name] for name in LISTED.names], LISTED)
+    facts = pa.record_batch([batch[name] for name in FACTS.names], FACTS)
+    pending = batch["pending"]
+    if not pending.true_count:
+        return Looked(listed, facts, batch["is_new"])
+    named = identified_again(listed.filter(pending), cache)
+    rows = ledger_rows(stores.ledger, request.tenant, request.policy_hash, named["ovid"].to_pylist())
+    now = _with_late(stores, request, named, rows, cache)
+    new = pa.array([row is not None and is_new(row) for row in rows], pa.bool_())
+    return Looked(
+        _replaced(listed, pending, now),
+        _replaced(facts, pending, facts_of(rows)),
+        pc.replace_with_mask(batch["is_new"], pending, new),
+    )
 
 
-def _by_source(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield rows in order, in batches of one source each; the rows of a source stand together."""
-    for batch in table.combine_chunks().to_batches(_ROWS_AT_ONCE):
-        numbers = pc.unique(batch["source"])
-        yield from [batch] if len(numbers) == 1 else (batch.filter(pc.equal(batch["source"], one)) for one in numbers)
-
-
-def _merged(whole: pa.Table, mask: pa.Array, part: pa.Table) -> pa.Table:
-    """Return a table in which the masked rows are those of another."""
+def _replaced(whole: pa.RecordBatch, mask: pa.Array, part: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in which the masked rows are those of another."""
     if len(part) == len(whole):
         return part
-    at = pc.cumulative_sum(pc.cast(mask, pa.int64()))
-    kept = pa.array(range(len(whole)), pa.int64())
-    order = pc.if_else(mask, pc.add(at, len(whole) - 1), kept)
-    return pa.concat_tables([whole, part]).take(order)
+    chosen = mask.to_numpy(zero_copy_only=False)
+    order = np.where(chosen, len(whole) + np.cumsum(chosen) - 1, np.arange(len(whole)))
+    (batch,) = pa.Table.from_batches([whole, part]).combine_chunks().take(pa.array(order)).to_batches()
+    return batch
 
 
 def _with_late(

@@ -1,5 +1,7 @@
 """Tables as values of the scanner's state: Arrow IPC streams, zstd within."""
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 
 from strandline.spark.jobs.errors import ManifestBroken
@@ -24,3 +26,19 @@ def parse_table(data: bytes, schema: pa.Schema) -> pa.Table:
     if table.schema != schema:
         raise ManifestBroken("a chunk of it has other columns than this version knows")
     return table
+
+
+def rechunked(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of so many rows each, the last one perhaps of fewer."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += len(batch)
+        while count >= rows:
+            table = pa.Table.from_batches(waiting, schema)
+            yield table.slice(0, rows).combine_chunks()
+            waiting = table.slice(rows).to_batches()
+            count -= rows
+    if count:
+        yield pa.Table.from_batches(waiting, schema).combine_chunks()

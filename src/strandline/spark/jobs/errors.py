@@ -3,7 +3,8 @@
 StrandlineError
 └── EngineUnusable      the rules could not be made into an engine: no item is to blame
 InvalidInput
-└── StateNotShared      the stores are a file of this machine, and the workers are on others
+├── StateNotShared      the stores are a file of this machine, and the workers are on others
+└── SourceNotShared     what the driver listed is not there for the workers
 Unavailable
 └── WorkersFailed       workers stopped before the run was done; what they committed stays
 Damaged
@@ -35,6 +36,19 @@ class StateNotShared(InvalidInput):
             hint="give --state postgresql://…, or a master on this machine such as local[*]",
         )
         self.master = master
+
+
+class SourceNotShared(InvalidInput):
+    """Workers do not see the files that the driver listed."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(
+            f"{source}: {problem}",
+            hint="every machine needs the same files at the same path, readable for the workers' account: use a file "
+            "system that all of them mount, or a master on this machine such as local[*]",
+        )
+        self.source = source
+        self.problem = problem
 
 
 class WorkersFailed(Unavailable):

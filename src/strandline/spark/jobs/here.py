@@ -10,7 +10,6 @@ from contextlib import suppress
 from strandline.errors import StrandlineError
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.totals import Totals
 from strandline.spark.jobs.work import work
 
 POLL_S = 0.5
@@ -19,19 +18,21 @@ POLL_S = 0.5
 class WorkHere:
     """One worker, in this process."""
 
+    are_here = True
+
     def check(self, request: ScanRequest) -> None:
         """Take any request: whatever this process reads, it can share with itself."""
 
     def make_ready(self, request: ScanRequest) -> None:
         """Do nothing: this process is ready."""
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
-        """Work until no shard of the run is active; return what was done."""
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work until no shard of the run is active."""
         over = threading.Event()
         watcher = threading.Thread(target=_poll_until, args=(over, poll), daemon=True)
         watcher.start()
         try:
-            return work(job(1), shards[0])
+            work(job(1), shards[0])
         finally:
             over.set()
             watcher.join()

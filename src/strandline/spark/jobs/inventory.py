@@ -11,8 +11,9 @@ leave one of them out of the list until it is done again; its head is there.
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -20,7 +21,8 @@ from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.spark.inputs import Source
-from strandline.spark.jobs.arrow_chunks import format_table, parse_table
+from strandline.spark.inputs.row_index import Chunk
+from strandline.spark.jobs.arrow_chunks import format_table, parse_table, rechunked
 from strandline.spark.jobs.errors import ManifestBroken
 from strandline.spark.jobs.facts import FACTS
 from strandline.spark.jobs.versions import DIGEST, LISTED
@@ -69,13 +71,20 @@ class Inventory:
     chunks: int
     started_ns: int = 0
 
-    def items(self, state: ScannerState, tenant: TenantId) -> pa.Table:
-        """Return the rows of `ITEMS`."""
-        values = [state.multi_get(tenant, [key])[0] for key in self.chunk_keys()]
-        if None in values:
-            raise ManifestBroken("a chunk of an inventory is gone")
-        tables = [parse_table(value, ITEMS) for value in values if value is not None]
-        return pa.concat_tables(tables) if tables else ITEMS.empty_table()
+    def items(self, state: ScannerState, tenant: TenantId) -> Iterator[pa.Table]:
+        """Yield the rows of `ITEMS`, chunk by chunk."""
+        for key in self.chunk_keys():
+            table = _read_chunk(state, tenant, key)
+            if table is None:
+                raise ManifestBroken("a chunk of an inventory is gone")
+            yield table
+
+    def chunked(self, state: ScannerState, tenant: TenantId) -> list[Chunk]:
+        """Return the rows of `ITEMS` as chunks that are read when they are needed, and may be gone by then."""
+        return [
+            Chunk(max(0, min(_CHUNK_ROWS, self.rows - at * _CHUNK_ROWS)), partial(_read_chunk, state, tenant, key))
+            for at, key in enumerate(self.chunk_keys())
+        ]
 
     def chunk_keys(self) -> list[bytes]:
         """Return where the chunks are."""
@@ -95,13 +104,15 @@ def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inve
     return None if head is None else _parse_head(head)
 
 
-def write_inventory(state: ScannerState, tenant: TenantId, head: Inventory, items: pa.Table) -> Inventory:
+def write_inventory(
+    state: ScannerState, tenant: TenantId, head: Inventory, items: Iterable[pa.RecordBatch]
+) -> Inventory:
     """Keep what a scan listed, in place of what the last one of these sources did."""
     before = find_inventory(state, tenant, bytes.fromhex(head.inputs))
-    chunks = [items.slice(begin, _CHUNK_ROWS) for begin in range(0, len(items), _CHUNK_ROWS)]
-    new = replace(head, stamp=secrets.randbits(63), chunks=len(chunks), rows=len(items))
-    for key, chunk in zip(new.chunk_keys(), chunks, strict=True):
-        state.apply_batch(tenant, [Put(key, format_table(chunk.combine_chunks()))])
+    new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0)
+    for chunk in rechunked(items, ITEMS, _CHUNK_ROWS):
+        new = replace(new, chunks=new.chunks + 1, rows=new.rows + len(chunk))
+        state.apply_batch(tenant, [Put(new.chunk_keys()[-1], format_table(chunk))])
     touch_inventory(state, tenant, new)
     if before is not None:
         state.apply_batch(tenant, [Delete(key) for key in before.chunk_keys()])
@@ -131,6 +142,11 @@ def touch_inventory(
 def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
     """Return what is said of sources."""
     return tuple(SourceFacts(one.tag, one.name, one.instance.hex(), one.is_part) for one in sources)
+
+
+def _read_chunk(state: ScannerState, tenant: TenantId, key: bytes) -> pa.Table | None:
+    (value,) = state.multi_get(tenant, [key])
+    return None if value is None else parse_table(value, ITEMS)
 
 
 def _listed(state: ScannerState, tenant: TenantId) -> list[bytes]:

@@ -11,9 +11,8 @@ finds its rows; a manifest never changes; it is deleted after its run is over, a
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +28,7 @@ from strandline.protocol.keyspace import (
     parse_metadata,
 )
 from strandline.protocol.shards import ShardSpec
-from strandline.spark.jobs.arrow_chunks import format_table, parse_table
+from strandline.spark.jobs.arrow_chunks import format_table, parse_table, rechunked
 from strandline.spark.jobs.errors import ManifestBroken
 
 ROWS = pa.schema(
@@ -86,22 +85,23 @@ def rows_of(spec: ShardSpec) -> ManifestHint:
     return hint
 
 
-def weights(table: pa.Table) -> pa.ChunkedArray:
-    """Return what each row weighs, where work is divided."""
-    return pc.add(pc.fill_null(table["size"], 0), ITEM_BYTES)
+def weights(sizes: pa.Array) -> pa.Array:
+    """Return what rows of some sizes weigh, where work is divided."""
+    return pc.add(pc.fill_null(sizes, 0), ITEM_BYTES)
 
 
 def write_manifest(
-    state: ScannerState, tenant: TenantId, number: int, table: pa.Table, bases: Sequence[PolicyHash]
+    state: ScannerState, tenant: TenantId, number: int, rows: Iterable[pa.RecordBatch], bases: Sequence[PolicyHash]
 ) -> Manifest:
     """Keep rows as a manifest, chunks first; return its head."""
-    chunks = list(_chunks(table.cast(ROWS)))
-    starts = tuple(accumulate((len(chunk) for chunk in chunks), initial=0))[:-1]
-    total = pc.sum(table["size"]).as_py() or 0
-    heavy = tuple(pc.sum(weights(chunk)).as_py() for chunk in chunks)
-    manifest = Manifest(number, len(table), total, starts, heavy, tuple(bases))
-    for at, chunk in enumerate(chunks):
+    starts, heavy = [0], list[int]()
+    total = 0
+    for at, chunk in enumerate(_chunks(rows)):
         state.apply_batch(tenant, [Put(_chunk_key(number, at), format_table(chunk))])
+        starts.append(starts[-1] + len(chunk))
+        heavy.append(pc.sum(weights(chunk["size"])).as_py())
+        total += pc.sum(chunk["size"]).as_py() or 0
+    manifest = Manifest(number, starts[-1], total, tuple(starts[:-1]), tuple(heavy), tuple(bases))
     state.apply_batch(tenant, [Put(_head_key(number), _format_head(manifest))])
     return manifest
 
@@ -146,10 +146,10 @@ def read_rows(
         start += len(part)
 
 
-def _chunks(table: pa.Table) -> Iterator[pa.Table]:
+def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows in order, in chunks that fit a value of the state."""
-    for begin in range(0, len(table), CHUNK_ROWS):
-        yield from _halved(table.slice(begin, CHUNK_ROWS))
+    for table in rechunked(rows, ROWS, CHUNK_ROWS):
+        yield from _halved(table)
 
 
 def _halved(table: pa.Table) -> Iterator[pa.Table]:

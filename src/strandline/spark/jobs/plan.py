@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,16 +22,18 @@ from strandline.pipeline.stores import Stores
 from strandline.spark.inputs import Source, left_out
 from strandline.spark.jobs.deltas import Base, may_be_carried
 from strandline.spark.jobs.facts import FACTS, facts_of, is_done, ledger_rows
-from strandline.spark.jobs.inventory import ITEMS, find_inventory
+from strandline.spark.jobs.inventory import find_inventory
 from strandline.spark.jobs.manifest import ROWS
+from strandline.spark.jobs.packed import PackedBatches
 from strandline.spark.jobs.policies import usable_bases
 from strandline.spark.jobs.probes import Probes
 from strandline.spark.jobs.recall import Recall
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.versions import LISTED, identified
-from strandline.spark.jobs.vouched import inventory_rows, read_notes, stat_cache
+from strandline.spark.jobs.vouched import inventory_index, read_notes, stat_cache
 
 Listing = Callable[[int], None]
+_NO_BASE = -1
 
 
 class Reason(StrEnum):
@@ -44,14 +48,32 @@ class Reason(StrEnum):
     PARKED = "parked"
 
 
+PLANNED = pa.schema(
+    [
+        *LISTED,
+        *FACTS,
+        pa.field("pending", pa.bool_(), nullable=False),
+        pa.field("parked", pa.bool_(), nullable=False),
+        pa.field("base", pa.int8(), nullable=False),
+        pa.field("is_new", pa.bool_(), nullable=False),
+    ]
+)
+"""What was listed and what the ledger says of it; `pending` is not done, and to do unless `parked`; `base` is as in the
+manifest; `is_new` was done since this scan began, by runs that it worked on."""
+
+IsNew: TypeAlias = Callable[[LedgerRecord], bool]
+"""Tells whether a row of the ledger was written since a scan began."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What was listed, what the ledger says of it, and what is left to do, row for row."""
+    """What was listed, what the ledger says of it, and what is left to do."""
 
-    listed: pa.Table = field(repr=False)
-    facts: pa.Table = field(repr=False)
-    pending: pa.Array = field(repr=False)
-    todo: pa.Table = field(repr=False)
+    planned: PackedBatches = field(repr=False)
+    """Batches of `PLANNED`, each of one source."""
+    todo_items: int
+    todo_bytes: int
+    """How many bytes the items to look at have, as far as that is known."""
     counts: Mapping[Reason, int]
     left_out: Mapping[str, int]
     bases: tuple[Base, ...] = field(repr=False)
@@ -61,18 +83,29 @@ class Plan:
     @property
     def items(self) -> int:
         """Return how many items were listed."""
-        return len(self.listed)
+        return len(self.planned)
 
-    @property
-    def todo_bytes(self) -> int:
-        """Return how many bytes the items to look at have, as far as that is known."""
-        total: int = pc.sum(self.todo["size"]).as_py() or 0
-        return total
+    def todo(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is left to do, as rows of a manifest."""
+        for batch in self.planned:
+            wanted = pc.and_(batch["pending"], pc.invert(batch["parked"]))
+            if wanted.true_count:
+                yield pa.record_batch([batch[name] for name in ROWS.names], ROWS).filter(wanted)
 
 
-def plan(stores: Stores, request: ScanRequest, tell: Listing, parked: frozenset[bytes] = frozenset()) -> Plan:
+def _nothing_is_new(_: LedgerRecord) -> bool:
+    return False
+
+
+def plan(
+    stores: Stores,
+    request: ScanRequest,
+    tell: Listing,
+    parked: frozenset[bytes] = frozenset(),
+    is_new: IsNew = _nothing_is_new,
+) -> Plan:
     """List the sources and decide what is left to do; `parked` are items that wait for somebody to look at them."""
-    planner = _Planner(stores, request, parked)
+    planner = _Planner(stores, request, parked, is_new)
     for number, source in enumerate(request.sources):
         before = planner.items
         for batch in source.list_items(lambda listed, before=before: tell(before + listed)):  # type: ignore[misc]
@@ -83,27 +116,25 @@ def plan(stores: Stores, request: ScanRequest, tell: Listing, parked: frozenset[
 class _Planner:
     """Gathers batches; one for each plan."""
 
-    def __init__(self, stores: Stores, request: ScanRequest, parked: frozenset[bytes]) -> None:
+    def __init__(self, stores: Stores, request: ScanRequest, parked: frozenset[bytes], is_new: IsNew) -> None:
         self._stores = stores
         self._request = request
         self._parked = parked
+        self._is_new = is_new
         self._bases = usable_bases(stores, request.tenant, request.policy.record)
         self._probes = Probes(stores, request)
         notes = read_notes(stores.state, request.tenant, request.inputs_digest)
         before = find_inventory(stores.state, request.tenant, request.inputs_digest)
-        known = inventory_rows(before, stores.state, request.tenant)
-        self._is_first = known is None and not notes.keys
-        self._known = ITEMS.empty_table() if known is None else known
-        self._cache = stat_cache(notes, lambda: known)
+        self._is_first = before is None and not notes.keys
+        self._known = inventory_index(before, stores.state, request.tenant)
+        self._cache = stat_cache(notes, self._known)
         is_same_policy = before is not None and before.policy == request.policy_hash
         self._recall = Recall(self._known) if is_same_policy else None
         self._is_same = True
-        self._listed: list[pa.Table] = []
-        self._facts: list[pa.Table] = []
-        self._pending: list[pa.Array] = []
-        self._todo: list[pa.RecordBatch] = []
+        self._planned = PackedBatches(PLANNED)
         self._counts: Counter[Reason] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._todo_items = self._todo_bytes = 0
         self.items = 0
 
     def add(self, number: int, source: Source, batch: pa.RecordBatch) -> None:
@@ -115,15 +146,18 @@ class _Planner:
         recalled = self._recall.recalled(number, batch) if self._recall else None
         if recalled is None:
             self._is_same = False
-            self._decide(number, source, batch)
+            self._planned.append(self._decided(number, source, batch))
             return
         self._is_same &= recalled.extra_is_same
-        self._keep(recalled.listed, recalled.facts, len(recalled.listed))
-        if len(recalled.listed) < len(batch):
+        self._counts[Reason.DONE] += len(recalled.listed)
+        done = _planned(recalled.listed, recalled.facts)
+        if len(done) < len(batch):
             self._is_same = False
-            self._decide(number, source, batch.filter(pc.invert(recalled.mask)))
+            others = self._decided(number, source, batch.filter(pc.invert(recalled.mask)))
+            done = _merged(recalled.mask, done, others)
+        self._planned.append(done)
 
-    def _decide(self, number: int, source: Source, batch: pa.RecordBatch) -> None:
+    def _decided(self, number: int, source: Source, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Decide about items that are not recalled."""
         listed = identified(number, source, batch, self._cache)
         rows = self._rows(listed)
@@ -132,25 +166,18 @@ class _Planner:
         problems = listed["problem"].to_pylist()
         done = pa.array(map(is_done, rows, problems), pa.bool_())
         pending = pc.invert(done)
-        self._keep(pa.Table.from_batches([listed]), pa.Table.from_batches([facts_of(rows)]), done.true_count, pending)
-        if done.true_count < len(done):
-            left = [row for row, is_over in zip(rows, done.to_pylist(), strict=True) if not is_over]
-            self._leave(listed.filter(pending), left)
-
-    def _keep(self, listed: pa.Table, facts: pa.Table, done: int, pending: pa.Array | None = None) -> None:
-        self._listed.append(listed)
-        self._facts.append(facts)
-        self._pending.append(pa.repeat(pa.scalar(value=False), len(listed)) if pending is None else pending)
-        if done:
-            self._counts[Reason.DONE] += done
+        if done.true_count:
+            self._counts[Reason.DONE] += done.true_count
+        left = [row for row, is_over in zip(rows, done.to_pylist(), strict=True) if not is_over]
+        new = pa.array([row is not None and self._is_new(row) for row in rows], pa.bool_())
+        return _planned(listed, facts_of(rows), pending, *self._left(listed.filter(pending), left, pending), new)
 
     def plan(self) -> Plan:
         """Return what all batches come to."""
         return Plan(
-            pa.concat_tables([LISTED.empty_table(), *self._listed]),
-            pa.concat_tables([FACTS.empty_table(), *self._facts]),
-            pa.concat_arrays(self._pending) if self._pending else pa.array([], pa.bool_()),
-            pa.Table.from_batches(self._todo, ROWS),
+            self._planned,
+            self._todo_items,
+            self._todo_bytes,
             self._counts,
             self._left_out,
             tuple(self._bases),
@@ -161,21 +188,33 @@ class _Planner:
         request = self._request
         return ledger_rows(self._stores.ledger, request.tenant, request.policy_hash, listed["ovid"].to_pylist())
 
-    def _leave(self, listed: pa.RecordBatch, rows: list[LedgerRecord | None]) -> None:
-        """Put what is not done into the manifest, with its base; count why."""
-        bases = self._bases_of(listed)
-        seen_before = pc.is_in(listed["item"], self._known["item"].combine_chunks()).to_pylist()
-        parked = [item in self._parked for item in listed["item"].to_pylist()] if self._parked else [False] * len(rows)
-        problems = listed["problem"].to_pylist()
-        reasons = list(map(_reason, rows, problems, bases, seen_before, parked))
-        self._counts.update(reasons)
-        columns = [listed[name] for name in ROWS.names[:-1]]
-        todo = pa.record_batch([*columns, pa.array(bases, pa.int8())], ROWS)
-        self._todo.append(todo.filter(pa.array([not one for one in parked], pa.bool_())))
+    def _left(
+        self, left: pa.RecordBatch, rows: list[LedgerRecord | None], pending: pa.Array
+    ) -> tuple[pa.Array, pa.Array]:
+        """Count what is not done, and why; return for all items of a batch whether they are parked, and their bases."""
+        bases = self._bases_of(left)
+        seen_before = self._seen_before(left)
+        parked = [item in self._parked for item in left["item"].to_pylist()] if self._parked else [False] * len(rows)
+        self._counts.update(map(_reason, rows, left["problem"].to_pylist(), bases, seen_before, parked))
+        for size, is_parked in zip(left["size"].to_pylist(), parked, strict=True):
+            self._todo_items += not is_parked
+            self._todo_bytes += 0 if is_parked else size or 0
+        none, no = pa.scalar(_NO_BASE, pa.int8()), pa.scalar(value=False)
+        return (
+            pc.replace_with_mask(pa.repeat(no, len(pending)), pending, pa.array(parked, no.type)),
+            pc.replace_with_mask(pa.repeat(none, len(pending)), pending, pa.array(bases, none.type)),
+        )
+
+    def _seen_before(self, left: pa.RecordBatch) -> list[bool]:
+        """Return which items the last scan of these sources had listed."""
+        if not len(left) or not len(self._known):
+            return [False] * len(left)
+        seen: list[bool] = self._known.has(left["source"][0].as_py(), left["locator"]).to_pylist()
+        return seen
 
     def _bases_of(self, listed: pa.RecordBatch) -> list[int]:
         """Return for each item the first older policy that saw all of it, or -1."""
-        found = [-1] * len(listed)
+        found = [_NO_BASE] * len(listed)
         strong = pc.if_else(listed["weak"], pa.scalar(None, listed["ovid"].type), listed["ovid"])
         ovids: list[OvidHash | None] = strong.to_pylist()
         for number, base in enumerate(self._bases):
@@ -184,6 +223,22 @@ class _Planner:
                 if may_be_carried(row):
                     found[at], ovids[at] = number, None
         return found
+
+
+def _planned(listed: pa.RecordBatch, facts: pa.RecordBatch, *flags: pa.Array) -> pa.RecordBatch:
+    """Return a batch of `PLANNED`; without flags everything in it is done, and was before."""
+    if not flags:
+        no = pa.repeat(pa.scalar(value=False), len(listed))
+        flags = (no, no, pa.repeat(pa.scalar(_NO_BASE, pa.int8()), len(listed)), no)
+    return pa.record_batch([*listed.columns, *facts.columns, *flags], PLANNED)
+
+
+def _merged(mask: pa.Array, chosen: pa.RecordBatch, others: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of two batches in the order of a mask that says which is from the first."""
+    from_first = mask.to_numpy(zero_copy_only=False)
+    order = np.where(from_first, np.cumsum(from_first) - 1, len(chosen) + np.cumsum(~from_first) - 1)
+    (batch,) = pa.Table.from_batches([chosen, others]).combine_chunks().take(pa.array(order)).to_batches()
+    return batch
 
 
 def _reason(row: LedgerRecord | None, problem: str | None, base: int, seen_before: bool, parked: bool) -> Reason:  # noqa: FBT001

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.pipeline.ledger import DoneStatus
-from strandline.spark.inputs.places import Places
+from strandline.spark.inputs.row_index import RowIndex
 from strandline.spark.jobs.facts import FACTS
 from strandline.spark.jobs.versions import LISTED
 
@@ -23,58 +23,40 @@ class Recalled(NamedTuple):
     """Items of a batch that are recalled: which, as listed, and what the ledger says of them."""
 
     mask: pa.Array
-    listed: pa.Table
-    facts: pa.Table
+    listed: pa.RecordBatch
+    facts: pa.RecordBatch
     extra_is_same: bool
 
 
 class Recall:
     """The inventory of the last scan of the same sources under the same policy."""
 
-    def __init__(self, items: pa.Table) -> None:
-        self.rows = len(items)
-        numbers = pc.unique(items["source"]).to_pylist()
-        items = items.combine_chunks()
-        if len(numbers) == 1:
-            whole = {numbers[0]: items}
-        else:
-            whole = {number: items.filter(pc.equal(items["source"], number)).combine_chunks() for number in numbers}
-        self._items = {number: _done(table) for number, table in whole.items()}
-        self._places = {number: Places(table["locator"].combine_chunks()) for number, table in self._items.items()}
+    def __init__(self, index: RowIndex) -> None:
+        self._index = index
+
+    @property
+    def rows(self) -> int:
+        """Return how many items the last scan listed."""
+        return len(self._index)
 
     def recalled(self, number: int, batch: pa.RecordBatch) -> Recalled | None:
         """Return the items of a batch that are done as they were; None if none is."""
-        known = self._items.get(number)
-        if known is None or not len(known):
+        if not len(self._index):
             return None
-        places = self._places[number].find(batch["locator"])
-        before = _taken(known, places)
-        mask = pc.and_(pc.is_valid(places), _looks_the_same(batch, before))
-        if not pc.any(mask).as_py():
+        before = self._index.rows(number, batch["locator"])
+        mask = pc.and_(_is_done(before), _looks_the_same(batch, before)).combine_chunks()
+        if not mask.true_count:
             return None
-        if pc.all(mask).as_py():
-            now = pa.Table.from_batches([batch])
-        else:
-            now, before = pa.Table.from_batches([batch]).filter(mask), before.filter(mask)
+        now, before = batch.filter(mask), before.filter(mask).combine_chunks()
+        (known,) = before.to_batches()
         numbers = pa.repeat(pa.scalar(number, pa.int16()), len(now))
         sure = pa.repeat(pa.scalar(value=True), len(now))
-        new = {"source": numbers, "is_sure": sure, **{name: now[name] for name in now.column_names}}
-        new |= {name: before[name] for name in ("version", "item", "ovid", "weak")}
-        listed = pa.table([new[name] for name in LISTED.names], schema=LISTED)
-        same = pc.all(_equal(now["extra"], before["extra"])).as_py() is not False
-        return Recalled(mask, listed, before.select(FACTS.names), same)
-
-
-def _taken(known: pa.Table, places: pa.Array) -> pa.Table:
-    """Return the rows at places; where there is no place, any."""
-    if len(places) and not places.null_count and pc.all(pc.equal(pc.pairwise_diff(places)[1:], 1)).as_py() is not False:
-        return known.slice(places[0].as_py(), len(places))
-    return known.take(pc.fill_null(places, 0))
-
-
-def _done(items: pa.Table) -> pa.Table:
-    is_done = _is_done(items)
-    return items if pc.all(is_done).as_py() else items.filter(is_done).combine_chunks()
+        new = {"source": numbers, "is_sure": sure, **{name: now[name] for name in now.schema.names}}
+        new |= {name: known[name] for name in ("version", "item", "ovid", "weak")}
+        listed = pa.record_batch([new[name] for name in LISTED.names], LISTED)
+        facts = pa.record_batch([known[name] for name in FACTS.names], FACTS)
+        same = pc.all(_equal(now["extra"], known["extra"])).as_py() is not False
+        return Recalled(mask, listed, facts, same)
 
 
 def _is_done(items: pa.Table) -> pa.ChunkedArray:

@@ -1,8 +1,8 @@
 """Workers as tasks of a Spark job: one partition for each, which gets its first shard by its number.
 
-    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: what it did, or why it gave up
+    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: nothing, or why it gave up
 
-Nothing but counts goes through Spark: executors open the stores, read the items and commit the pages themselves, so
+Nothing but that goes through Spark: executors open the stores, read the items and commit the pages themselves, so
 that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
 
 Invariants: SQLite is used only by workers of this machine; an error of ours that ends a worker comes back as a row, so
@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import reduce
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,28 +25,31 @@ from strandline.errors import StrandlineError
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
 from strandline.spark.carried import carrying
+from strandline.spark.executors import NoExecutor, executors_of
 from strandline.spark.failures import translated
 from strandline.spark.jobs.engines import engine_for
-from strandline.spark.jobs.errors import StateNotShared, WorkersFailed
+from strandline.spark.jobs.errors import StateNotShared
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
+from strandline.spark.jobs.sharing import check_sources
 from strandline.spark.jobs.work import work
+from strandline.spark.jobs.worker_login import request_for_workers, worker_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-REPORT = pa.schema([("worker", pa.int64()), ("totals", pa.binary()), ("error", pa.string())])
-_REPORT_SQL = "worker long, totals binary, error string"
+REPORT = pa.schema([("worker", pa.int64()), ("error", pa.string())])
+_REPORT_SQL = "worker long, error string"
 POLL_S = 0.2
 
 
 class Task:
     """What runs in a partition; it pickles by its fields."""
 
-    def __init__(self, job: Job, shards: Sequence[int]) -> None:
+    def __init__(self, job: Job, shards: Sequence[int], *, is_local: bool) -> None:
         self._job = job
         self._shards = tuple(shards)
+        self._is_local = is_local
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work on the run, beginning with the shard of this partition's number, if it has one."""
@@ -57,12 +60,14 @@ class Task:
 
     def _report(self, number: int) -> pa.RecordBatch:
         prefer = self._shards[number] if number < len(self._shards) else None
-        done, problem = Totals(), None
+        problem = None
         try:
-            done = work(self._job, prefer)
+            if not self._is_local:
+                check_sources(self._job.request)
+            work(self._job, prefer)
         except StrandlineError as error:
             problem = json.dumps([type(error).__name__, str(error), error.hint])
-        columns = [[number], [format_totals(done)], [problem]]
+        columns = [[number], [problem]]
         return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
 
 
@@ -83,11 +88,22 @@ class Warming:
 class SparkWorkers:
     """Workers of a Spark session, which is made when there is something to do."""
 
-    def __init__(self, session_factory: Callable[[], "SparkSession"], master: str | None = None) -> None:
+    def __init__(
+        self,
+        session_factory: Callable[[], "SparkSession"],
+        master: str | None = None,
+        warn: Callable[[NoExecutor], None] = lambda _: None,
+    ) -> None:
         self._session_factory = session_factory
         self._master = master
+        self._warn = warn
         self._made: SparkSession | None = None
         self._making = threading.Lock()
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the master is this process, as one is that was not needed."""
+        return self._made is None or _is_local(self._made.conf.get("spark.master", "local") or "local")
 
     def make_ready(self, request: ScanRequest) -> None:
         """Start Spark and its Python workers in a thread; what goes wrong there goes wrong again in `run`."""
@@ -112,21 +128,38 @@ class SparkWorkers:
         if self._master is not None:
             check_shared(request, self._master)
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
-        """Work in tasks until no shard of the run is active; return what they did."""
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work in tasks until no shard of the run is active."""
         spark = self._session()
         master = spark.conf.get("spark.master", "local") or "local"
         slots = _slots(spark, master, job(1).request.parallelism)
         given = job(slots)
         check_shared(given.request, master)
+        if not _is_local(master):
+            given = replace(given, request=request_for_workers(given.request, master, _setting(spark)))
         workers = max(1, slots if len(shards) > 1 else 1)
-        frame = spark.range(0, workers, 1, workers).mapInArrow(Task(given, shards), _REPORT_SQL)
+        frame = spark.range(0, workers, 1, workers).mapInArrow(
+            Task(given, shards, is_local=_is_local(master)), _REPORT_SQL
+        )
         with translated():
-            rows = _polled(spark, frame.collect, poll)
+            rows = _polled(spark, frame.collect, self._watched(spark, poll))
         failed = [row.error for row in rows if row.error is not None]
         if failed:
-            raise WorkersFailed(*json.loads(failed[0]))
-        return reduce(Totals.plus, (parse_totals(bytes(row.totals)) for row in rows), Totals())
+            raise worker_error(*json.loads(failed[0]))
+
+    def _watched(self, spark: "SparkSession", poll: Callable[[], None]) -> Callable[[], None]:
+        """Return `poll`, which on a cluster warns where no executor was granted."""
+        executors = executors_of(spark)
+        if executors is None:
+            return poll
+
+        def watched() -> None:
+            poll()
+            missing = executors.missing()
+            if missing is not None:
+                self._warn(missing)
+
+        return watched
 
 
 def check_shared(request: ScanRequest, master: str) -> None:
@@ -142,6 +175,14 @@ def _slots(spark: "SparkSession", master: str, expected: int) -> int:
     """Return how many tasks run at once; a cluster may still be gathering its executors."""
     known = 1 if _is_connect(spark) else int(spark.sparkContext.defaultParallelism)
     return known if _is_local(master) and not _is_connect(spark) else max(known, expected)
+
+
+def _setting(spark: "SparkSession") -> Callable[[str], str]:
+    """Return what reads a setting of a session; empty where it has none."""
+    if _is_connect(spark):
+        return lambda name: spark.conf.get(name, "") or ""
+    conf = spark.sparkContext.getConf()
+    return lambda name: conf.get(name, "") or ""
 
 
 def _is_local(master: str) -> bool:

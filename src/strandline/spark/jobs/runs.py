@@ -14,7 +14,7 @@ a manifest is deleted only after its run is over.
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -89,14 +89,14 @@ def begin_run(stores: Stores, request: ScanRequest, plan: Plan) -> tuple[OpenRun
     }
     sweep_begun(state, request.tenant, request.digest, used, now)
     note_begun(state, request.tenant, request.digest, number, now)
-    manifest = write_manifest(state, request.tenant, number, plan.todo, [base.policy for base in plan.bases])
+    manifest = write_manifest(state, request.tenant, number, plan.todo(), [base.policy for base in plan.bases])
     run, is_ours = _begun(stores, request, plan, manifest)
     forget_begun(state, request.tenant, request.digest, number)
     return run, is_ours
 
 
 def _begun(stores: Stores, request: ScanRequest, plan: Plan, manifest: Manifest) -> tuple[OpenRun, bool]:
-    shards = cut(manifest, plan.todo, request.parallelism)
+    shards = cut(manifest, (batch["size"] for batch in plan.todo()), request.parallelism)
     while True:
         ordinal, record = _current(stores, request)
         key = run_key(request, ordinal)
@@ -171,9 +171,9 @@ def unpark(stores: Stores, run: OpenRun) -> dict[int, int]:
     return forgiven
 
 
-def cut(manifest: Manifest, todo: pa.Table, parallelism: int) -> list[InitialShard]:
+def cut(manifest: Manifest, sizes: Iterable[pa.Array], parallelism: int) -> list[InitialShard]:
     """Return shards of about equal weight: some for each worker, more where they would be large, fewer where small."""
-    total = np.cumsum(weights(todo).to_numpy())
+    total = np.cumsum(np.concatenate([weights(some).to_numpy() for some in sizes]))
     most = max(SHARDS_PER_WORKER * parallelism, int(total[-1]) // SHARD_WEIGHT_MAX)
     count = max(1, min(most, int(total[-1]) // SHARD_WEIGHT_MIN, len(total), SHARDS_MAX))
     ends = np.searchsorted(total, total[-1] * np.arange(1, count) / count, side="left") + 1

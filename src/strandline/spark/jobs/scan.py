@@ -6,21 +6,24 @@ where it stopped; two drivers of one request work on one run.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from strandline.pipeline.identity import stable_item_id
+from strandline.pipeline.ledger import LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import parse_manifest_row
 from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.spark.executors import NoExecutor
 from strandline.spark.jobs.collector import rare_collections
 from strandline.spark.jobs.errors import AGAIN, WorkersFailed
 from strandline.spark.jobs.here import WorkHere
 from strandline.spark.jobs.inventory import find_inventory
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.manifest import read_rows, rows_of
-from strandline.spark.jobs.plan import Plan, plan
-from strandline.spark.jobs.progress import Progress, progress_of
+from strandline.spark.jobs.plan import IsNew, Plan, plan
+from strandline.spark.jobs.progress import Progress, progress_of, summed
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
 from strandline.spark.jobs.run import SparkWorkers
@@ -35,6 +38,7 @@ from strandline.spark.jobs.runs import (
     unpark,
 )
 from strandline.spark.jobs.settle import Outcome, settle
+from strandline.spark.jobs.sharing import check_unread
 from strandline.spark.jobs.totals import Totals
 
 if TYPE_CHECKING:
@@ -62,7 +66,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-Event: TypeAlias = Listed | Resumed | Planned | Progress
+Event: TypeAlias = Listed | Resumed | Planned | Progress | NoExecutor
 Tell: TypeAlias = Callable[[Event], None]
 
 
@@ -73,6 +77,11 @@ def _silent(event: Event) -> None:
 class Workers(Protocol):
     """Who works on runs."""
 
+    @property
+    def are_here(self) -> bool:
+        """Whether they are on this machine, and see its files."""
+        ...
+
     def check(self, request: ScanRequest) -> None:
         """Refuse a request whose stores the workers could not reach."""
         ...
@@ -81,10 +90,10 @@ class Workers(Protocol):
         """Begin to make ready, while it is found out what there is to do; do not wait for it."""
         ...
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> Totals:
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
         """Work until no shard of the run is active; `job` takes the number of workers, `poll` is called meanwhile.
 
-        Returns what these workers did; `WorkersFailed` if some gave up.
+        `WorkersFailed` if some gave up. What they did is asked of the stores: one that is lost cannot tell.
         """
         ...
 
@@ -101,7 +110,7 @@ def scan(
     `master` is what the session will have, so that a state which its workers cannot share is refused before anything.
     """
     with rare_collections(), request.open_stores() as stores:
-        return scan_with(stores, request, SparkWorkers(session_factory, master), tell)
+        return scan_with(stores, request, SparkWorkers(session_factory, master, tell), tell)
 
 
 def scan_here(request: ScanRequest, tell: Tell = _silent) -> Outcome:
@@ -117,7 +126,7 @@ def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell
     driver.resume()
     for _ in range(REPLANS_MAX):
         left = driver.plan()
-        if not len(left.todo) or driver.run(left):
+        if not left.todo_items or driver.run(left):
             break
     return driver.settle(left)
 
@@ -130,7 +139,11 @@ def explain(request: ScanRequest, tell: Tell = _silent) -> Plan:
 
 def explain_with(stores: Stores, request: ScanRequest, tell: Tell = _silent) -> Plan:
     """Return what a scan over open stores would do."""
-    return plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
+    return _plan(stores, request, tell, lambda _: False)
+
+
+def _plan(stores: Stores, request: ScanRequest, tell: Tell, is_new: IsNew) -> Plan:
+    return plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request), is_new)
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
@@ -153,6 +166,8 @@ class _Driver:
         self._started_ns = time.time_ns()
         self._is_ready = False
         self._worked = Totals()
+        self._fences: dict[int, dict[int, int]] = {}
+        """The runs that were worked on, and the fences that their shards had: what came under later ones is new."""
 
     def resume(self) -> None:
         """Finish what was begun before; take up what was put aside, if that is asked for."""
@@ -166,7 +181,7 @@ class _Driver:
 
     def plan(self) -> Plan:
         """List, and decide what is left."""
-        left = explain_with(self._stores, self._request, self._listening())
+        left = _plan(self._stores, self._request, self._listening(), self._is_new)
         self._tell(Planned(left))
         return left
 
@@ -190,6 +205,8 @@ class _Driver:
     def run(self, left: Plan) -> bool:
         """Do what is left; return whether it was done by this plan, and not by another driver's."""
         run, is_ours = begin_run(self._stores, self._request, left)
+        if is_ours:
+            self._fences[run.key.run] = {}
         self._drive(run)
         return is_ours
 
@@ -198,26 +215,37 @@ class _Driver:
         stores, request = self._stores, self._request
         aside = sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request))
         run_id = self._last.key.run if self._last else None
-        return settle(
+        outcome = settle(
             stores,
             request,
             left,
-            run=self._progress,
             run_id=run_id,
-            parked_shards=aside,
             started_ns=self._started_ns,
-            worked=self._worked,
+            is_new=self._is_new,
         )
+        if not self._workers.are_here:
+            for number, unread in outcome.unread.items():
+                check_unread(request, number, unread)
+        return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
+
+    def _is_new(self, row: LedgerRecord) -> bool:
+        """Return whether a row of the ledger was written by the runs of this scan, and since it began."""
+        fences = self._fences.get(row.run_id)
+        return fences is not None and row.fence > fences.get(row.shard_id, -1)
 
     def _drive(self, run: OpenRun, forgiven: Mapping[int, int] | None = None) -> None:
         """Let workers work on a run until no shard is active, and end it."""
         self._last = run
-        coordinator = self._stores.coordinator
-        active = [shard.shard for shard in all_shards(coordinator, run.key) if shard.status == ShardStatus.ACTIVE]
+        shards = retried(lambda: all_shards(self._stores.coordinator, run.key))
+        self._fences.setdefault(run.key.run, {shard.shard: shard.fence for shard in shards})
+        before = summed(run.manifest, shards).done
+        active = [shard.shard for shard in shards if shard.status == ShardStatus.ACTIVE]
         if active:
             job = partial(self._job, run, forgiven or {})
-            self._worked = self._worked.plus(self._workers.run(job, active, lambda: self._look(run)))
+            self._workers.run(job, active, lambda: self._look(run))
         self._look(run)
+        if self._progress is not None:
+            self._worked = self._worked.plus(self._progress.done.minus(before))
         if not end_run(self._stores, self._request, run):
             raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
 

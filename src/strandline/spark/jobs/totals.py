@@ -33,6 +33,10 @@ class Totals(NamedTuple):
         counts = (one + more for one, more in zip(self[1:], other[1:], strict=True))
         return Totals(max(self.moved_at, other.moved_at), *counts)
 
+    def minus(self, before: "Totals") -> "Totals":
+        """Return what was done since; the cursor moved last as it did."""
+        return Totals(self.moved_at, *(now - one for now, one in zip(self[1:], before[1:], strict=True)))
+
 
 def format_totals(totals: Totals) -> bytes:
     """Return the token of a cursor."""

@@ -11,8 +11,9 @@ Invariants: a note is durable before its page is committed; notes are read befor
 is written, so that whoever looks for both finds one; what cannot be read as a note counts as none.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,9 +26,11 @@ from strandline.pipeline.stores import Stores
 from strandline.protocol.errors import RunNotFound
 from strandline.protocol.shards import RunKey
 from strandline.spark.inputs import VOUCHED, StatCache
+from strandline.spark.inputs.row_index import Chunk, RowIndex
+from strandline.spark.inputs.stat_cache import Lookup
 from strandline.spark.jobs.arrow_chunks import format_table, parse_table
 from strandline.spark.jobs.errors import ManifestBroken
-from strandline.spark.jobs.inventory import Inventory
+from strandline.spark.jobs.inventory import ITEMS, Inventory
 from strandline.spark.jobs.request import ScanRequest
 
 NOTE_ROWS_MAX = 2_000
@@ -37,10 +40,10 @@ _RUN_AT = len(_PREFIX) + DIGEST_BYTES
 
 
 class Notes(NamedTuple):
-    """The notes of some inputs: where each is, and what they say, in the order of their keys."""
+    """The notes of some inputs: where each is, and what they say, packed, in the order of their keys."""
 
     keys: Sequence[bytes]
-    tables: Sequence[pa.Table]
+    chunks: Sequence[Chunk]
 
 
 def note_puts(inputs: bytes, writer: WriteContext, row: int, files: pa.Table) -> list[Put]:
@@ -57,14 +60,14 @@ def read_notes(state: ScannerState, tenant: TenantId, inputs: bytes) -> Notes:
     """Return all notes of some inputs."""
     first, end = _begin(inputs), _begin(inputs) + b"\xff" * 27
     keys: list[bytes] = []
-    tables: list[pa.Table] = []
+    chunks: list[Chunk] = []
     while page := state.list_range(tenant, first, end, _NOTES_AT_ONCE):
         keys += [key for key, _ in page]
         for _, value in page:
             with suppress(ManifestBroken):
-                tables.append(parse_table(value, VOUCHED))
+                chunks.append(Chunk(len(parse_table(value, VOUCHED)), partial(parse_table, value, VOUCHED)))
         first = keys[-1] + b"\0"
-    return Notes(keys, tables)
+    return Notes(keys, chunks)
 
 
 def forget_notes(stores: Stores, request: ScanRequest, keys: Iterable[bytes]) -> None:
@@ -81,26 +84,25 @@ def forget_notes(stores: Stores, request: ScanRequest, keys: Iterable[bytes]) ->
         stores.state.apply_batch(request.tenant, gone[begin : begin + 1_000])
 
 
-def stat_cache(notes: Notes, inventory: Callable[[], pa.Table | None]) -> StatCache:
+def stat_cache(notes: Notes, inventory: RowIndex) -> StatCache:
     """Return the versions that notes and an inventory know by stat data."""
-
-    def tables() -> list[pa.Table]:
-        items = inventory()
-        return [*([] if items is None else [_of_inventory(items)]), *notes.tables]
-
-    return StatCache(tables)
+    lookups: list[Lookup] = [] if not len(inventory) else [partial(_of_inventory, inventory)]
+    if notes.chunks:
+        lookups.append(RowIndex(VOUCHED, notes.chunks).rows)
+    return StatCache(lookups)
 
 
-def _of_inventory(items: pa.Table) -> pa.Table:
+def _of_inventory(inventory: RowIndex, number: int, locators: pa.Array) -> pa.Table:
+    items = inventory.rows(number, locators)
     vouches = pc.and_(pc.and_(pc.is_valid(items["stat"]), pc.is_valid(items["version"])), pc.invert(items["weak"]))
-    return items.filter(vouches).select(VOUCHED.names).cast(VOUCHED)
+    columns = [pc.if_else(vouches, items[name], pa.scalar(None, items[name].type)) for name in VOUCHED.names]
+    return pa.table(columns, VOUCHED.names)
 
 
-def inventory_rows(inventory: Inventory | None, state: ScannerState, tenant: TenantId) -> pa.Table | None:
-    """Return the rows of an inventory; None if there is none, or another scan replaced it meanwhile."""
-    with suppress(ManifestBroken):
-        return None if inventory is None else inventory.items(state, tenant)
-    return None
+def inventory_index(inventory: Inventory | None, state: ScannerState, tenant: TenantId) -> RowIndex:
+    """Return the rows of an inventory; what another scan replaced meanwhile is gone, and its items unknown."""
+    chunks = [] if inventory is None else inventory.chunked(state, tenant)
+    return RowIndex(ITEMS, chunks, is_unique=True)
 
 
 def _is_over(stores: Stores, run: RunKey) -> bool:
