@@ -82,12 +82,15 @@ class MemoryLog:
     def retention(self) -> Retention:
         """Return what is kept, now."""
         config = self.config
-        others = config.ttl or (config.discard is Discard.OLD and bool(config.updates_max or config.bytes_max))
-        age_only = config.age_max_s > 0 and not others
+        overflows = config.discard is Discard.OLD and bool(config.updates_max or config.bytes_max)
+        age_only = config.age_max_s > 0 and not (config.ttl or overflows)
+        ttl_only = config.ttl and not (config.age_max_s or overflows)
         age_max_ns = int(config.age_max_s * NS)
         first, last = self.first_revision, self.last_revision
         kept = self.identity, len(self._records), not config.ttl
-        return Retention(config.evicts_current_values, first, last, age_only, age_max_ns, *kept)
+        return Retention(
+            config.evicts_current_values, first, last, age_only, age_max_ns, *kept, ttl_only, config.history
+        )
 
     def last_of(self, key: str) -> Record | None:
         """Return the last update of a key that is kept."""

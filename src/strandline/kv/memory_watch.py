@@ -28,6 +28,7 @@ def to_batch(records: list[Record]) -> UpdateBatch:
         np.array([record.kind for record in records], np.uint8),
         np.array([record.revision for record in records], np.uint64),
         [record.value for record in records],
+        np.array([record.expires_ns for record in records], np.uint64),
     )
 
 

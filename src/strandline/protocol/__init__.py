@@ -6,8 +6,8 @@ socket. So what the explorer (`strandline.sim.explore`) shows of these functions
 **Parts.** `shards` and `runs` are records and their invariants; `leases`, `splits` and `runs` decide what becomes of
 them; `guards` are the checks, one promise each, and `operations` the memory that makes repeating safe. `keyspace` is
 the algebra of ranges, `cooldown` when to claim again, `canonical` one encoding for everything that is hashed. Folds
-ask `windows` whether a log still reaches back, `flushes` what a cursor may name, `repairs` what to do when it named too
-little, and `pointers` which artifact is the newest.
+ask `windows` whether a log still reaches back, `flushes` what a cursor may name, `fold_modes` what leaves them with the
+bucket, `repairs` what to do when a cursor named too little, and `pointers` which artifact is the newest.
 
 **Trade-offs.** Records are tuples, compared and hashed as such: a model holds millions of them. Guards are called as
 attributes of their module, so that a test can take one away and show what it was for.

@@ -39,7 +39,7 @@ class EmbeddedReader:
         last = await self._look(lambda stream: stream.last(subject))
         if last is None or kind_of(last.headers) is not UpdateKind.PUT:
             return None
-        return KvEntry(key, last.payload, format_revision(last.sequence), last.time_ns)
+        return KvEntry(key, last.payload, format_revision(last.sequence), last.time_ns, deadline_ns(last.headers, last.time_ns))
 
     async def history(self, key: str) -> list[KvUpdate]:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""

@@ -21,7 +21,8 @@ from strandline.fold.store import FoldReader
 from strandline.fold.watching.context import Context
 from strandline.fold.watching.looking import Look, is_same_log, remembered
 from strandline.kv import UpdateBatch
-from strandline.protocol import windows
+from strandline.protocol import repairs, windows
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairPlan
 
 NO_RESTORER = (
@@ -61,18 +62,30 @@ class Mending:
         context.emit(RepairEnded(RepairPlan.RELIST, 0, len(stale), perf_counter() - started))
         return windows.REVISION_MAX if before is None else before.last_revision
 
-    async def restore(self, decision: Decision, look: Look) -> None:
-        """Make the fold what the newest artifact is, and its mark last; nothing if the bucket was made anew since."""
+    async def restore(self, decision: Decision, look: Look) -> bool:
+        """Make the fold what the newest artifact is, and its mark last; nothing if the bucket was made anew since.
+
+        False if there is no artifact and the fold may begin with what the bucket holds.
+        """
         context = self._context
         if context.policy.restorer is None:
             raise self.refused(decision)
         artifact = await context.policy.restorer.newest(context.scope)
         if artifact is None:
+            if self._may_begin():
+                return False
             raise RepairRefused(context.name, f"{decision.reason}, and there is no artifact", hint=NO_RESTORER)
         try:
             await self._restore_from(artifact, decision, look)
         finally:
             await asyncio.to_thread(artifact.close)
+        return True
+
+    def _may_begin(self) -> bool:
+        """Tell whether the fold is empty, and may stay without what the bucket evicted before its first copy."""
+        keeper, mode = self._context.keeper, self._context.policy.mode
+        needs = repairs.cursorless_start_needs_repair(mode, False, has_data=keeper.has_data, can_restore=False)  # noqa: FBT003 - a row of a table
+        return not keeper.mark.revision and not needs
 
     async def _restore_from(self, artifact: FoldReader, decision: Decision, decided_by: Look) -> None:
         context, started = self._context, perf_counter()
@@ -88,9 +101,16 @@ class Mending:
         gone = await asyncio.to_thread(lambda: vanished_keys(artifact, store, scope, listed, whole=whole))
         for chunk in deletes(gone):
             await context.flusher.flush_fully(chunk, local)
-        mark = remembered(local, look, context.scope)
+        mark = remembered(local, look, context.scope, context.mode)
         seen = mark.seen_evicting or theirs.seen_evicting
-        mark = mark._replace(revision=theirs.revision, seen_evicting=seen, since_ns=0)
+        mark = mark._replace(
+            revision=theirs.revision,
+            seen_evicting=seen,
+            since_ns=0,
+            floor=theirs.floor if context.mode is FoldMode.ARCHIVE else 0,
+            seen_dropping=mark.seen_dropping or theirs.seen_dropping,
+            has_deadlines=mark.has_deadlines or theirs.has_deadlines,
+        )
         await context.flusher.store_fully(mark)
         context.emit(RepairEnded(RepairPlan.RESTORE, taken, len(gone), perf_counter() - started))
 

@@ -4,6 +4,7 @@ Invariants: a message with the header of a delete or purge, or with a server's m
 what it means; everything else is a put, an empty value too. Keys are bytes as the subject has them.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -22,7 +23,7 @@ from strandline.kv.nats.bulk.deliveries import Delivered
 from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.ordered import OrderedReader
 from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, TTL, deadline_ns, kind_of_headers, parse_headers
 from strandline.kv.nats.settings import NatsSettings
 from strandline.kv.nats.streams import STREAM_PREFIX
 from strandline.wire import binary_list, binary_spans, gather
@@ -37,7 +38,28 @@ def update_batch(delivered: Delivered) -> UpdateBatch:
     if kinds.any():
         data, edges = binary_spans(values)
         values = gather(data, np.where(kinds == UpdateKind.PUT, edges[:-1], edges[1:]), edges[1:])
-    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values)
+    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values, deadlines_of(delivered, kinds))
+
+
+def deadlines_of(delivered: Delivered, kinds: NDArray[np.uint8]) -> NDArray[np.uint64] | None:
+    """Return when each put expires by a time to live of its own, 0 for never; None if none does, or times are lacking.
+
+    A time that was not asked for is taken to be now: later than it was, so that nothing is taken for expired that is
+    not.
+    """
+    if delivered.headers is None:
+        return None
+    found = pc.match_substring(delivered.headers, pattern=TTL).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(found & (kinds == UpdateKind.PUT))
+    if not len(rows):
+        return None
+    times = np.full(len(kinds), time.time_ns(), np.int64) if delivered.times_ns is None else delivered.times_ns
+    blocks = binary_list(delivered.headers.take(pa.array(rows)))
+    lives = {block: deadline_ns(block, 0) for block in set(blocks)}
+    deadlines = np.zeros(len(kinds), np.uint64)
+    ttls = np.array([lives[block] for block in blocks], np.uint64)
+    deadlines[rows] = np.where(ttls, times[rows].astype(np.uint64) + ttls, 0)
+    return deadlines
 
 
 def kinds_of(headers: pa.BinaryArray | None, count: int) -> NDArray[np.uint8]:
