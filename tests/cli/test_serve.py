@@ -17,7 +17,7 @@ import pytest
 from tests.cli.runs import run_command
 
 STRANDLINE = [sys.executable, "-c", "from strandline.cli import main; main()", "serve"]
-ENDS_WITHIN_S = 20
+ENDS_WITHIN_S = 60
 
 
 class Served:
@@ -132,11 +132,14 @@ def test_a_reload_changes_users_and_refuses_what_takes_a_restart(tmp_path: Path)
         assert "Reloaded: accounts" in _logged(log, "Reloaded server configuration")
         with closing(server.connect('{"user":"ann","pass":"two","verbose":false}')) as client:
             assert b'"max_payload":1024' in heard(client, b"PONG")
-        file.write_text(settings.replace("-1", "4222"))
+        refused = "authorization { user: ann, password: three }\nmax_payload: 2KB"
+        file.write_text(settings.replace("-1", "4222") + refused)
         server.signal(signal.SIGHUP)
         _logged(log, "Failed to reload server configuration: config reload not supported for port")
+        with closing(server.connect('{"user":"ann","pass":"three","verbose":false}')) as client:
+            assert b"Authorization Violation" in heard(client, b"-ERR")
         with closing(server.connect('{"user":"ann","pass":"two","verbose":false}')) as client:
-            assert b"PONG" in heard(client, b"PONG")
+            assert b'"max_payload":1024' in heard(client, b"PONG")
         ran = subprocess.run([*STRANDLINE, "-sl", f"quit={process.pid}"], check=False)
         assert (ran.returncode, process.wait(ENDS_WITHIN_S)) == (0, 0)
     finally:

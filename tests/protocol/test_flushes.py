@@ -41,7 +41,3 @@ def test_a_store_opened_again_says_what_becomes_of_the_batch(
 def test_a_watch_ends_after_sixteen_failures_in_a_row() -> None:
     assert [failures for failures in range(20) if flushes.gives_up(failures)] == [16, 17, 18, 19]
     assert flushes.gives_up(2, failures_max=2)
-
-
-def test_a_fold_resumes_where_its_store_is_and_not_where_it_was_told() -> None:
-    assert flushes.resume_cursor(stored=3, applied=7) == 3

@@ -15,19 +15,15 @@ from strandline.protocol.keyspace import (
     Metadata,
     PrefixHint,
     RangeHint,
-    byte_midpoint,
     cut_spec,
     format_manifest_row,
     format_metadata,
-    format_path_key,
-    key_successor,
     narrow_hint,
     parse_manifest_row,
     parse_metadata,
-    parse_path_key,
     prefix_successor,
 )
-from strandline.protocol.shards import KEY_BYTES_MAX, ShardSpec
+from strandline.protocol.shards import ShardSpec
 
 keys = st.binary(max_size=6) | st.lists(st.sampled_from([0, 1, 254, 255]), max_size=6).map(bytes)
 u64 = st.integers(0, 2**64 - 1)
@@ -42,12 +38,6 @@ hints: st.SearchStrategy[Hint] = st.just(RangeHint()) | st.builds(PrefixHint, ke
 def test_manifest_rows_sort_as_their_keys(left: ManifestRowKey, right: ManifestRowKey) -> None:
     assert (left < right) == (format_manifest_row(left) < format_manifest_row(right))
     assert parse_manifest_row(format_manifest_row(left)) == left
-
-
-@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
-def test_paths_sort_as_their_keys(left: str, right: str) -> None:
-    assert (left < right) == (format_path_key(left) < format_path_key(right))
-    assert parse_path_key(format_path_key(left)) == left
 
 
 @given(st.builds(Metadata, hints, st.binary(max_size=9)))
@@ -95,40 +85,10 @@ def test_the_successor_of_a_prefix_is_the_first_key_behind_it(prefix: bytes, key
         assert key >= after
 
 
-@given(keys, keys)
-def test_nothing_is_between_a_key_and_its_successor(key: bytes, other: bytes) -> None:
-    after = key_successor(key)
-    assert after is not None
-    assert not key < other < after
-
-
-def test_successors_at_the_longest_key() -> None:
+def test_known_successors_of_prefixes() -> None:
     assert prefix_successor(b"ab\xff") == b"ac"
     assert prefix_successor(b"") is None
     assert prefix_successor(b"\xff\xff") is None
-    longest = b"a" * KEY_BYTES_MAX
-    assert key_successor(longest[1:]) == longest[1:] + b"\0"
-    assert key_successor(longest) == longest[1:] + b"b"
-    assert key_successor(b"\xff" * KEY_BYTES_MAX) is None
-    assert key_successor(longest + b"a") is None
-
-
-@given(keys, keys)
-def test_a_midpoint_is_strictly_between_and_missing_only_where_there_is_none(left: bytes, right: bytes) -> None:
-    middle = byte_midpoint(left, right)
-    if middle is None:
-        assert left >= right or right == left + b"\0"
-    else:
-        assert left < middle < right
-
-
-def test_known_midpoints() -> None:
-    assert byte_midpoint(b"a", b"c") == b"b"
-    assert byte_midpoint(b"a", b"b") == b"a\0"
-    assert byte_midpoint(b"", b"\x02") == b"\x01"
-    assert byte_midpoint(b"\x00\xff", b"\x01\x01") == b"\x01\x00"
-    assert byte_midpoint(b"a", b"a\0") is None
-    assert byte_midpoint(b"b", b"a") is None
 
 
 @given(st.sets(keys.filter(bool), min_size=1, max_size=5), hints)
@@ -179,8 +139,6 @@ def test_keys_that_are_not_what_they_should_be_are_refused() -> None:
         parse_manifest_row(b"\0" * 15)
     with pytest.raises(InvalidInput):
         format_manifest_row(ManifestRowKey(1, 2**64))
-    with pytest.raises(InvalidInput):
-        parse_path_key(b"\xff")
     with pytest.raises(SpecInvalid):
         format_metadata(Metadata(ManifestHint(1, 5, 5)))
 

@@ -22,10 +22,6 @@ def requeue_behind(failed: Sequence[Update], pending: Sequence[Update]) -> tuple
     return (*pending, *failed)
 
 
-def resume_from_what_was_applied(_: int, applied: int) -> int:
-    return applied
-
-
 def unknown_revision_is_zero(_: int, revision: int | None) -> int:
     return revision or 0
 
@@ -33,7 +29,6 @@ def unknown_revision_is_zero(_: int, revision: int | None) -> int:
 MUTATIONS: list[tuple[str, Callable[..., object], int, str]] = [
     ("requeue", drop_failed_batch, 4, "the cursor names an update that is not stored"),
     ("requeue", requeue_behind, 5, "the cursor names an update that is not stored"),
-    ("resume_cursor", resume_from_what_was_applied, 5, "the cursor names an update that is not stored"),
     ("batch_high", unknown_revision_is_zero, 4, "the cursor went back"),
 ]
 

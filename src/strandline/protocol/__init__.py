@@ -1,13 +1,14 @@
 """The decisions of the system as pure functions, shared by production code and the exhaustive model.
 
 **Promise.** A decision takes values, the time among them, and returns values or raises; it reads no clock, file or
-socket. So what the explorer (`strandline.sim.explore`) shows of these functions holds for the code that runs.
+socket, and production makes it with the same function. So what the explorer (`strandline.sim.explore`) shows of these
+functions holds for the code that runs.
 
 **Parts.** `shards` and `runs` are records and their invariants; `leases`, `splits` and `runs` decide what becomes of
 them; `guards` are the checks, one promise each, and `operations` the memory that makes repeating safe. `keyspace` is
 the algebra of ranges, `cooldown` when to claim again, `canonical` one encoding for everything that is hashed. Folds
 ask `windows` whether a log still reaches back, `flushes` what a cursor may name, `fold_modes` what leaves them with the
-bucket, `repairs` what to do when a cursor named too little, and `pointers` which artifact is the newest.
+bucket, and `repairs` what to do when a cursor named too little.
 
 **Trade-offs.** Records are tuples, compared and hashed as such: a model holds millions of them. Guards are called as
 attributes of their module, so that a test can take one away and show what it was for.

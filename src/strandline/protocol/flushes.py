@@ -1,7 +1,7 @@
-"""How a fold's cursor follows what is stored: the highest revision of a batch, requeueing, giving up, and resuming.
+"""How a fold's cursor follows what is stored: the highest revision of a batch, requeueing, and giving up.
 
 Invariant: a stored cursor names only revisions whose data is stored with it or before it. So a batch that was not
-stored is stored before anything newer, and a fold resumes from the cursor that its store holds, from no other.
+stored is stored before anything newer. A fold resumes from the cursor that its store holds; no other is kept.
 """
 
 from collections.abc import Sequence
@@ -53,11 +53,3 @@ def after_reopening(found: int, before: int, attempted: int) -> Reopened:
 def gives_up(failures: int, failures_max: int = FAILURES_MAX) -> bool:
     """Return whether so many failures in a row end the watch. It protects memory, and people who wait for nothing."""
     return failures >= failures_max
-
-
-def resume_cursor(stored: int, applied: int) -> int:  # noqa: ARG001 - the parameter says what is not used
-    """Return where a fold resumes: at the cursor of its store, whatever was reported as applied.
-
-    A batch is reported as applied even if storing it failed and it was requeued. It protects that batch.
-    """
-    return stored

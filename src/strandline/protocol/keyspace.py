@@ -1,6 +1,5 @@
-"""Keys of shards: bytes that sort as what they stand for, the keys between them, and how a range is cut.
+"""Keys of shards: bytes that sort as what they stand for, and how a range is cut.
 
-    path key           the path as UTF-8
     manifest row key   manifest u64, row u64, big-endian: 16 bytes
     metadata           u32 length of the hint, hint, the connector's own bytes; empty is a range hint and nothing else
     hint               00                          keys of the range
@@ -8,8 +7,8 @@
                        02, manifest u64, start u64, end u64    rows [start, end) of a manifest
                        numbers are big-endian
 
-Invariants: `a < b` implies `format_…(a) < format_…(b)`; a key between two others is strictly between them; the parts of
-a cut range are exactly the range, and each part's hint says no more than its range.
+Invariants: `a < b` implies `format_…(a) < format_…(b)`; the parts of a cut range are exactly the range, and each part's
+hint says no more than its range.
 """
 
 import struct
@@ -69,19 +68,6 @@ class Metadata(NamedTuple):
         return f"Metadata({self.hint!r}, {len(self.extra)} bytes)"
 
 
-def format_path_key(path: str) -> bytes:
-    """Return the key of a path; paths are compared as they are written, without any normalisation."""
-    return path.encode()
-
-
-def parse_path_key(key: bytes) -> str:
-    """Return the path of a key."""
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("a path key is not UTF-8") from None
-
-
 def format_manifest_row(key: ManifestRowKey) -> bytes:
     """Return the key of a row."""
     if not all(0 <= number <= U64_MAX for number in key):
@@ -114,24 +100,6 @@ def prefix_successor(prefix: bytes) -> bytes | None:
     """Return the first key after all keys with a prefix, or None if nothing is."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
-
-
-def key_successor(key: bytes) -> bytes | None:
-    """Return the next key, as far as keys may be long; None if there is none."""
-    if len(key) < KEY_BYTES_MAX:
-        return key + b"\x00"
-    return prefix_successor(key) if len(key) == KEY_BYTES_MAX else None
-
-
-def byte_midpoint(left: bytes, right: bytes) -> bytes | None:
-    """Return a key strictly between two others, near their middle, or None."""
-    size = max(len(left), len(right))
-    total = sum(int.from_bytes(key.ljust(size, b"\x00"), "big") for key in (left, right))
-    middle = (total // 2).to_bytes(size, "big")
-    for key in (middle, b"\x00" + middle, key_successor(left)):
-        if key is not None and len(key) <= KEY_BYTES_MAX and left < key < right:
-            return key
-    return None
 
 
 def cut_spec(spec: ShardSpec, cuts: Sequence[bytes]) -> tuple[ShardSpec, ...]:

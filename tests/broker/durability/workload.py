@@ -24,8 +24,19 @@ ACK_WAIT_S = 1.0
 STREAMS: tuple[dict[str, object], ...] = (
     {"name": "ALL", "subjects": ["all.*"]},
     {"name": "QUEUE", "subjects": ["queue.*"], "retention": "workqueue"},
-    {"name": "CAS", "subjects": ["cas.*"]},
+    {
+        "name": "KV_cas",
+        "subjects": ["$KV.cas.>"],
+        "max_msgs_per_subject": 3,
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+        "deny_delete": True,
+    },
 )
+BUCKET, HISTORY = "KV_cas", 3
+"""The bucket whose keys are competed for, as clients make one, and how many values of a key it keeps."""
+DELETES_EVERY = 5
 CONFIRMED = "confirmed"
 """The subscription to answers to acknowledgements."""
 CONSUMERS = ("ALL", "QUEUE")
@@ -33,7 +44,7 @@ CONSUMERS = ("ALL", "QUEUE")
 
 
 class Win(NamedTuple):
-    """A compare-and-set that the server accepted."""
+    """An update or delete of a key of the bucket that the server accepted."""
 
     key: str
     expected: int
@@ -304,7 +315,7 @@ class Worker(Job):
 
 
 class Writer(Job):
-    """Sets keys to which others write too, each time expecting what it knows to be the last revision."""
+    """Updates and deletes keys of a bucket to which others write too, expecting what it knows as the last revision."""
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world)
@@ -321,12 +332,13 @@ class Writer(Job):
             self.take(client.next())
 
     def attempt(self, inbox: str) -> bytes:
-        """Return the frame that sets a key."""
+        """Return the frame that updates a key, or deletes it."""
         self._tries += 1
         self._key = KEYS[self._tries % len(KEYS)]
-        self._payload = b"%d:%d" % (self._number, self._tries)
-        headers = header_block(Expected_Last_Subject_Sequence=self._known[self._key])
-        return pub_frame(f"cas.{self._key}", self._payload, reply=f"{inbox}.{self._tries}", headers=headers)
+        is_delete = self._tries % DELETES_EVERY == 0
+        self._payload = b"" if is_delete else b"%d:%d" % (self._number, self._tries)
+        headers = update_headers(self._known[self._key], is_delete=is_delete)
+        return pub_frame(key_subject(self._key), self._payload, reply=f"{inbox}.{self._tries}", headers=headers)
 
     def take(self, message: Message) -> None:
         """Take the answer to the last attempt."""
@@ -344,6 +356,17 @@ class Writer(Job):
                 self.world.told["won"] += 1
             case other:
                 self.world.fail(f"a compare-and-set was answered by {other}")
+
+
+def key_subject(key: str) -> str:
+    """Return the subject of a key of the bucket."""
+    return f"$KV.cas.{key}"
+
+
+def update_headers(expected: int, *, is_delete: bool) -> bytes:
+    """Return the headers of an update or delete of a key, as clients of buckets send them."""
+    block = header_block(Expected_Last_Subject_Sequence=expected)
+    return block.replace(b"NATS/1.0\r\n", b"NATS/1.0\r\nKV-Operation: DEL\r\n") if is_delete else block
 
 
 def sequence_of(reply: str) -> int:
@@ -384,16 +407,24 @@ def check_published(world: World, stored: list[Stored]) -> None:
 
 
 def check_wins(world: World, stored: list[Stored]) -> None:
-    """Every win is there; each message took the place of the one that it expected, so nobody won twice."""
+    """Every win is there or gave way to later ones; each took the place of the one it expected: nobody won twice."""
     taken = Counter((win.key, win.expected) for win in world.wins)
     assert max(taken.values(), default=1) == 1, f"two winners: {taken.most_common(3)}"
-    found = {each.sequence: (each.subject, each.payload) for each in stored}
-    lost = [win for win in world.wins if found.get(win.sequence) != (f"cas.{win.key}", win.payload)]
-    assert not lost, f"{len(lost)} wins are not there: {lost[:3]}"
-    last = {f"cas.{key}": 0 for key in KEYS}
-    for each in stored:
-        assert each.headers == header_block(Expected_Last_Subject_Sequence=last[each.subject]), each
-        last[each.subject] = each.sequence
+    for key in KEYS:
+        held = [each for each in stored if each.subject == key_subject(key)]
+        found = {each.sequence: each.payload for each in held}
+        first = held[0].sequence if len(held) == HISTORY else 0
+        wins = [win for win in world.wins if win.key == key and win.sequence >= first]
+        lost = [win for win in wins if found.get(win.sequence) != win.payload]
+        assert not lost, f"{len(lost)} wins are not there: {lost[:3]}"
+        assert len(held) <= HISTORY
+        last = None if first else 0
+        for each in held:
+            if last is not None:
+                assert each.headers == update_headers(last, is_delete=not each.payload), each
+            last = each.sequence
+        latest = max((win.sequence for win in world.wins if win.key == key), default=0)
+        assert latest <= (last or 0), f"the last win of {key!r} is not there"
 
 
 def check_queue(world: World, client: SocketClient) -> None:
@@ -408,5 +439,5 @@ def check_all(world: World, client: SocketClient) -> None:
     """Compare what the server has with what it said in all its lives."""
     world.check()
     check_published(world, read_all(client, "ALL"))
-    check_wins(world, read_all(client, "CAS"))
+    check_wins(world, read_all(client, BUCKET))
     check_queue(world, client)

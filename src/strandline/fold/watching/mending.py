@@ -1,12 +1,15 @@
 """Repairs, carried out: what a diff finds goes the way of all updates, through the hooks into the store.
 
 Invariants: when a repair begins, everything received is stored. Diffs are stored in chunks under the old cursor; after
-the last, the cursor of an artifact is. So a crash in the middle leaves a fold that is repaired again.
+the last, the cursor of an artifact is. So a crash in the middle leaves a fold that is repaired again. The order is the
+one of `repairs.next_repair_step`, and of nothing else.
 """
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from time import perf_counter
 
 from strandline.errors import Closed
@@ -23,8 +26,9 @@ from strandline.fold.watching.looking import Look, is_same_log, remembered
 from strandline.kv import UpdateBatch
 from strandline.protocol import repairs, windows
 from strandline.protocol.fold_modes import FoldMode
-from strandline.protocol.repairs import RepairPlan
+from strandline.protocol.repairs import RepairPlan, RepairStep
 
+Work = Callable[[], Awaitable[object]]
 NO_RESTORER = (
     "give a restorer; or, if it may lack what was evicted and keep what was deleted, use RepairMode.NONE; "
     "or remove the fold and begin anew"
@@ -57,8 +61,7 @@ class Mending:
             return None
         whole = not context.keeper.mark.revision
         stale = await context.keeper.run(lambda: stale_keys(context.keeper.store, context.scope, listed, whole=whole))
-        for chunk in deletes(stale):
-            await context.flusher.flush_fully(chunk, context.keeper.mark)
+        await self._in_order(self._deleting(stale, context.keeper.mark))
         context.emit(RepairEnded(RepairPlan.RELIST, 0, len(stale), perf_counter() - started))
         return windows.REVISION_MAX if before is None else before.last_revision
 
@@ -95,24 +98,43 @@ class Mending:
         theirs = checked_mark(artifact, context.name, context.scope, local, look.retention)
         context.emit(RepairBegan(RepairPlan.RESTORE, decision.reason))
         listed = await list_keys(context.reader, context.scope)
-        taken = await self._take(artifact, local)
-        store, scope = context.keeper.store, context.scope
-        whole = not local.revision
-        gone = await asyncio.to_thread(lambda: vanished_keys(artifact, store, scope, listed, whole=whole))
-        for chunk in deletes(gone):
-            await context.flusher.flush_fully(chunk, local)
-        mark = remembered(local, look, context.scope, context.mode)
-        seen = mark.seen_evicting or theirs.seen_evicting
-        mark = mark._replace(
-            revision=theirs.revision,
-            seen_evicting=seen,
-            since_ns=0,
-            floor=theirs.floor if context.mode is FoldMode.ARCHIVE else 0,
-            seen_dropping=mark.seen_dropping or theirs.seen_dropping,
-            has_deadlines=mark.has_deadlines or theirs.has_deadlines,
+        scope, whole = context.scope, not local.revision
+        gone = await asyncio.to_thread(
+            lambda: vanished_keys(artifact, context.keeper.store, scope, listed, whole=whole)
         )
-        await context.flusher.store_fully(mark)
+        mark = _restored_mark(remembered(local, look, scope, context.mode), theirs)
+        taken = 0
+
+        async def take() -> None:
+            nonlocal taken
+            taken = await self._take(artifact, local)
+
+        await self._in_order(chain([take], self._deleting(gone, local)), partial(context.flusher.store_fully, mark))
         context.emit(RepairEnded(RepairPlan.RESTORE, taken, len(gone), perf_counter() - started))
+
+    def _deleting(self, keys: Sequence[bytes], mark: Mark) -> Iterator[Work]:
+        return (partial(self._context.flusher.flush_fully, chunk, mark) for chunk in deletes(keys))
+
+    async def _in_order(self, diffs: Iterator[Work], commit: Work | None = None) -> None:
+        """Store the parts of a diff, then the cursor that calls it complete, as `next_repair_step` says."""
+        flusher, diff = self._context.flusher, next(diffs, None)
+        while True:
+            step = repairs.next_repair_step(
+                undrained=False,  # nothing is watched now
+                unflushed=bool(flusher.unstored),
+                undiffed=diff is not None,
+                uncommitted=commit is not None,
+            )
+            if step is RepairStep.FLUSH:
+                await flusher.store_fully(self._context.keeper.mark)
+            elif step is RepairStep.DIFF and diff is not None:
+                await diff()
+                diff = next(diffs, None)
+            elif step is RepairStep.COMMIT and commit is not None:
+                await commit()
+                commit = None
+            else:
+                return
 
     async def _take(self, artifact: FoldReader, local: Mark) -> int:
         """Take what the artifact has, read in a thread of its own, which waits there for each chunk to be stored."""
@@ -139,3 +161,15 @@ class Mending:
             # A repair that is cancelled must not go on behind the back of whoever closes the store.
             is_over.set()
             await asyncio.wait([reading])
+
+
+def _restored_mark(local: Mark, theirs: Mark) -> Mark:
+    """Return the mark of a fold that was restored from an artifact: what either has seen, and no more is claimed."""
+    return local._replace(
+        revision=theirs.revision,
+        seen_evicting=local.seen_evicting or theirs.seen_evicting,
+        since_ns=0,
+        floor=theirs.floor if local.mode is FoldMode.ARCHIVE else 0,
+        seen_dropping=local.seen_dropping or theirs.seen_dropping,
+        has_deadlines=local.has_deadlines or theirs.has_deadlines,
+    )

@@ -1,7 +1,7 @@
 """Watching a bucket into a store: `watch_applied`, and its two bounded forms.
 
-Invariants: those of the package. What is stored decides where a watch begins, whatever was told to `on_applied`
-(`flushes.resume_cursor`). The store is closed in the end, behind whatever is being done with it.
+Invariants: those of the package. What is stored decides where a watch begins, whatever was told to `on_applied`. The
+store is closed in the end, behind whatever is being done with it.
 """
 
 import asyncio

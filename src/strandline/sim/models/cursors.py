@@ -1,7 +1,7 @@
 """A fold's batches: stored, refused for a moment, torn, or stored with the answer lost; and crashes anywhere.
 
 Updates come in order, each of one of two keys, some of them without a revision that can be read. What is received is
-applied in memory and reported; then it is stored with the highest revision. All decisions are those of
+stored with the highest revision, and a fold resumes at the cursor that is stored. All decisions are those of
 `strandline.protocol.flushes`.
 
 What must hold: a stored cursor names only updates that are stored, the latest of each key last; it never moves back;
@@ -48,7 +48,7 @@ class Update(NamedTuple):
 
 
 class CursorState(NamedTuple):
-    """What is stored, and the process: what it received, could not store, and reported."""
+    """What is stored, and the process: what it received and could not store."""
 
     stored: tuple[int, ...] = (0,) * KEYS
     cursor: int = 0
@@ -56,7 +56,6 @@ class CursorState(NamedTuple):
     failed: tuple[Update, ...] = ()
     pending: tuple[Update, ...] = ()
     failures: int = 0
-    applied: int = 0
     crashes: int = 0
 
 
@@ -111,10 +110,9 @@ class CursorModel:
         cursor = state.cursor
         for update in batch:
             cursor = flushes.batch_high(cursor, update.revision if update.is_known else None)
-        applied = max(state.applied, cursor)
         held = _put(state.stored, batch)
         went_back = "the cursor went back" if cursor < state.cursor else None
-        reported = state._replace(failed=(), pending=(), failures=0, applied=applied)
+        reported = state._replace(failed=(), pending=(), failures=0)
         yield "stores", reported._replace(stored=held, cursor=cursor), went_back
         again = reported._replace(failed=batch, failures=state.failures + 1)
         yield "cannot store", self._failed(again), None
@@ -142,8 +140,7 @@ class CursorModel:
         return state
 
     def _resumed(self, state: CursorState) -> CursorState:
-        cursor = flushes.resume_cursor(state.cursor, state.applied)
-        return CursorState(state.stored, state.cursor, cursor, applied=cursor, crashes=state.crashes + 1)
+        return CursorState(state.stored, state.cursor, state.cursor, crashes=state.crashes + 1)
 
 
 def _reopened(state: CursorState, before: int, attempted: int) -> CursorState:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from blake3 import blake3
 
 from strandline.errors import Conflict
-from strandline.fold.marks import DIGEST_BYTES
-from strandline.fold.scopes import Scope
+from strandline.fold.scopes import DIGEST_BYTES, Scope, StoredScope
 from strandline.kv.nats.streams import StreamState
 from strandline.protocol.repairs import listing_floor, listing_is_truth
 from strandline.spark.journals.errors import refused
@@ -43,12 +42,12 @@ def options_of(options: Mapping[str, str]) -> StreamOptions:
     return parse_batch_options({**given, "view": "changes"} if kind == "bucket" else given, kind)
 
 
-def scope_digest(options: StreamOptions) -> bytes:
-    """Return eight bytes that stand for the keys that are read."""
+def stored_scope(options: StreamOptions) -> StoredScope:
+    """Return the keys that are read as a mark says it; of the subjects of a stream, eight bytes stand for them."""
     if options.target.kind == "bucket":
-        return Scope.of(*options.filters).digest
+        return Scope.of(*options.filters)
     if not options.filters:
-        return Scope().digest
+        return Scope()
     context = "strandline stream scope"
     return blake3("\n".join(sorted(options.filters)).encode(), derive_key_context=context).digest(DIGEST_BYTES)
 

@@ -16,16 +16,19 @@ from strandline.kv.nats.bulk import (
     BulkSocket,
     Delivered,
     FloorGuard,
+    JetStreamApi,
     OrderedReader,
     ReadPlan,
     StreamState,
 )
+from strandline.kv.nats.bulk.consumers import Attachment
+from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.settings import NatsSettings
 from strandline.protocol import windows
 from tests.kv.nats.bulk.filling import filled_bucket
 from tests.servers_nats import NatsServer
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 
 
 def plain_gap(delivered: int, sentinel: int, awaited: list[int], rows: list[int]) -> int | None:
@@ -176,6 +179,38 @@ def test_a_reader_of_some_subjects_may_go_unwatched(settings: NatsSettings, nats
             assert batch.versions.tolist() == [last]
         with pytest.raises(CursorExpired):
             BucketReader.open(settings, nats_bucket, unwatched, prefixes=["own."])
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["at the start", "after a lost consumer"])
+@pytest.mark.parametrize("overrun", Overrun)
+def test_a_stream_that_is_trimmed_between_the_look_and_the_consumer_is_noticed(
+    settings: NatsSettings, nats_bucket: str, overrun: Overrun, anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look before shows a stream that reaches back; the consumer that is made then begins behind the hole."""
+    begin, attached, trimmed, told = Attachment.begin, [], [], []
+
+    def begin_late(settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int, hangup: Hangup) -> Attachment:
+        if not trimmed and bool(attached) is anew:
+            trimmed.append(bucket.put([f"other.{number}" for number in range(494)] + ["own.b"]))
+            bucket.purge(seq=trimmed[0])
+        attached.append(begin(settings, api, plan, start, hangup))
+        return attached[-1]
+
+    def read() -> None:
+        with BucketReader.open(settings, nats_bucket, plan(overrun, after=cursor), prefixes=["own."]) as reader:
+            bucket.api.delete_consumer(bucket.stream, attached[0].name)
+            until = time.monotonic() + LIMIT_S
+            while not told and time.monotonic() < until:
+                batch = reader.read(0.05)
+                told.extend([] if batch is None else batch.versions.tolist())
+
+    monkeypatch.setattr(Attachment, "begin", staticmethod(begin_late))
+    with filled_bucket(settings, nats_bucket, **EVICTING) as bucket:
+        cursor = bucket.put([f"own.{number}" for number in range(5)])
+        with pytest.raises(CursorExpired) as expired:
+            read()
+    assert not told, "nothing behind the hole was handed out"
+    assert (trimmed, expired.value.revision, expired.value.first_revision) == ([500], cursor, 500)
 
 
 def test_a_sentinel_sees_what_is_written_to_others_as_it_is_written(settings: NatsSettings, nats_bucket: str) -> None:
