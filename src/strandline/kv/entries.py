@@ -120,8 +120,9 @@ class UpdateBatch:
 
     `key_column` and `value_column` are Arrow columns of bytes without nulls; a key is any bytes, nearly always UTF-8.
     `versions` holds revisions, 0 for unknown; values are empty where the kind is not a put. `expires_ns` says when a
-    value with a time to live of its own expires, by the bucket's clock, 0 for never; None if no row has one. Objects
-    are made, for all rows at once, only when `keys`, `key_bytes`, `values` or updates are asked for.
+    value with a time to live of its own expires, by the bucket's clock, 0 for never; and of a purge that marks a value
+    which expired, when that was. It is None if all are 0. Objects are made, for all rows at once, only when `keys`,
+    `key_bytes`, `values` or updates are asked for.
     """
 
     key_column: pa.BinaryArray
@@ -241,6 +242,11 @@ class UpdateBatch:
     @property
     def _deadlines(self) -> NDArray[np.uint64]:
         return np.zeros(len(self), np.uint64) if self.expires_ns is None else self.expires_ns
+
+    @property
+    def is_expiry(self) -> NDArray[np.bool_]:
+        """Tell which rows are markers of values that expired, rather than deletes that somebody made."""
+        return (self.kinds != UpdateKind.PUT) & (self._deadlines > 0)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the columns as an Arrow batch of `UPDATE_SCHEMA`, which has no deadlines."""

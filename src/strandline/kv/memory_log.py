@@ -23,7 +23,7 @@ IDENTITY_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One update in the log; `expires_ns` of 0 is never."""
+    """One update in the log; `expires_ns` of 0 is never. A marker stands for a value that expired."""
 
     revision: int
     kind: UpdateKind
@@ -31,6 +31,7 @@ class Record:
     value: bytes
     created_ns: int
     expires_ns: int = 0
+    is_marker: bool = False
 
     @property
     def size(self) -> int:
@@ -109,10 +110,19 @@ class MemoryLog:
         """Yield the updates after a revision."""
         return (record for record in list(self._records.values()) if record.revision > revision)
 
-    def append(self, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None = None) -> Record:
+    def append(  # noqa: PLR0913 - one for each part of an update
+        self,
+        kind: UpdateKind,
+        key: str,
+        value: bytes,
+        now_ns: int,
+        ttl_s: float | None = None,
+        *,
+        is_marker: bool = False,
+    ) -> Record:
         """Add an update and let retention do its work; `BucketFull` or `RecordTooLarge` if it is refused."""
         expires_ns = now_ns + int(ttl_s * NS) if ttl_s is not None else 0
-        record = Record(self.last_revision + 1, kind, key, value, now_ns, expires_ns)
+        record = Record(self.last_revision + 1, kind, key, value, now_ns, expires_ns, is_marker)
         limit = self.config.value_bytes_max
         if limit and len(value) > limit:
             raise RecordTooLarge(len(value), limit, "value")
@@ -145,7 +155,7 @@ class MemoryLog:
         if self.config.marker_ttl_s:
             for record, was_current in gone:
                 if was_current and record.kind is UpdateKind.PUT:
-                    self.append(UpdateKind.PURGE, record.key, b"", now_ns, self.config.marker_ttl_s)
+                    self.append(UpdateKind.PURGE, record.key, b"", now_ns, self.config.marker_ttl_s, is_marker=True)
 
     def remove_through(self, revision: int) -> None:
         """Remove every update up to a revision, as an operator's purge of the stream does."""

@@ -78,6 +78,14 @@ def has_left(  # noqa: PLR0913 - the entry, and the look it is judged by
     return is_below and not drops and not expires_ns
 
 
+def follows_expiry(mode: FoldMode) -> bool:
+    """Return whether a server's marker of an expired value removes it from the fold.
+
+    Such a marker tells of retention, and of nobody's delete. It protects archives.
+    """
+    return mode is FoldMode.MIRROR
+
+
 def first_copy_is_complete_from(first: int, last: int, *, evicts: bool, in_order: bool, removed: int) -> int:
     """Return from which revision on a first copy has every write that was not deleted since.
 

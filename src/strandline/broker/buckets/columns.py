@@ -6,13 +6,11 @@ a value; everything else is a put.
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from strandline.broker.streams import Messages
 from strandline.kv.entries import UpdateBatch, UpdateKind
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, TTL, deadline_ns, kind_of_headers, parse_headers
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, deadline_ns, kind_of_headers, parse_headers
 
-_TTL = TTL.encode()
 _MARKS = (OPERATION.encode(), MARKER_REASON.encode())
 
 
@@ -32,17 +30,9 @@ def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
         known = {block: kind_of(block) for block in set(messages.headers)}
         kinds = np.fromiter((known[block] for block in messages.headers), np.uint8, count)
         values = [b"" if kind else value for kind, value in zip(kinds.tolist(), values, strict=True)]
-        deadlines = _deadlines(messages, kinds)
+        deadlines = np.fromiter(map(deadline_ns, messages.headers, messages.times.tolist()), np.uint64, count)
     keys = [subject[prefix_bytes:] for subject in messages.subjects]
     return UpdateBatch(pa.array(keys, pa.binary()), kinds, messages.sequences, pa.array(values, pa.binary()), deadlines)
-
-
-def _deadlines(messages: Messages, kinds: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    deadlines = np.zeros(len(messages), np.uint64)
-    for row, headers in enumerate(messages.headers):
-        if _TTL in headers and kinds[row] == UpdateKind.PUT:
-            deadlines[row] = deadline_ns(headers, int(messages.times[row]))
-    return deadlines
 
 
 def values_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:

@@ -188,10 +188,16 @@ class Session:
         if not self._gathered:
             self._due_at = max(self._due_at, self._loop.time() + self._context.batching.window_s)
             self._wake_at(self._due_at)
-        self._gathered.add(batch)
+        self._gathered.add(self._followed(batch))
         self._received += len(batch)
         self._high = flushes.batch_high(self._high, batch.high or None)
         self._note_current()
+
+    def _followed(self, batch: UpdateBatch) -> UpdateBatch:
+        """Return what the fold follows: to an archive, a marker of a value that expired is no delete."""
+        expired = batch.is_expiry
+        follows = fold_modes.follows_expiry(self._context.mode)
+        return batch if follows or not expired.any() else batch.select(~expired)
 
     def _has_room(self) -> bool:
         """Tell whether more may be received: one batch gathers while another is stored, or waits to be."""

@@ -116,9 +116,9 @@ class Sweeper:
             self._noted.append(batch)
         puts = batch.kinds == UpdateKind.PUT
         self._revisions.add(np.where(puts, batch.versions, 0), batch.key_column)
-        if batch.expires_ns is not None:
+        if batch.expires_ns is not None and (deadlines := np.where(puts, batch.expires_ns, 0)).any():
             self.has_deadlines = True
-            self._deadlines.add(batch.expires_ns, batch.key_column)
+            self._deadlines.add(deadlines, batch.key_column)
 
     def limits(self, look: Look, mark: Mark) -> Limits | None:
         """Return what a look says has left, None if it is nothing new."""

@@ -19,10 +19,11 @@ OPERATION = "KV-Operation"
 MARKER_REASON = "Nats-Marker-Reason"
 ROLLUP = "Nats-Rollup"
 TTL = "Nats-TTL"
+EXPIRED = "MaxAge"
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
 
 KIND_OF_OPERATION = {"DEL": UpdateKind.DELETE, "PURGE": UpdateKind.PURGE}
-KIND_OF_REASON = {"MaxAge": UpdateKind.PURGE, "Purge": UpdateKind.PURGE, "Remove": UpdateKind.DELETE}
+KIND_OF_REASON = {EXPIRED: UpdateKind.PURGE, "Purge": UpdateKind.PURGE, "Remove": UpdateKind.DELETE}
 
 DELETE_HEADERS = {OPERATION: "DEL"}
 PURGE_HEADERS = {OPERATION: "PURGE", ROLLUP: "sub"}
@@ -97,6 +98,12 @@ def parse_ttl_ns(text: str) -> int:
 
 
 def deadline_ns(block: bytes, time_ns: int) -> int:
-    """Return when the message with this header block expires by a time to live of its own, 0 for never."""
-    ttl_ns = parse_ttl_ns(parse_headers(block).get(TTL, ""))
+    """Return when the value with this header block expires by a time to live of its own, 0 for never.
+
+    Of a server's marker of a value that expired it is when that was, and of any other delete 0.
+    """
+    headers = parse_headers(block)
+    if kind_of_headers(headers) is not UpdateKind.PUT:
+        return time_ns if headers.get(MARKER_REASON) == EXPIRED else 0
+    ttl_ns = parse_ttl_ns(headers.get(TTL, ""))
     return time_ns + ttl_ns if ttl_ns else 0

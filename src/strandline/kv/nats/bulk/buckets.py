@@ -38,27 +38,30 @@ def update_batch(delivered: Delivered) -> UpdateBatch:
     if kinds.any():
         data, edges = binary_spans(values)
         values = gather(data, np.where(kinds == UpdateKind.PUT, edges[:-1], edges[1:]), edges[1:])
-    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values, deadlines_of(delivered, kinds))
+    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values, deadlines_of(delivered))
 
 
-def deadlines_of(delivered: Delivered, kinds: NDArray[np.uint8]) -> NDArray[np.uint64] | None:
-    """Return when each put expires by a time to live of its own, 0 for never; None if none does, or times are lacking.
+def deadlines_of(delivered: Delivered) -> NDArray[np.uint64] | None:
+    """Return when each value expires by a time to live of its own, or expired if it is marked; None if none does.
 
     A time that was not asked for is taken to be now: later than it was, so that nothing is taken for expired that is
     not.
     """
     if delivered.headers is None:
         return None
-    found = pc.match_substring(delivered.headers, pattern=TTL).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(found & (kinds == UpdateKind.PUT))
+    either = pc.or_(
+        pc.match_substring(delivered.headers, pattern=TTL),
+        pc.match_substring(delivered.headers, pattern=MARKER_REASON),
+    )
+    rows = np.flatnonzero(either.to_numpy(zero_copy_only=False))
     if not len(rows):
         return None
-    times = np.full(len(kinds), time.time_ns(), np.int64) if delivered.times_ns is None else delivered.times_ns
+    times = delivered.times_ns
+    if times is None:
+        times = np.full(len(delivered), time.time_ns(), np.int64)
     blocks = binary_list(delivered.headers.take(pa.array(rows)))
-    lives = {block: deadline_ns(block, 0) for block in set(blocks)}
-    deadlines = np.zeros(len(kinds), np.uint64)
-    ttls = np.array([lives[block] for block in blocks], np.uint64)
-    deadlines[rows] = np.where(ttls, times[rows].astype(np.uint64) + ttls, 0)
+    deadlines = np.zeros(len(delivered), np.uint64)
+    deadlines[rows] = [deadline_ns(*pair) for pair in zip(blocks, times[rows].tolist(), strict=True)]
     return deadlines
 
 
