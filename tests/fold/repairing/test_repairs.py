@@ -289,9 +289,21 @@ def test_a_bare_revision_is_a_cursor_too() -> None:
 def test_an_empty_fold_of_a_bucket_that_has_evicted_is_seeded_from_an_artifact() -> None:
     async def check() -> None:
         bucket, _, artifact = await overflown()
+        seeded = await folded(bucket, policy=artifact.policy())
+        assert seeded.values == TRUTH
         with pytest.raises(RepairRefused, match="empty"):
-            await folded(bucket)
-        assert (await folded(bucket, policy=artifact.policy())).values == TRUTH
+            await folded(bucket, policy=archive(RepairMode.RESTORE))
+
+    asyncio.run(check())
+
+
+def test_an_empty_archive_without_an_artifact_begins_with_what_is_there_and_says_from_where_on_it_is_complete() -> None:
+    async def check() -> None:
+        bucket, _, _ = await overflown()
+        for policy in (archive(), archive(RepairMode.AUTO, Nothing()), archive(RepairMode.RELIST)):
+            begun = await folded(bucket, policy=policy)
+            assert begun.values == await bucket.truth()
+            assert begun.mark.floor == bucket.log.first_revision > 1
 
     asyncio.run(check())
 
@@ -428,7 +440,7 @@ def test_a_log_that_lost_its_end_is_another_log() -> None:
 def test_that_a_bucket_evicts_is_remembered_though_its_log_lost_its_end() -> None:
     async def check() -> None:
         bucket, shelf = await twin("a=1", "b=2", "c=3", config=OVERFLOWS), Shelf()
-        async with watching(bucket.store, shelf, batching=Batching(window_s=0.0)) as run:
+        async with watching(bucket.store, shelf, policy=archive(), batching=Batching(window_s=0.0)) as run:
             await run.until(lambda: shelf.mark.revision == 3)
             await bucket.put("d=4", "e=5")
             await run.until(lambda: shelf.mark.revision == 5)

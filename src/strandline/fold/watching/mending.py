@@ -31,7 +31,7 @@ from strandline.protocol.repairs import RepairPlan, RepairStep
 Work = Callable[[], Awaitable[object]]
 NO_RESTORER = (
     "give a restorer; or, if it may lack what was evicted and keep what was deleted, use RepairMode.NONE; "
-    "or remove the fold and begin anew"
+    "or begin anew at another path"
 )
 
 
