@@ -246,7 +246,8 @@ class UpdateBatch:
     @property
     def is_expiry(self) -> NDArray[np.bool_]:
         """Tell which rows are markers of values that expired, rather than deletes that somebody made."""
-        return (self.kinds != UpdateKind.PUT) & (self._deadlines > 0)
+        found: NDArray[np.bool_] = (self.kinds != UpdateKind.PUT) & (self._deadlines > 0)
+        return found
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the columns as an Arrow batch of `UPDATE_SCHEMA`, which has no deadlines."""

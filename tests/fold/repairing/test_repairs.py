@@ -50,7 +50,7 @@ AGES = StoreConfig(age_max_s=100.0)
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
 def archive(*given: Any, **named: Any) -> RepairPolicy:  # noqa: ANN401 - as those of RepairPolicy
     """Return a policy of an archive: these are tests of its rules, for a mirror goes by every listing."""
-    return RepairPolicy(*given, **named, fold_mode=FoldMode.ARCHIVE)
+    return replace(RepairPolicy(*given, **named), fold_mode=FoldMode.ARCHIVE)
 
 
 RELIST = archive(RepairMode.RELIST)
@@ -196,11 +196,14 @@ def test_an_artifact_of_all_keys_restores_a_scope_of_them() -> None:
     asyncio.run(check())
 
 
-def test_no_restorer_has_an_artifact() -> None:
-    class Nothing:
-        async def newest(self, _: Scope) -> FoldReader | None:
-            return None
+class Nothing:
+    """A restorer without an artifact."""
 
+    async def newest(self, _: Scope) -> FoldReader | None:
+        return None
+
+
+def test_no_restorer_has_an_artifact() -> None:
     async def check() -> None:
         bucket, shelf, _ = await overflown()
         with pytest.raises(RepairRefused, match="no artifact"):
