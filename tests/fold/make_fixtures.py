@@ -29,9 +29,7 @@ BATCHES = [
 
 MARK = Mark(9, True, b"identity", Scope.of("a.", "b."), 5, FoldMode.ARCHIVE, 3, seen_dropping=True, has_deadlines=True)
 DEADLINE_NS = 1_800_000_000_000_000_000
-TIMED = FoldBatch(
-    [b"timed", b"and"], [b"1", b"2"], [join_version(format_revision(8), DEADLINE_NS), format_revision(9)]
-)
+TIMED = FoldBatch([b"timed", b"and"], [b"1", b"2"], [join_version(format_revision(8), DEADLINE_NS), format_revision(9)])
 
 
 def fill(store: SnapshotStore, *, settle: bool = False, timed: bool = False) -> None:

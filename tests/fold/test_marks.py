@@ -51,7 +51,9 @@ def test_older_cursors_are_read_too() -> None:
     whole = Mark(7, True, b"identity", b"thescope", 9, seen_dropping=True)
     assert parse_mark(WatchCursor(old)) == whole
     assert parse_mark(WatchCursor(old[:25])) == whole._replace(since_ns=0)
-    assert parse_mark(WatchCursor(struct.pack(">QB8s8sQ", 7, 0, b"identity", bytes(8), 0))) == Mark(7, False, b"identity")
+    assert parse_mark(WatchCursor(struct.pack(">QB8s8sQ", 7, 0, b"identity", bytes(8), 0))) == Mark(
+        7, False, b"identity"
+    )
 
 
 NO_MARKS = [

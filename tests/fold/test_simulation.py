@@ -73,9 +73,7 @@ class Oracle:
     changed: dict[str, int] = field(default_factory=dict)
     past: dict[str, set[bytes | None]] = field(default_factory=dict)
 
-    def write(
-        self, log: MemoryLog, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None
-    ) -> None:
+    def write(self, log: MemoryLog, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None) -> None:
         record = log.append(kind, key, value, now_ns, ttl_s)
         self.changed[key] = record.revision
         self.past.setdefault(key, {None}).add(value)
@@ -87,7 +85,6 @@ class Oracle:
     def purge(self) -> None:
         """Forget what a purge of the whole stream deletes; what has a time to live may just as well have expired."""
         self.values = {key: record for key, record in self.values.items() if record.expires_ns}
-
 
 
 class World:

@@ -100,5 +100,5 @@ def test_a_value_that_expires_before_it_was_read_must_leave_a_marker() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("bounds", SOUND.values(), ids=SOUND)
 def test_what_left_leaves_and_nothing_else_in_a_longer_log(bounds: LeavingBounds) -> None:
-    found = explore(LeavingModel(bounds._replace(revisions=5, keys=3)))
+    found = explore(LeavingModel(bounds._replace(revisions=4)))
     assert found.complete, found

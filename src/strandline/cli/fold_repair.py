@@ -69,7 +69,16 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     with FoldDisplay() as display:
         hooks = Hooks(events=Events(display.tell))
         mark = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
-    emit({"bucket": bucket, "path": path, "scope": str(scope), "mode": mark.mode.name.lower(), "revision": mark.revision}, as_json=as_json)
+    emit(
+        {
+            "bucket": bucket,
+            "path": path,
+            "scope": str(scope),
+            "mode": mark.mode.name.lower(),
+            "revision": mark.revision,
+        },
+        as_json=as_json,
+    )
 
 
 async def _preview(

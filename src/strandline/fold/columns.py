@@ -38,9 +38,7 @@ def rows_of_equal_length(rows: NDArray[np.generic]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
-def version_column(
-    revisions: NDArray[np.uint64], expires_ns: NDArray[np.uint64] | None = None
-) -> pa.BinaryArray:
+def version_column(revisions: NDArray[np.uint64], expires_ns: NDArray[np.uint64] | None = None) -> pa.BinaryArray:
     """Return revisions as versions to store, the empty one for 0; where a row expires, its deadline is behind it."""
     if expires_ns is not None:
         known = np.column_stack([revisions != 0, (revisions != 0) & (expires_ns != 0)])

@@ -32,13 +32,10 @@ class ModeChanged(Conflict):
     """The fold is kept in the other mode; nothing was changed."""
 
     def __init__(self, bucket: str, mode: str) -> None:
-        hint = (
-            "leave the mode out to keep it as it is; "
-            + (
-                "`repair_fold` with FoldMode.MIRROR makes it a mirror, and drops what the bucket no longer has"
-                if mode == "archive"
-                else "what a mirror dropped is not in it, so begin an archive at a path of its own"
-            )
+        hint = "leave the mode out to keep it as it is; " + (
+            "`repair_fold` with FoldMode.MIRROR makes it a mirror, and drops what the bucket no longer has"
+            if mode == "archive"
+            else "what a mirror dropped is not in it, so begin an archive at a path of its own"
         )
         super().__init__(f"the fold of bucket {bucket!r} is a {mode}".replace("a archive", "an archive"), hint=hint)
         self.bucket = bucket

@@ -82,9 +82,7 @@ def follow(
     policy = policy or RepairPolicy()
     policy = policy if mode is None else replace(policy, fold_mode=mode)
     lender = StoreLender(lambda: open_fold(path, chosen), str(path))
-    background = Background(
-        connect, scope, lender, policy, batching or Batching(), on_change, Events()
-    )
+    background = Background(connect, scope, lender, policy, batching or Batching(), on_change, Events())
     return FollowedFold(background, lender, str(path))
 
 

@@ -135,7 +135,9 @@ class UpdateBatch:
         if self.expires_ns is not None and not self.expires_ns.any():
             object.__setattr__(self, "expires_ns", None)
         columns = (self.key_column, self.kinds, self.versions, self.value_column)
-        lengths = {len(column) for column in columns} | ({len(self.expires_ns)} if self.expires_ns is not None else set())
+        lengths = {len(column) for column in columns} | (
+            {len(self.expires_ns)} if self.expires_ns is not None else set()
+        )
         if len(lengths) > 1:
             raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")
         for column in (self.key_column, self.value_column):

@@ -48,6 +48,8 @@ from tests.fold.shelves import Fault, Killed, Shelf
 
 AGES = StoreConfig(age_max_s=100.0)
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
+
+
 def archive(*given: Any, **named: Any) -> RepairPolicy:  # noqa: ANN401 - as those of RepairPolicy
     """Return a policy of an archive: these are tests of its rules, for a mirror goes by every listing."""
     return replace(RepairPolicy(*given, **named), fold_mode=FoldMode.ARCHIVE)

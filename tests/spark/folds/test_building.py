@@ -148,7 +148,10 @@ def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_o
         built = fold_build(spark, world.options, tmp_path / "f")
         assert built.mark.has_deadlines
         with open_read_only(tmp_path / "f") as reader:  # type: ignore[attr-defined]
-            assert [(entry.key, entry.expires_ns > 0) for entry in reader.range()] == [(b"goes", True), (b"stays", False)]
+            assert [(entry.key, entry.expires_ns > 0) for entry in reader.range()] == [
+                (b"goes", True),
+                (b"stays", False),
+            ]
         deadline = time.monotonic() + 60.0
         while watched(world, tmp_path / "f").entries != 1:
             assert time.monotonic() < deadline

@@ -25,9 +25,7 @@ from tests.spark.folds.test_building import verified, watched
 from tests.spark.streams.helpers import World
 
 
-def caught_up(
-    spark: SparkSession, world: World, path: Path, mode: FoldMode | None = None, **options: str
-) -> KeptFold:
+def caught_up(spark: SparkSession, world: World, path: Path, mode: FoldMode | None = None, **options: str) -> KeptFold:
     given = {**world.options, **options}
     with keep_current(spark, given, path, mode=mode, follow=False, records_per_trigger=500) as kept:
         kept.wait()

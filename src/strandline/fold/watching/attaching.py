@@ -78,9 +78,7 @@ class Attaching:
         mode, can_restore = policy.mode, policy.restorer is not None
         context.mode = decided_mode(mark, context.name, policy.fold_mode, asked=self._is_forced)
         mark = mark._replace(mode=context.mode)
-        decision = decide(
-            mark, retention, mode, now_ns, has_data=context.keeper.has_data, can_restore=can_restore
-        )
+        decision = decide(mark, retention, mode, now_ns, has_data=context.keeper.has_data, can_restore=can_restore)
         if not context.scope.is_stored_as(mark.scope):
             if not self._is_forced:
                 raise ScopeChanged(context.name, str(context.scope))

@@ -202,17 +202,13 @@ class _Smallest:
         return heapq.nsmallest(WINDOW_ROWS, self._rows)
 
 
-def leaving(
-    entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits, *, drops: bool
-) -> Iterator[FoldEntry]:
+def leaving(entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits, *, drops: bool) -> Iterator[FoldEntry]:
     """Yield the entries that have left the bucket in a way that the fold follows."""
     for entry in entries:
         if entry is None:
             continue
         revision = int.from_bytes(entry.version, "big") if len(entry.version) == REVISION_BYTES else 0
-        if fold_modes.has_left(
-            mode, revision, entry.expires_ns, first=limits.first, now_ns=limits.now_ns, drops=drops
-        ):
+        if fold_modes.has_left(mode, revision, entry.expires_ns, first=limits.first, now_ns=limits.now_ns, drops=drops):
             yield entry
 
 

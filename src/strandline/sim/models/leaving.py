@@ -116,7 +116,12 @@ class LeavingModel:
         for message, entry in zip(state.log, state.stored, strict=True):
             if message.revision > state.cursor or entry.revision == message.revision:
                 continue
-            if self.bounds.mode is FoldMode.MIRROR and message.is_put and message.is_kept and not _is_over(state, message):
+            if (
+                self.bounds.mode is FoldMode.MIRROR
+                and message.is_put
+                and message.is_kept
+                and not _is_over(state, message)
+            ):
                 return GONE
             if self.bounds.mode is FoldMode.ARCHIVE and not message.deleted and not entry.revision:
                 return GONE

@@ -267,9 +267,7 @@ class RepairPlanModel:
     def _may_list(self, state: PlanState, basis: Basis) -> bool:
         mode, truth = self.bounds.mode, _truth(state, basis)
         if basis.anew:
-            return not repairs.cursorless_start_needs_repair(
-                mode, truth, has_data=any(state.stored), can_restore=True
-            )
+            return not repairs.cursorless_start_needs_repair(mode, truth, has_data=any(state.stored), can_restore=True)
         return repairs.plan_repair(mode, truth) == RepairPlan.RELIST
 
     def _watch(self, state: PlanState) -> Iterator[tuple[str, PlanState]]:

@@ -74,7 +74,9 @@ def keep_current(
         check_retention(session.state(), wanted)
         store = open_fold(path, backend)
         try:
-            mark = mark_of(store, session.state(), wanted, mode)  # asked anew: until it was locked, the fold may have moved
+            mark = mark_of(
+                store, session.state(), wanted, mode
+            )  # asked anew: until it was locked, the fold may have moved
             kept = KeptFold(store, wanted, mark)
             kept.start(spark, options, records_per_trigger, follow=follow)
         except BaseException:
@@ -146,8 +148,18 @@ class KeptFold:
         given = {**options, "maxRecordsPerTrigger": str(records_per_trigger)}
         if self._mark.revision:
             given["startingOffset"] = str(self._mark.revision + 1)
-        names = "key, revision, kind, value, expires" if self._options.target.kind == "bucket" else "subject, sequence, data"
-        types = {"revision": "BIGINT", "sequence": "BIGINT", "value": "BINARY", "data": "BINARY", "expires": "TIMESTAMP"}
+        names = (
+            "key, revision, kind, value, expires"
+            if self._options.target.kind == "bucket"
+            else "subject, sequence, data"
+        )
+        types = {
+            "revision": "BIGINT",
+            "sequence": "BIGINT",
+            "value": "BINARY",
+            "data": "BINARY",
+            "expires": "TIMESTAMP",
+        }
         ddl = ", ".join(f"{name} {types.get(name, 'STRING')}" for name in names.split(", "))
         stream = spark.readStream.format("strandline").schema(ddl).options(**given).load()
         self._query.start(stream, self._apply, follow=follow)
