@@ -60,7 +60,7 @@ def _line(status: FoldStatus) -> str:
     return ", ".join(parts)
 
 
-def _described(event: Event) -> str | None:  # noqa: C901, PLR0911 - one for each kind of event
+def _described(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
     """Return what somebody should know at once, None for anything else."""
     match event:
         case WatchBegan(bucket=bucket, revision=revision, anew=anew):

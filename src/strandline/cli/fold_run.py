@@ -62,8 +62,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Keep a local copy of a bucket up to date, until Ctrl-C or SIGTERM; it goes on where it stopped.
 
     Data and cursor are one durable write. After a crash only what is missing is fetched. If the bucket has dropped
-    updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from what
-    may vouch for deletes, or it is refused with the reason.
+    updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from
+    what may vouch for deletes, or it is refused with the reason.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)

@@ -14,7 +14,7 @@ WORDS = {
     "leave the mode out": "leave --mode out",
     "begin an archive at a path of its own": "begin an archive with --mode archive at a path of its own",
     "a StoreConfig to create it with": "the name of one that exists",
-    "StoreConfig(ttl=True)": "a time to live allowed (`nats kv add --ttl …`)",
+    "StoreConfig(ttl=True)": "a time to live of single values allowed",
     "tls_ca": "--tls-ca",
     "tls_cert": "--tls-cert",
     "tls_key": "--tls-key",

@@ -50,7 +50,7 @@ T = TypeVar("T")
 WAKE_S = 0.5
 
 
-def follow(
+def follow(  # noqa: PLR0913 - each is a choice with a default
     bucket: str | Connect,
     path: Path | str,
     *,

@@ -216,7 +216,7 @@ class UpdateBatch:
             np.concatenate([batch.kinds for batch in batches]),
             np.concatenate([batch.versions for batch in batches]),
             pa.concat_arrays([batch.value_column for batch in batches]),
-            np.concatenate([batch._deadlines for batch in batches]) if any(map(_expires, batches)) else None,
+            np.concatenate(list(map(_deadlines, batches))),
         )
 
     def to_updates(self) -> list[KvUpdate]:
@@ -242,13 +242,9 @@ class UpdateBatch:
         return UpdateBatch(keys, self.kinds[chosen], self.versions[chosen], values, expires_ns)
 
     @property
-    def _deadlines(self) -> NDArray[np.uint64]:
-        return np.zeros(len(self), np.uint64) if self.expires_ns is None else self.expires_ns
-
-    @property
     def is_expiry(self) -> NDArray[np.bool_]:
         """Tell which rows are markers of values that expired, rather than deletes that somebody made."""
-        found: NDArray[np.bool_] = (self.kinds != UpdateKind.PUT) & (self._deadlines > 0)
+        found: NDArray[np.bool_] = (self.kinds != UpdateKind.PUT) & (_deadlines(self) > 0)
         return found
 
     def to_arrow(self) -> pa.RecordBatch:
@@ -266,8 +262,8 @@ class UpdateBatch:
         return UpdateBatch(keys, kinds, versions, values)
 
 
-def _expires(batch: UpdateBatch) -> bool:
-    return batch.expires_ns is not None
+def _deadlines(batch: UpdateBatch) -> NDArray[np.uint64]:
+    return np.zeros(len(batch), np.uint64) if batch.expires_ns is None else batch.expires_ns
 
 
 UPDATE_SCHEMA = pa.schema(

@@ -110,7 +110,7 @@ class MemoryLog:
         """Yield the updates after a revision."""
         return (record for record in list(self._records.values()) if record.revision > revision)
 
-    def append(  # noqa: PLR0913 - one for each part of an update
+    def append(
         self,
         kind: UpdateKind,
         key: str,

@@ -62,9 +62,7 @@ def is_settled(cursor: int, last: int) -> bool:
     return cursor >= last
 
 
-def has_left(  # noqa: PLR0913 - the entry, and the look it is judged by
-    mode: FoldMode, revision: int, expires_ns: int, *, first: int, now_ns: int, drops: bool
-) -> bool:
+def has_left(mode: FoldMode, revision: int, expires_ns: int, *, first: int, now_ns: int, drops: bool) -> bool:
     """Return whether an entry of a settled fold has left the bucket in a way that the fold follows.
 
     `drops` is whether the bucket removes current values by age, size or count, or was ever seen to. An entry of unknown

@@ -13,7 +13,7 @@ from strandline.spark.journals.errors import refused
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All columns of a kind of thing; `cast` is one that people would rather have as text, `extra` only come by name."""
+    """All columns of a kind of thing; `cast` is one that people would rather have as text, `extra` come by name only."""
 
     what: str
     whole: pa.Schema

@@ -436,7 +436,7 @@ class Session:
         return await self._finish(Outcome.CURRENT) if context.until_current else True
 
     def _note_listed(self, listing: Listing) -> None:
-        """Note what a listing that counts proves of the fold: where a mirror begins, from where on an archive is whole."""
+        """Note what a listing that counts proves: where a mirror begins, from where on an archive is complete."""
         if self._context.mode is FoldMode.MIRROR:
             self._sweeper.swept(Limits(listing.first, 0))
         elif listing.plan is None:

@@ -3,9 +3,9 @@
 Invariants: an entry is removed only if `fold_modes.has_left` says so of the entry as the store has it at that moment,
 by a look at the bucket whose end the fold has reached. Candidates are only where to look.
 
-Looking for them must not cost a scan for each look. So a scan remembers the smallest revisions and the soonest deadlines
-beside what has left (`Window`), and as long as the log's beginning and the time move within these, only they are looked
-at. A scan runs in a thread of its own, and the next one waits ten times as long as it took.
+Looking for them must not cost a scan for each look. So a scan remembers the smallest revisions and the soonest
+deadlines beside what has left (`Window`), and as long as the log's beginning and the time move within these, only they
+are looked at. A scan runs in a thread of its own, and the next one waits ten times as long as it took.
 """
 
 import heapq

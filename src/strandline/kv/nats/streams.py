@@ -65,8 +65,9 @@ class StreamState:
     """A stream at a moment: what it holds, and the settings that decide what it keeps.
 
     `first` is the oldest sequence it holds, or the one to come if it holds none. A limit of 0 is none. `is_copy` is
-    whether others are mirrored or sourced into it, `now_ns` the server's time, 0 if it does not say. `prefix` is what the subjects of a bucket's keys begin with, those
-    of its origin for a mirror, and `write_prefix` where keys are written to.
+    whether others are mirrored or sourced into it, `now_ns` the server's time, 0 if it does not say. `prefix` is what
+    the subjects of a bucket's keys begin with, those of its origin for a mirror, and `write_prefix` where keys are
+    written to.
     """
 
     name: str

@@ -25,7 +25,7 @@ DEADLINE = 1
 
 
 class LeavingBounds(NamedTuple):
-    """How large the world is, and what the bucket does: drop the oldest, expire single values, leave markers of that."""
+    """How large the world is, and what the bucket does: drop the oldest, expire single values, leave markers then."""
 
     mode: FoldMode
     drops: bool = False
@@ -38,7 +38,7 @@ class LeavingBounds(NamedTuple):
 
 
 class Message(NamedTuple):
-    """The last message of a key; `deleted` is whether somebody deleted the key, `expiry` that it marks an expired one."""
+    """The last message of a key; `deleted` is whether somebody deleted it, `expiry` that it marks an expired one."""
 
     revision: int = 0
     is_put: bool = False

@@ -28,8 +28,8 @@ from strandline.fold.columns import version_column
 from strandline.fold.marks import Mark, format_mark
 from strandline.fold.opening import Backend, backend_of, existing_backend, open_fold
 from strandline.fold.places import LOCK_SUFFIX
-from strandline.journal import WRITTEN
 from strandline.fold.repairing.deciding import complete_from
+from strandline.journal import WRITTEN
 from strandline.kv import NO_CURSOR
 from strandline.kv.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode
@@ -82,7 +82,7 @@ def fold_build(
         since_ns = time.time_ns()
         with open_session(wanted) as session:
             state, whole = session.state(), resolve_range(session, wanted)
-        # What is pushed out meanwhile comes again behind the end, has left a mirror, or is before what an archive claims.
+        # What is pushed out meanwhile comes again behind the end, has left a mirror, or is before an archive's floor.
         wanted = replace(wanted, is_floor_watched=False)
         parts = split_range(whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES))
         cuts = min(CUTS_MAX, 1 + state.stored_bytes // CUT_BYTES)
@@ -153,7 +153,7 @@ def stage_part(
 
 
 def _floor(mark: Mark, before: StreamState, after: StreamState) -> int:
-    """Return where a mirror begins, or from where on an archive is complete: what was dropped meanwhile may be missing."""
+    """Return where a mirror begins, or from where on an archive is complete, whatever was dropped meanwhile."""
     if mark.mode is FoldMode.MIRROR:
         return before.first
     return complete_from(replace(after, last=mark.revision).to_retention())

@@ -93,9 +93,9 @@ def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions, mo
         if held is not None and held.has_data:
             raise _unfit(options, "the fold has keys and no cursor, so what it lacks is unknown")
         return _begun(state, options, chosen)
-    elif mark.identity not in (UNKNOWN, state.identity):
+    if mark.identity not in (UNKNOWN, state.identity):
         raise _unfit(options, "the fold is of another stream, or it was made again")
-    elif is_other_log(mark.revision, state.last, same_identity=True):
+    if is_other_log(mark.revision, state.last, same_identity=True):
         raise _unfit(options, f"the log ends at {state.last}, before the fold's {mark.revision}")
     if mark.scope not in (UNKNOWN, scope, _digest(scope)):
         raise ScopeChanged(options.target.name, ", ".join(options.filters) or "all keys")
