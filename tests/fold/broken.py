@@ -111,7 +111,7 @@ class SettlesTooMuch(Broken):
         kept = self.range()[1:]
         cursor = self.cursor()
         super().__init__()
-        keys, values, versions = zip(*kept, strict=True)
+        keys, values, versions, _ = zip(*kept, strict=True)
         self.apply(FoldBatch(keys, values, versions), cursor)
 
 

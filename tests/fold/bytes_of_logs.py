@@ -3,7 +3,7 @@
 import struct
 import zlib
 
-HEADER = b"PGSS" + struct.pack("<H", 2)
+HEADER = b"PGSS" + struct.pack("<H", 3)
 State = tuple[dict[bytes, tuple[bytes, bytes]], bytes]
 """Values and versions by key, and the cursor."""
 

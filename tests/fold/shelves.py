@@ -10,7 +10,7 @@ from strandline.errors import Closed, CommitFailed, Poisoned, StorageRefused
 from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Verified
 from strandline.fold.batches import Pages
 from strandline.fold.marks import Mark, parse_mark
-from strandline.fold.store import PAGE_ROWS
+from strandline.fold.store import PAGE_ROWS, StoreFiles
 from strandline.kv import NO_CURSOR, WatchCursor
 
 
@@ -123,6 +123,9 @@ class ShelfStore:
 
     def cursor(self) -> WatchCursor:
         return self._alive().cursor()
+
+    def files(self) -> StoreFiles:
+        return self._alive().files()
 
     def settle(self) -> None:
         self._alive()

@@ -10,7 +10,7 @@ import pytest
 from strandline.errors import Damaged, FormatError
 from strandline.files import File
 from strandline.fold import AppendLogStore, Held, repair_append_log
-from strandline.fold.log_format import HEADER, VERSION
+from strandline.fold.log_format import HEADER, OLD_HEADERS, VERSION
 from strandline.fold.log_scan import scan_log
 from strandline.fold.resident import ResidentFold
 from strandline.kv import WatchCursor, format_cursor
@@ -53,7 +53,7 @@ def outcome(content: bytes) -> State | None:
 def test_it_reads_what_was_assembled_by_hand() -> None:
     assert outcome(LOG) == STATES[-1]
     assert HEADER == by_hand.HEADER
-    assert VERSION == 2
+    assert VERSION == 3
 
 
 def test_it_writes_what_is_assembled_by_hand() -> None:
@@ -113,12 +113,31 @@ def test_a_flipped_bit_never_makes_a_wrong_value_or_a_cursor_ahead_of_its_data()
     refused = 0
     for at in range(len(LOG)):
         for bit in range(8):
-            state = outcome(LOG[:at] + bytes([LOG[at] ^ 1 << bit]) + LOG[at + 1 :])
+            flipped = LOG[:at] + bytes([LOG[at] ^ 1 << bit]) + LOG[at + 1 :]
+            state = outcome(flipped)
+            if flipped.startswith(OLD_HEADERS):
+                assert state == STATES[-1], "the version before says the same with the same bytes"
+                continue
             assert state is None or state in STATES[:-1], (at, bit)
             refused += state is None
             if at < ENDS[-2]:
                 assert state is None, "bits before the last record are never a silent end"
     assert refused > len(LOG) * 7
+
+
+def test_a_log_of_version_2_is_read_and_replaced_by_one_of_this_version() -> None:
+    disk = disk_with(OLD_HEADERS[0] + LOG[len(by_hand.HEADER) :])
+    with AppendLogStore.open_read_only(PLACE, disk=disk) as reader:
+        before = reader.range()
+    assert disk.open(PLACE, "read").pread(6, 0) == OLD_HEADERS[0], "a reader changes nothing"
+    with AppendLogStore.open(PLACE, disk=disk) as store:
+        assert store.range() == before != []
+    assert disk.open(PLACE, "read").pread(6, 0) == HEADER
+    assert AppendLogStore.open_read_only(PLACE, disk=disk).range() == before
+
+
+def test_a_header_of_version_2_that_was_torn_is_an_empty_log() -> None:
+    assert outcome(OLD_HEADERS[0][:5]) == STATES[0]
 
 
 def test_a_hole_of_zeros_before_whole_records_is_never_a_silent_end() -> None:
@@ -167,7 +186,7 @@ def test_a_version_of_more_than_ten_bytes_is_refused_even_under_a_good_checksum(
     ("content", "problem"),
     [
         (b"PGSS\x01\x00rest", "version 1"),
-        (b"PGSS\x03\x00", "version 3"),
+        (b"PGSS\x04\x00", "version 4"),
         (b"something else", "is not a snapshot log"),
         (bytes(100), "is not a snapshot log"),
         (b"{}", "is not a snapshot log"),

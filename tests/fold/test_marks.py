@@ -1,5 +1,7 @@
 """Marks and scopes: what a fold's cursor says, and that it says the same when it is read."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,17 +10,32 @@ from strandline.errors import FormatError, InvalidInput
 from strandline.fold import ALL, Mark, Scope, format_mark, parse_mark
 from strandline.fold.marks import UNKNOWN
 from strandline.kv import NO_CURSOR, InvalidKey, WatchCursor, format_cursor
+from strandline.protocol.fold_modes import FoldMode
 
 eight = st.binary(min_size=8, max_size=8)
 numbers = st.integers(0, 2**64 - 1)
-marks = st.builds(Mark, numbers, st.booleans(), eight, eight, numbers)
+prefixes = st.text("abc", min_size=1, max_size=5).map(lambda text: f"{text}.")
+scopes = st.lists(prefixes, max_size=12).map(lambda chosen: Scope.of(*chosen))
+flags = st.booleans()
+marks = st.builds(
+    Mark, numbers, flags, eight, scopes | eight, numbers, st.sampled_from(FoldMode), numbers, flags, flags
+)
 
 
 @given(marks)
 def test_marks_round_trip(mark: Mark) -> None:
     formatted = format_mark(mark)
-    assert len(formatted) == 33
+    assert len(formatted) <= 255
     assert parse_mark(formatted) == mark
+
+
+def test_a_scope_of_very_many_prefixes_is_kept_as_its_digest() -> None:
+    scope = Scope.of(*(f"prefix-{number}." for number in range(100)))
+    stored = parse_mark(format_mark(Mark(1, scope=scope))).scope
+    assert stored == scope.digest
+    assert scope.is_stored_as(stored)
+    assert scope.is_covered_by(stored)
+    assert not Scope.of("prefix-1.").is_covered_by(stored)
 
 
 @given(marks, marks)
@@ -30,11 +47,28 @@ def test_marks_sort_as_their_revisions_do(one: Mark, two: Mark) -> None:
 def test_older_cursors_are_read_too() -> None:
     assert parse_mark(NO_CURSOR) == Mark()
     assert parse_mark(format_cursor(7)) == Mark(7)
-    whole = Mark(7, True, b"identity", b"thescope", 9)
-    assert parse_mark(WatchCursor(format_mark(whole)[:25])) == whole._replace(since_ns=0)
+    old = struct.pack(">QB8s8sQ", 7, 1, b"identity", b"thescope", 9)
+    whole = Mark(7, True, b"identity", b"thescope", 9, seen_dropping=True)
+    assert parse_mark(WatchCursor(old)) == whole
+    assert parse_mark(WatchCursor(old[:25])) == whole._replace(since_ns=0)
+    assert parse_mark(WatchCursor(struct.pack(">QB8s8sQ", 7, 0, b"identity", bytes(8), 0))) == Mark(
+        7, False, b"identity"
+    )
 
 
-@pytest.mark.parametrize("cursor", [b"x", bytes(9), bytes(26), bytes(32), bytes(34), bytes(8) + b"\x02" + bytes(24)])
+NO_MARKS = [
+    bytes(8) + b"\x20" + bytes(25),
+    bytes(8) + b"\x18" + bytes(25),
+    bytes(33) + b"\x03",
+    bytes(34) + b"x",
+    bytes(33) + b"\x01" + bytes(7),
+    bytes(33) + b"\x02a",
+    bytes(33) + b"\x02\xff",
+]
+"""Flags, modes and kinds of scopes that there are not, and scopes of another length or that are none."""
+
+
+@pytest.mark.parametrize("cursor", [b"x", bytes(9), bytes(26), bytes(32), bytes(8) + b"\x02" + bytes(24), *NO_MARKS])
 def test_what_is_no_mark_is_refused(cursor: bytes) -> None:
     with pytest.raises(FormatError):
         parse_mark(WatchCursor(cursor))
@@ -58,6 +92,28 @@ def test_scopes_that_name_the_same_keys_are_the_same() -> None:
     assert Scope.of("b.", "a.").digest == Scope.of("a.", "b.", "a.b.c.").digest
     assert Scope.of("a.", "") == Scope.of() == ALL
     assert len({ALL.digest, Scope.of("a.").digest, Scope.of("b.").digest, Scope.of("a.", "b.").digest, UNKNOWN}) == 5
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "covers"),
+    [
+        (ALL, Scope.of("a."), True),
+        (Scope.of("a.", "b."), Scope.of("a."), True),
+        (Scope.of("a.", "b."), Scope.of("a.", "b.c."), True),
+        (Scope.of("a."), Scope.of("a.", "b."), False),
+        (Scope.of("a.b."), Scope.of("a."), False),
+        (Scope.of("a."), ALL, False),
+        (Scope.of("a.").digest, Scope.of("a."), True),
+        (Scope.of("a.", "b.").digest, Scope.of("a."), False),
+        (ALL.digest, Scope.of("a."), True),
+        (UNKNOWN, Scope.of("a."), True),
+    ],
+)
+def test_what_a_mark_says_of_its_scope_tells_what_a_fold_can_vouch_for(
+    held: Scope | bytes, asked: Scope, covers: bool
+) -> None:
+    stored = parse_mark(format_mark(Mark(1, scope=held))).scope
+    assert asked.is_covered_by(stored) is covers
 
 
 def test_a_scope_has_keys_below_its_prefixes_only() -> None:

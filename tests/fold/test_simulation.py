@@ -1,6 +1,8 @@
 """Seeded schedules of everything that can go wrong, in source, store and process: the fold ends equal to the truth.
 
-What must hold at every write: the cursor names nothing that is not in the store, and never moves back in one log.
+A mirror's truth is what the bucket lists; an archive's is every write minus every real delete, from where on it says to
+be complete. What must hold at every write: the cursor names nothing that is not in the store, and never moves back in
+one log; nothing leaves an archive that was not deleted.
 A failure prints its seed; `STRANDLINE_SEED=n` runs that one, `STRANDLINE_SEEDS=n` so many.
 """
 
@@ -30,6 +32,7 @@ from strandline.fold import (
     parse_mark,
     watch_applied,
 )
+from strandline.fold.records import join_version
 from strandline.kv import (
     ConnectionDropped,
     Discard,
@@ -40,7 +43,8 @@ from strandline.kv import (
     WatchCursor,
     format_revision,
 )
-from strandline.kv.memory_log import MemoryLog
+from strandline.kv.memory_log import MemoryLog, Record
+from strandline.protocol.fold_modes import FoldMode
 from tests.fold.buckets import Twin
 from tests.fold.shelves import Fault, Killed, Shelf
 from tests.fold.virtual_time import NoThread, run_virtually
@@ -53,26 +57,34 @@ CONFIGS = {
     "keeps three": StoreConfig(history=3),
     "ages": StoreConfig(age_max_s=50.0),
     "overflows": StoreConfig(updates_max=5, discard=Discard.OLD),
+    "expires": StoreConfig(ttl=True),
+    "expires, keeps three": StoreConfig(history=3, ttl=True),
+    "expires, marks": StoreConfig(ttl=True, marker_ttl_s=30.0),
+    "all of it": StoreConfig(history=2, updates_max=9, discard=Discard.OLD, age_max_s=60.0, ttl=True),
 }
+TTL_S = 15.0
 
 
 @dataclass
 class Oracle:
     """What is true: every write minus every real delete, at each revision of the log as it is now."""
 
-    values: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    values: dict[str, Record] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
+    past: dict[str, set[bytes | None]] = field(default_factory=dict)
 
-    def write(self, log: MemoryLog, kind: UpdateKind, key: str, value: bytes, now_ns: int) -> None:
-        revision = log.append(kind, key, value, now_ns).revision
-        self.changed[key] = revision
+    def write(self, log: MemoryLog, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None) -> None:
+        record = log.append(kind, key, value, now_ns, ttl_s)
+        self.changed[key] = record.revision
+        self.past.setdefault(key, {None}).add(value)
         if kind is UpdateKind.PUT and value:
-            self.values[key] = (value, revision)
+            self.values[key] = record
         else:
             self.values.pop(key, None)
 
-    def state(self, scope: Scope) -> dict[str, bytes]:
-        return {key: value for key, (value, _) in self.values.items() if scope.has(key.encode())}
+    def purge(self) -> None:
+        """Forget what a purge of the whole stream deletes; what has a time to live may just as well have expired."""
+        self.values = {key: record for key, record in self.values.items() if record.expires_ns}
 
 
 class World:
@@ -87,19 +99,22 @@ class World:
         self.scope = self.random.choice([ALL, ALL, Scope.of("a."), Scope.of("a.", "b.1.")])
         self.shelf = Shelf(on_write=self.check_write)
         self.marks: list[Mark] = []
-        self.artifact: tuple[Mark, dict[str, tuple[bytes, int]]] | None = None
+        self.artifact: tuple[Mark, dict[str, Record]] | None = None
+        self.mode = self.random.choice([FoldMode.MIRROR, FoldMode.ARCHIVE])
         mode = (
             RepairMode.AUTO
-            if self.config.evicts_current_values
+            if self.config.evicts_current_values and self.mode is FoldMode.ARCHIVE
             else self.random.choice([RepairMode.AUTO, RepairMode.RELIST])
         )
         overrun = self.random.choice([Overrun.SENTINEL, Overrun.PROBE])
-        self.policy = RepairPolicy(mode, self, overrun, clock=self.clock)
+        self.policy = RepairPolicy(mode, self, overrun, clock=self.clock, fold_mode=self.mode)
         self.batching = Batching(self.random.choice([0.0, 0.01, 1.0]), self.random.choice([1, 3, 100]))
         self.task: asyncio.Task[object] | None = None
         self.stop = asyncio.Event()
         self.told: list[str] = []
         self.dropped = False
+        self.purged: set[str] = set()
+        self.unread: set[str] = set()
 
     @property
     def log(self) -> MemoryLog:
@@ -111,7 +126,10 @@ class World:
             return None
         mark, values = self.artifact
         store = MemoryStore()
-        rows = sorted((key.encode(), value, format_revision(at)) for key, (value, at) in values.items())
+        rows = sorted(
+            (key.encode(), record.value, join_version(format_revision(record.revision), record.expires_ns))
+            for key, record in values.items()
+        )
         keys, contents, versions = ([row[column] for row in rows] for column in range(3))
         store.apply(FoldBatch(keys, contents, versions), format_mark(mark))
         return store
@@ -121,8 +139,9 @@ class World:
         after = MemoryStore()
         rows = self.shelf.kept.range()
         if rows:
-            keys, values, versions = map(list, zip(*rows, strict=True))
-            after.apply(FoldBatch(keys, values, versions), self.shelf.kept.cursor())
+            keys, values, versions, expiries = map(list, zip(*rows, strict=True))
+            stored = [join_version(*pair) for pair in zip(versions, expiries, strict=True)]
+            after.apply(FoldBatch(keys, values, stored), self.shelf.kept.cursor())
         after.apply(batch, cursor)
         mark, before = parse_mark(after.cursor()), self.shelf.mark
         assert mark.revision >= before.revision or mark.revision == 0, "the cursor went back"
@@ -132,8 +151,24 @@ class World:
         held = {entry.key.decode(): entry.value for entry in after.range()}
         for key, revision in self.oracle.changed.items():
             if revision <= mark.revision and self.scope.has(key.encode()):
-                true = self.oracle.values.get(key, (None, 0))[0]
-                assert held.get(key) == true, f"the cursor names {key}@{revision}, and the store has {held.get(key)!r}"
+                allowed = self.allowed(key, revision, mark)
+                assert held.get(key) in allowed, f"the cursor names {key}@{revision}: {held.get(key)!r}, not {allowed}"
+
+    def allowed(self, key: str, revision: int, mark: Mark) -> set[bytes | None]:
+        """Return what a fold may hold of a key whose last write its cursor names."""
+        record = self.oracle.values.get(key)
+        allowed: set[bytes | None] = {record.value if record else None}
+        if key in self.purged:
+            allowed |= self.oracle.past[key]  # until the fold has learnt of the purge
+        if self.mode is FoldMode.MIRROR:
+            kept = {found.revision: found for found in self.log.history_of(key)}
+            has_left = revision not in kept or 0 < kept[revision].expires_ns <= self.clock.now_ns()
+            return self.oracle.past[key] if has_left else allowed
+        return self.oracle.past[key] if record is not None and self.is_missable(record, mark) else allowed
+
+    def is_missable(self, record: Record, mark: Mark) -> bool:
+        """Tell whether an archive may lack a write: it is of before its first copy, or expired before it was read."""
+        return record.revision < mark.floor or 0 < record.expires_ns <= self.clock.now_ns()
 
     # What happens
 
@@ -153,8 +188,11 @@ class World:
             if self.random.random() < 0.03:
                 kind, value = UpdateKind.PUT, b""
             key = self.random.choice(KEYS)
+            ttl_s = TTL_S if self.config.ttl and value and self.random.random() < 0.3 else None
             with suppress(StrandlineError):
-                self.oracle.write(self.log, kind, key, value, self.clock.now_ns())
+                self.oracle.write(self.log, kind, key, value, self.clock.now_ns(), ttl_s)
+                self.purged.discard(key)
+                self.unread.discard(key)
 
     async def start(self) -> None:
         if self.task is not None and not self.task.done():
@@ -185,9 +223,16 @@ class World:
 
     async def pass_time(self) -> None:
         seconds = self.random.choice([0.001, 0.02, 2.0, 20.0])
+        self.note_unread(self.clock.now_ns() + int(seconds * 1e9))
         self.clock.advance(seconds)
         self.log.expire(self.clock.now_ns())
         await asyncio.sleep(seconds)
+
+    def note_unread(self, until_ns: int) -> None:
+        """Remember keys whose last value expires before the fold has it: that one came and went leaves no trace."""
+        for key, record in self.oracle.values.items():
+            if 0 < record.expires_ns <= until_ns and record.revision > self.shelf.mark.revision:
+                self.unread.add(key)
 
     async def breathe(self) -> None:
         for _ in range(self.random.randint(1, 10)):
@@ -218,6 +263,15 @@ class World:
         while (first := self.twin.first) is not None and first.kind is not UpdateKind.PUT:
             self.log.remove_through(first.revision)
 
+    async def purge(self) -> None:
+        """An operator purges the whole stream; an archive cannot tell that from retention where there is any."""
+        if self.mode is FoldMode.ARCHIVE and self.log.retention().age_only:
+            return  # a young cursor goes by the age of what is missing
+        self.log.remove_through(self.log.last_revision)
+        if self.mode is FoldMode.MIRROR or not self.log.retention().drops_current_values:
+            self.purged |= set(self.oracle.values)
+            self.oracle.purge()
+
     async def break_store(self) -> None:
         self.shelf.faults[self.shelf.writes + self.random.randint(1, 3)] = self.random.choice(list(Fault))
 
@@ -231,7 +285,9 @@ class World:
     async def export(self) -> None:
         log = self.log
         if log.last_revision:
-            mark = Mark(log.last_revision, self.config.evicts_current_values, log.identity, ALL.digest)
+            drops = log.retention().drops_current_values
+            seen = self.config.evicts_current_values
+            mark = Mark(log.last_revision, seen, log.identity, ALL, mode=self.mode, floor=1, seen_dropping=drops)
             self.artifact = (mark, dict(self.oracle.values))
 
     async def make_anew(self) -> None:
@@ -239,6 +295,7 @@ class World:
         self.server.remove_bucket("b")
         self.store = await self.connection.store("b", self.config)
         self.oracle = Oracle()
+        self.purged.clear()
         self.artifact = None
         await self.breathe()
 
@@ -260,8 +317,21 @@ class World:
             if self.oracle.changed:
                 raise
             return
-        assert self.shelf.values == self.oracle.state(self.scope)
+        assert self.shelf.mark.mode in (self.mode, FoldMode.UNKNOWN)
+        assert self.shelf.values == self.truth()
         assert self.shelf.mark.identity in (self.log.identity, bytes(8))
+
+    def truth(self) -> dict[str, bytes]:
+        """Return what the fold must hold in the end."""
+        if self.mode is FoldMode.ARCHIVE:
+            rows = {key: row for key, row in self.oracle.values.items() if self.scope.has(key.encode())}
+            missable = {key for key, row in rows.items() if self.is_missable(row, self.shelf.mark)}
+            surely = {key: row.value for key, row in rows.items() if key not in missable}
+            return surely | {key: value for key, value in self.shelf.values.items() if key in missable}
+        self.log.expire(self.clock.now_ns())
+        listed = (record for record in self.log.latest() if record.kind is UpdateKind.PUT and record.value)
+        found = {record.key: record.value for record in listed if self.scope.has(record.key.encode())}
+        return found | {key: value for key, value in self.shelf.values.items() if key in self.unread}
 
 
 STEPS = {
@@ -279,6 +349,7 @@ STEPS = {
     "break_source": 2,
     "export": 5,
     "make_anew": 1,
+    "purge": 2,
 }
 
 

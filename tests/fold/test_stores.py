@@ -64,14 +64,14 @@ def test_a_fold_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fold.db"
     SqliteStore.open(path).close()
     connection = apsw.Connection(str(path))
-    connection.pragma("user_version", 2)
+    connection.pragma("user_version", 3)
     connection.close()
-    with pytest.raises(FormatError, match="version 2"):
+    with pytest.raises(FormatError, match="version 3"):
         SqliteStore.open(path)
     other = tmp_path / "rocks"
     RocksDbStore.open(other).close()
     with Rdict(str(other), Options(raw_mode=True)) as db:
-        db[b"meta/format"] = b"strandline-fold 2"
+        db[b"meta/format"] = b"strandline-fold 3"
     with pytest.raises(FormatError, match="another version"):
         RocksDbStore.open(other)
 

@@ -77,13 +77,13 @@ def test_the_plan_follows_from_the_mode_and_the_listing(mode: RepairMode, truth:
     assert repairs.plan_repair(mode, truth) == PLANS[mode, truth]
 
 
-@pytest.mark.parametrize(("mode", "has_data", "truth"), [*product(RepairMode, BOOLS, TRUTHS)])
-def test_a_fold_without_a_cursor_is_repaired_if_it_has_data_or_could_not_be_whole(
-    mode: RepairMode, has_data: bool, truth: bool | None
+@pytest.mark.parametrize(("mode", "has_data", "truth", "can"), [*product(RepairMode, BOOLS, TRUTHS, BOOLS)])
+def test_a_fold_without_a_cursor_is_repaired_if_it_has_data_or_an_artifact_may_have_more(
+    mode: RepairMode, has_data: bool, truth: bool | None, can: bool
 ) -> None:
-    seeded = mode in (RepairMode.RESTORE, RepairMode.AUTO) and truth is False
+    seeded = (mode == RepairMode.RESTORE or (mode == RepairMode.AUTO and can)) and truth is False
     expected = mode != RepairMode.NONE and (has_data or seeded)
-    assert repairs.cursorless_start_needs_repair(mode, truth, has_data=has_data) == expected
+    assert repairs.cursorless_start_needs_repair(mode, truth, has_data=has_data, can_restore=can) == expected
 
 
 @pytest.mark.parametrize(("artifact", "local", "first"), [*product(range(4), range(4), range(6))])

@@ -73,12 +73,13 @@ def plan_that_lists_if_nobody_knows(mode: RepairMode, truth: bool | None) -> Rep
     return RepairPlan.RELIST if mode == RepairMode.AUTO and truth is None else plan_repair(mode, truth)
 
 
-def repair_only_what_has_data(mode: RepairMode, truth: bool | None, *, has_data: bool) -> bool:
-    _ = mode, truth
+def repair_only_what_has_data(mode: RepairMode, truth: bool | None, *, has_data: bool, can_restore: bool) -> bool:
+    _ = mode, truth, can_restore
     return has_data
 
 
-def repair_only_what_is_empty(mode: RepairMode, truth: bool | None, *, has_data: bool) -> bool:
+def repair_only_what_is_empty(mode: RepairMode, truth: bool | None, *, has_data: bool, can_restore: bool) -> bool:
+    _ = can_restore
     return not has_data and mode != RepairMode.RELIST and truth is False
 
 

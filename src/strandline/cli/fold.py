@@ -44,7 +44,7 @@ COMMANDS = (
     ),
     Lazy(
         "repair",
-        "fold_repair:repair",
+        "fold_repair:repair_",
         "Make a fold equal to its bucket, whatever its cursor says; also after a change of --prefix.",
     ),
     Lazy(

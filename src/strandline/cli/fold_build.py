@@ -6,10 +6,20 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.fold_options import BucketAddress, Creds, FoldPath, TlsCa, TlsCert, TlsKey
+from strandline.cli.fold_options import (
+    BucketAddress,
+    Creds,
+    FoldPath,
+    ModeOption,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    fold_mode,
+)
 from strandline.cli.output import AsJson, emit
 from strandline.fold import Backend
 from strandline.fold.addresses import parse_address
+from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import fold_build
 from strandline.spark.session import session
 
@@ -22,6 +32,7 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     backend: Annotated[
         Backend | None, typer.Option(help="What keeps the fold.", show_default="by the name of PATH")
     ] = None,
+    mode: ModeOption = None,
     master: Annotated[
         str | None,
         typer.Option(envvar="STRANDLINE_MASTER", help="Spark's master.", show_default="all cores of this machine"),
@@ -47,10 +58,12 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     if prefix:
         options["prefix"] = prefix
     began = time.monotonic()
-    built = fold_build(session(master=master), options, path, backend)
+    built = fold_build(session(master=master), options, path, backend, mode=fold_mode(mode))
     record = {
         "path": built.path,
         "backend": built.backend.value,
+        "mode": built.mark.mode.name.lower(),
+        "complete_from": built.mark.floor if built.mark.mode is FoldMode.ARCHIVE else None,
         "revision": built.mark.revision,
         "messages": built.messages,
         "entries": built.entries,

@@ -11,6 +11,7 @@ from strandline.cli.fold_options import FoldPath, open_existing, revision_of
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.shown import escape, json_field
 from strandline.fold import Difference, FoldEntry, FoldReader, diff
+from strandline.fold.records import split_version
 
 EXIT_DIFFERENT = 1
 
@@ -52,9 +53,10 @@ def _since(fold: FoldReader, revision: int, prefix: bytes) -> Iterator[Differenc
     """Yield what a fold holds of updates after a revision."""
     with closing(fold.pages(prefix).columns) as pages:
         for page in pages:
-            for key, value, version in zip(*(column.to_pylist() for column in page), strict=True):
+            for key, value, stored in zip(*(column.to_pylist() for column in page), strict=True):
+                version, expires_ns = split_version(stored)
                 if (revision_of(version) or 0) > revision:
-                    yield Difference(key, None, FoldEntry(key, value, version))
+                    yield Difference(key, None, FoldEntry(key, value, version, expires_ns))
 
 
 def _to_text(difference: Difference) -> str:

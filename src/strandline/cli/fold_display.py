@@ -9,6 +9,7 @@ from strandline.events import Event
 from strandline.fold.events import (
     CaughtUp,
     CursorFellOut,
+    EntriesLeft,
     EvictingSeen,
     GapPassed,
     RepairBegan,
@@ -59,7 +60,7 @@ def _line(status: FoldStatus) -> str:
     return ", ".join(parts)
 
 
-def _described(event: Event) -> str | None:  # noqa: C901, PLR0911 - one for each kind of event
+def _described(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
     """Return what somebody should know at once, None for anything else."""
     match event:
         case WatchBegan(bucket=bucket, revision=revision, anew=anew):
@@ -75,7 +76,9 @@ def _described(event: Event) -> str | None:  # noqa: C901, PLR0911 - one for eac
         case StaleKeysPossible():
             return "warning: deletes may have been missed, and nothing was asked to find them (--repair none)"
         case EvictingSeen():
-            return "note: this bucket drops current values; a listing of it is not the whole truth"
+            return "note: this bucket can drop current values; a mirror follows it there, an archive keeps them"
+        case EntriesLeft(removed=removed):
+            return f"{removed:,} keys left the bucket, and the fold"
         case SourceAway(reason=reason, seconds=seconds):
             return f"the bucket has been away for {seconds:.0f} s: {reason}"
         case SourceBack(seconds=seconds):

@@ -12,6 +12,7 @@ from strandline.errors import InvalidInput
 from strandline.fold import FoldEntry, FoldReader, existing_backend, open_read_only
 from strandline.kv import VersionToken
 from strandline.kv.nats.settings import NatsSettings
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode
 
 BucketAddress = Annotated[
@@ -52,6 +53,33 @@ RepairOption = Annotated[
         "not to be, or tell the state again and leave missed deletes.",
     ),
 ]
+
+
+class Mode(Enum):
+    """What a fold is to its bucket."""
+
+    MIRROR = "mirror"
+    ARCHIVE = "archive"
+
+    @property
+    def fold_mode(self) -> FoldMode:
+        """Return the mode of the protocol."""
+        return FoldMode[self.name]
+
+
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        "--mode",
+        help="A mirror drops what the bucket drops; an archive keeps it, and removes only what was deleted.",
+        show_default="mirror for a new fold",
+    ),
+]
+
+
+def fold_mode(mode: Mode | None) -> FoldMode | None:
+    """Return the mode that was asked for, None if none was."""
+    return None if mode is None else mode.fold_mode
 
 
 def connection_settings(

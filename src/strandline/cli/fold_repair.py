@@ -12,6 +12,7 @@ from strandline.cli.fold_options import (
     BucketAddress,
     Creds,
     FoldPath,
+    ModeOption,
     Prefixes,
     Repair,
     RepairOption,
@@ -21,6 +22,7 @@ from strandline.cli.fold_options import (
     TlsKey,
     check_existing,
     connection_settings,
+    fold_mode,
     open_existing,
 )
 from strandline.cli.output import AsJson, emit, to_json
@@ -35,11 +37,12 @@ from strandline.fold.watching import Hooks, repair_fold
 from strandline.kv.nats.settings import NatsSettings
 
 
-def repair(  # noqa: PLR0913, PLR0917 - one parameter for each option
+def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     address: BucketAddress,
     path: FoldPath,
     prefixes: Prefixes = None,
-    mode: RepairOption = Repair.AUTO,
+    mode: ModeOption = None,
+    repair: RepairOption = Repair.AUTO,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print which keys would change and why; change nothing.")
     ] = False,
@@ -52,12 +55,13 @@ def repair(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Make a fold equal to its bucket, whatever its cursor says; also after a change of --prefix.
 
-    Keys that the bucket does not list are deleted only where that proves that they were deleted: a bucket that drops
-    current values (by age, by a time to live, because it is full) is refused.
+    From an archive, keys that the bucket does not list are deleted only where that proves that they were deleted: a
+    bucket that drops current values (by age, by a time to live, because it is full) is refused. `--mode mirror` makes
+    an archive a mirror, which drops all that the bucket no longer has.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
-    scope, policy = Scope.of(*(prefixes or ())), RepairPolicy(mode=mode.mode)
+    scope, policy = Scope.of(*(prefixes or ())), RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
     if dry_run:
         _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
         return
@@ -65,7 +69,16 @@ def repair(  # noqa: PLR0913, PLR0917 - one parameter for each option
     with FoldDisplay() as display:
         hooks = Hooks(events=Events(display.tell))
         mark = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
-    emit({"bucket": bucket, "path": path, "scope": str(scope), "revision": mark.revision}, as_json=as_json)
+    emit(
+        {
+            "bucket": bucket,
+            "path": path,
+            "scope": str(scope),
+            "mode": mark.mode.name.lower(),
+            "revision": mark.revision,
+        },
+        as_json=as_json,
+    )
 
 
 async def _preview(

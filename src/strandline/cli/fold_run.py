@@ -13,6 +13,7 @@ from strandline.cli.fold_options import (
     BucketAddress,
     Creds,
     FoldPath,
+    ModeOption,
     Prefixes,
     Repair,
     RepairOption,
@@ -21,6 +22,7 @@ from strandline.cli.fold_options import (
     TlsCert,
     TlsKey,
     connection_settings,
+    fold_mode,
 )
 from strandline.cli.output import AsJson, emit
 from strandline.events import Events
@@ -44,6 +46,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         Backend | None, typer.Option(help="What keeps a new fold.", show_default="by the name of PATH")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Leave when everything that is there now is stored.")] = False,
+    mode: ModeOption = None,
     repair: RepairOption = Repair.AUTO,
     written: Annotated[
         bool, typer.Option("--written", help="Do not wait for the disk; a power cut costs the last seconds.")
@@ -59,7 +62,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Keep a local copy of a bucket up to date, until Ctrl-C or SIGTERM; it goes on where it stopped.
 
     Data and cursor are one durable write. After a crash only what is missing is fetched. If the bucket has dropped
-    updates before they were fetched, the fold is repaired first, or refused with the reason.
+    updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from
+    what may vouch for deletes, or it is refused with the reason.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
@@ -67,13 +71,14 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     began = time.monotonic()
     with FoldDisplay(quiet=quiet) as display:
         hooks = Hooks(events=Events(display.tell))
-        policy = RepairPolicy(mode=repair.mode)
+        policy = RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
         fold = _Fold(path, backend, scope, policy, hooks, synced=not written)
         mark = asyncio.run(fold.keep(address, settings, once=once))
     record = {
         "bucket": bucket,
         "path": path,
         "scope": str(scope),
+        "mode": mark.mode.name.lower(),
         "revision": mark.revision,
         "updates": display.status().updates,
         "repairs": display.status().repairs,

@@ -24,8 +24,11 @@ from strandline.fold.addresses import connect_bucket
 from strandline.fold.marks import UNKNOWN, Mark, parse_mark
 from strandline.fold.opening import existing_backend, holder_of
 from strandline.fold.repairing.deciding import decide
+from strandline.fold.repairing.modes import decided_mode
+from strandline.fold.scopes import Scope, StoredScope
 from strandline.kv import NotSupported
 from strandline.kv.nats.settings import NatsSettings
+from strandline.protocol.fold_modes import FoldMode, chosen_mode
 from strandline.protocol.repairs import RepairMode
 
 
@@ -55,7 +58,9 @@ def status(
         "revision": mark.revision or None,
         "has_data": bool(held and held.has_data),
         "bucket_identity": None if mark.identity == UNKNOWN else mark.identity.hex(),
-        "scope_digest": None if mark.scope == UNKNOWN else mark.scope.hex(),
+        "scope": _scope(mark.scope),
+        "mode": _mode(mark),
+        "complete_from": mark.floor or None if mark.mode is FoldMode.ARCHIVE else None,
         "seen_evicting": mark.seen_evicting,
         "everything_before": _time(mark.since_ns),
         "kept_by": holder_of(path),
@@ -73,6 +78,7 @@ async def _asked(address: str, settings: NatsSettings, mark: Mark, *, has_data: 
         if watcher is None:
             raise NotSupported(f"watching bucket {store.name!r}")
         retention = await watcher.retention()
+    mark = mark._replace(mode=decided_mode(mark, store.name, None, asked=False))
     decision = decide(mark, retention, RepairMode.AUTO, SystemClock().now_ns(), has_data=has_data)
     return {
         "bucket": store.name,
@@ -82,6 +88,19 @@ async def _asked(address: str, settings: NatsSettings, mark: Mark, *, has_data: 
         "next": decision.course.name.lower().replace("_", " "),
         "because": decision.reason,
     }
+
+
+def _scope(scope: StoredScope) -> str | None:
+    if isinstance(scope, Scope):
+        return str(scope)
+    return None if scope == UNKNOWN else f"digest {scope.hex()}"
+
+
+def _mode(mark: Mark) -> str | None:
+    """Return the mode; of a fold of before modes, the one that it will have."""
+    if not mark.revision and mark.mode is FoldMode.UNKNOWN:
+        return None
+    return chosen_mode(mark.mode, None, seen_evicting=mark.seen_evicting).name.lower()
 
 
 def _time(since_ns: int) -> str | None:

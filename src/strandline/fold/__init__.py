@@ -39,7 +39,14 @@ from strandline.fold.append_log import AppendLogStore, Cut, repair_append_log
 from strandline.fold.batches import FoldBatch, Pages, PutColumns
 from strandline.fold.compare import Comparison, Keys, history, verify_against
 from strandline.fold.diffing import Difference, diff
-from strandline.fold.errors import AnotherSource, BucketOutruns, RepairRefused, ScopeChanged, StoreKeptFailing
+from strandline.fold.errors import (
+    AnotherSource,
+    BucketOutruns,
+    ModeChanged,
+    RepairRefused,
+    ScopeChanged,
+    StoreKeptFailing,
+)
 from strandline.fold.marks import Mark, format_mark, parse_mark
 from strandline.fold.memory import MemoryStore
 from strandline.fold.opening import Backend, backend_of, existing_backend, holder_of, open_fold, open_read_only
@@ -56,8 +63,9 @@ from strandline.fold.repairing import (
 from strandline.fold.rocksdb import RocksDbStore
 from strandline.fold.scopes import ALL, Scope
 from strandline.fold.sqlite import SqliteStore
-from strandline.fold.store import FoldReader, Held, SnapshotStore, Verified
+from strandline.fold.store import FoldReader, Held, SnapshotStore, StoreFiles, Verified
 from strandline.fold.watching import Applied, Batching, Exports, Hooks, catch_up, parse_each, repair_fold, watch_applied
+from strandline.protocol.fold_modes import FoldMode
 
 __all__ = [
     "ALL",
@@ -73,6 +81,7 @@ __all__ = [
     "Exports",
     "FoldBatch",
     "FoldEntry",
+    "FoldMode",
     "FoldReader",
     "Held",
     "Hooks",
@@ -80,6 +89,7 @@ __all__ = [
     "Keys",
     "Mark",
     "MemoryStore",
+    "ModeChanged",
     "Pages",
     "PutColumns",
     "RepairMode",
@@ -93,6 +103,7 @@ __all__ = [
     "ScopeChanged",
     "SnapshotStore",
     "SqliteStore",
+    "StoreFiles",
     "StoreKeptFailing",
     "Verified",
     "backend_of",

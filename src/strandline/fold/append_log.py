@@ -28,13 +28,13 @@ from strandline.files import (
     storage_hint,
 )
 from strandline.fold.batches import FoldBatch, check_cursor, cursor_or
-from strandline.fold.log_format import format_batch
+from strandline.fold.log_format import HEADER, VERSION, format_batch
 from strandline.fold.log_index import format_index, parse_index
 from strandline.fold.log_scan import NOTHING, Known, LogScan, scan_log
 from strandline.fold.places import LOCK_SUFFIX, existing
 from strandline.fold.resident import ResidentFold
 from strandline.fold.resident_store import ResidentReader
-from strandline.fold.store import Held, Verified
+from strandline.fold.store import Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import WatchCursor
 
@@ -135,6 +135,10 @@ class AppendLogStore(ResidentReader):
             if fold.size >= self._compact_at and fold.is_half_dead():
                 self._try_to_compact(fold)
 
+    def files(self) -> StoreFiles:
+        """Return what keeps the fold, and where."""
+        return StoreFiles("append-log", VERSION, (self._path,))
+
     def settle(self) -> None:
         """Compact, unless the file is as small as it can be."""
         with self._applying:
@@ -177,7 +181,7 @@ class AppendLogStore(ResidentReader):
         _raise_damage(self._path, found)
         fold = ResidentFold.of(data, found)
         was_clean = self._was_clean(len(data))
-        if found.end < len(data) or not data:
+        if found.end < len(data) or not data.startswith(HEADER):  # torn, new, or of an older version
             return self._rewrite(fold)
         self._file = self._disk.open(self._path, "write")
         self._in_doubt = not was_clean

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.fold.columns import Column, are_distinct, hash_rows, lengths_of, rows_of_equal_length, version_column
-from strandline.fold.records import CURSOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, format_records, parse_record
+from strandline.fold.records import (
+    CURSOR_BYTES_MAX,
+    KEY_BYTES_MAX,
+    STORED_VERSION_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    format_records,
+    parse_record,
+)
 from strandline.kv import NO_CURSOR, VERSION_BYTES_MAX, UpdateBatch, UpdateKind, WatchCursor
 from strandline.wire import binary_list
 
@@ -27,7 +34,7 @@ PAGE_BYTES = 64 * 1024 * 1024
 
 
 class Puts(NamedTuple):
-    """Columns of keys that get a value."""
+    """Columns of keys that get a value; versions are stored ones, which may have a deadline behind them."""
 
     keys: Sequence[bytes]
     values: Sequence[bytes]
@@ -139,7 +146,11 @@ class FoldBatch:
         """Return a bucket's updates as changes of a fold; a put of an empty value is a bucket's tombstone: a delete."""
         empty = (lengths_of(updates.value_column) == 0) & (updates.kinds == UpdateKind.PUT)
         kinds = np.where(empty, np.uint8(UpdateKind.DELETE), updates.kinds) if empty.any() else updates.kinds
-        return FoldBatch(updates.key_column, updates.value_column, version_column(updates.versions), kinds)
+        expires_ns = updates.expires_ns
+        if expires_ns is not None:
+            expires_ns = np.where(updates.kinds == UpdateKind.PUT, expires_ns, np.uint64(0))
+        versions = version_column(updates.versions, expires_ns)
+        return FoldBatch(updates.key_column, updates.value_column, versions, kinds)
 
 
 def paged(rows: Iterable[tuple[bytes, bytes]], rows_max: int) -> Iterator[PutColumns]:
@@ -183,7 +194,11 @@ def _check(columns: tuple[Column, Column, Column], kinds: NDArray[np.uint8] | No
     keys, values, versions = columns
     _check_column("key", keys, 1, KEY_BYTES_MAX)
     _check_column("value", values, 0, VALUE_BYTES_MAX)
-    _check_column("version", versions, 0, VERSION_BYTES_MAX)
+    _check_column("version", versions, 0, STORED_VERSION_BYTES_MAX)
+    lengths_of_versions = lengths_of(versions)
+    wrong = (lengths_of_versions > VERSION_BYTES_MAX) & (lengths_of_versions < STORED_VERSION_BYTES_MAX)
+    if wrong.any():
+        raise RecordTooLarge(int(lengths_of_versions[wrong].max()), VERSION_BYTES_MAX, "version")
     if kinds is not None and len(kinds) and int(kinds.max()) > max(UpdateKind):
         raise InvalidInput(f"there is no update of kind {int(kinds.max())}")
 

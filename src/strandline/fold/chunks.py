@@ -15,8 +15,7 @@ from strandline.fold.batches import PutColumns
 from strandline.fold.columns import Numbers
 from strandline.fold.log_format import KEY_AT, PUT_OVERHEAD_BYTES
 from strandline.fold.log_rows import LENGTH_MASK, START_SHIFT
-from strandline.fold.records import FoldEntry
-from strandline.kv import VersionToken
+from strandline.fold.records import FoldEntry, split_version
 from strandline.wire import binary_spans, gather
 from strandline.wire.columns import words_at
 
@@ -85,7 +84,7 @@ class Chunks:
         value_at = at + PUT_OVERHEAD_BYTES + len(key)
         version_at = value_at + _U32.unpack_from(part, value_at - 4)[0]
         version = part[version_at + 1 : at + (span & LENGTH_MASK)].tobytes()
-        return FoldEntry(key, part[value_at:version_at].tobytes(), VersionToken(version))
+        return FoldEntry(key, part[value_at:version_at].tobytes(), *split_version(version))
 
     def _place(self, span: int) -> tuple[memoryview, int]:
         start = span >> START_SHIFT

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from strandline.wire import binary_spans
+from strandline.fold.records import STORED_VERSION_BYTES_MAX
+from strandline.wire import binary_spans, gather
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -37,8 +38,14 @@ def rows_of_equal_length(rows: NDArray[np.generic]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
-def version_column(revisions: NDArray[np.uint64]) -> pa.BinaryArray:
-    """Return revisions as tokens of versions, the empty one for 0."""
+def version_column(revisions: NDArray[np.uint64], expires_ns: NDArray[np.uint64] | None = None) -> pa.BinaryArray:
+    """Return revisions as versions to store, the empty one for 0; where a row expires, its deadline is behind it."""
+    if expires_ns is not None:
+        known = np.column_stack([revisions != 0, (revisions != 0) & (expires_ns != 0)])
+        offsets = np.zeros(len(revisions) + 1, np.int32)
+        np.cumsum(known.sum(axis=1) * _WORD_BYTES, out=offsets[1:])
+        words = pa.py_buffer(np.column_stack([revisions, expires_ns])[known].astype(">u8"))
+        return pa.Array.from_buffers(pa.binary(), len(revisions), [None, pa.py_buffer(offsets), words])
     tokens = rows_of_equal_length(revisions.astype(">u8"))
     known = revisions != 0
     if known.all():
@@ -47,6 +54,28 @@ def version_column(revisions: NDArray[np.uint64]) -> pa.BinaryArray:
     np.cumsum(known * _WORD_BYTES, out=offsets[1:])
     packed = pa.py_buffer(revisions[known].astype(">u8"))
     return pa.Array.from_buffers(pa.binary(), len(revisions), [None, pa.py_buffer(offsets), packed])
+
+
+def tokens_of(versions: pa.BinaryArray) -> pa.BinaryArray:
+    """Return stored versions as version tokens, without deadlines."""
+    lengths = lengths_of(versions)
+    if not (lengths == STORED_VERSION_BYTES_MAX).any():
+        return versions
+    data, offsets = binary_spans(versions)
+    ends = np.where(lengths == STORED_VERSION_BYTES_MAX, offsets[:-1] + _WORD_BYTES, offsets[1:])
+    return gather(data, offsets[:-1].astype(np.int64), ends.astype(np.int64))
+
+
+def numbers_of(versions: pa.BinaryArray) -> tuple[Hashes, Hashes]:
+    """Return the revisions and the deadlines of stored versions, 0 where they are unknown or never."""
+    data, offsets = binary_spans(versions)
+    lengths = np.diff(offsets)
+    padded = b"".join((data[offsets[0] : offsets[-1]], bytes(STORED_VERSION_BYTES_MAX)))
+    words: Hashes = np.ndarray((len(padded) - _WORD_BYTES + 1,), ">u8", padded, 0, (1,))
+    starts = offsets[:-1].astype(np.int64) - int(offsets[0])
+    is_timed = lengths == STORED_VERSION_BYTES_MAX
+    revisions = np.where((lengths == _WORD_BYTES) | is_timed, words[starts], 0).astype(np.uint64)
+    return revisions, np.where(is_timed, words[starts + _WORD_BYTES], 0).astype(np.uint64)
 
 
 def hash_rows(column: pa.BinaryArray) -> Hashes:

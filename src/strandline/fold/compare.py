@@ -28,7 +28,7 @@ from strandline.fold.batches import FoldBatch, PutColumns
 from strandline.fold.diffing import Difference, side_by_side
 from strandline.fold.digests import FoldDigest
 from strandline.fold.errors import AnotherSource, ScopeChanged
-from strandline.fold.marks import UNKNOWN, parse_mark
+from strandline.fold.marks import parse_mark
 from strandline.fold.memory import MemoryStore
 from strandline.fold.records import FoldEntry
 from strandline.fold.repairing.deciding import foreign_reason
@@ -105,7 +105,7 @@ async def verify_against(
     pages = await asyncio.to_thread(fold.pages)
     with closing(pages.columns):
         mark = parse_mark(pages.cursor)
-        if mark.scope not in (UNKNOWN, scope.digest):
+        if not scope.is_stored_as(mark.scope):
             raise ScopeChanged(bucket.name, str(scope))
         reason = foreign_reason(mark, await watcher.retention())
         if reason is not None:

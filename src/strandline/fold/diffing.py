@@ -10,9 +10,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from strandline.fold.batches import PutColumns
-from strandline.fold.records import FoldEntry
+from strandline.fold.records import FoldEntry, split_version
 from strandline.fold.store import FoldReader
-from strandline.kv import VersionToken
 from strandline.wire import binary_list
 
 
@@ -78,8 +77,8 @@ class _Side:
             return {}
         _, values, versions = (binary_list(column) for column in _slice(self.rows, 0, count))
         self.drop(count)
-        rows = zip(keys, values, map(VersionToken, versions), strict=False)
-        return {key: FoldEntry(key, value, version) for key, value, version in rows}
+        rows = zip(keys, values, map(split_version, versions), strict=False)
+        return {key: FoldEntry(key, value, *version) for key, value, version in rows}
 
 
 def _slice(rows: PutColumns, start: int, count: int) -> PutColumns:

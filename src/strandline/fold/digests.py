@@ -2,7 +2,7 @@
 
 Invariants: both ways give the same digest for the same rows. Two folds have the same digest exactly if they hold the
 same keys with the same versions and values, whatever the backend and the order of their history; the cursor is no part
-of it.
+of it, nor is when a value expires.
 """
 
 import struct
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from blake3 import blake3
 
 from strandline.fold.batches import PutColumns
-from strandline.fold.columns import lengths_of, rows_of_equal_length
+from strandline.fold.columns import lengths_of, rows_of_equal_length, tokens_of
+from strandline.fold.records import plain_record
 from strandline.wire import binary_spans
 
 _LENGTHS = struct.Struct("<II")
@@ -30,6 +31,7 @@ class FoldDigest:
 
     def update(self, rows: PutColumns) -> None:
         """Take in some rows."""
+        rows = rows._replace(versions=tokens_of(rows.versions))
         keys, values, versions = map(lengths_of, rows)
         heads = np.stack([keys, 1 + versions + values], axis=1).astype("<u4").view("V8").ravel()
         prefixes = rows_of_equal_length(versions.astype("u1"))
@@ -59,7 +61,8 @@ def digest_rows(rows: Iterable[tuple[bytes, bytes]]) -> tuple[int, bytes]:
     count = 0
     rows = iter(rows)
     while page := list(islice(rows, _HASHED_AT_ONCE)):
-        parts = [part for key, record in page for part in (_LENGTHS.pack(len(key), len(record)), key, record)]
+        plain = [(key, plain_record(record)) for key, record in page]
+        parts = [part for key, record in plain for part in (_LENGTHS.pack(len(key), len(record)), key, record)]
         digest.update(b"".join(parts))
         count += len(page)
     return count, digest.digest()

@@ -2,6 +2,7 @@
 
     Conflict
     ├── ScopeChanged             the fold was made of other keys of the bucket
+    ├── ModeChanged              the fold is a mirror and was asked to be an archive, or the other way round
     ├── AnotherSource            the fold was made of another bucket, or of another log under its name
     ├── RepairRefused            nothing here may say what became of the keys that were missed
     └── BucketOutruns            the bucket forgets faster than it can be read
@@ -25,6 +26,20 @@ class ScopeChanged(Conflict):
         )
         self.bucket = bucket
         self.scope = scope
+
+
+class ModeChanged(Conflict):
+    """The fold is kept in the other mode; nothing was changed."""
+
+    def __init__(self, bucket: str, mode: str) -> None:
+        hint = "leave the mode out to keep it as it is; " + (
+            "`repair_fold` with FoldMode.MIRROR makes it a mirror, and drops what the bucket no longer has"
+            if mode == "archive"
+            else "what a mirror dropped is not in it, so begin an archive at a path of its own"
+        )
+        super().__init__(f"the fold of bucket {bucket!r} is a {mode}".replace("a archive", "an archive"), hint=hint)
+        self.bucket = bucket
+        self.mode = mode
 
 
 class AnotherSource(Conflict):

@@ -125,3 +125,11 @@ class EvictingSeen(Event):
     """The bucket can evict current values; the fold remembers that for ever."""
 
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesLeft(Event):
+    """So many entries left the fold because they left the bucket: they expired, or the log begins after them."""
+
+    removed: int
+    first_revision: int

@@ -20,6 +20,7 @@ import os
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -40,6 +41,7 @@ from strandline.fold.scopes import ALL, Scope
 from strandline.fold.store import SnapshotStore
 from strandline.fold.watching import Batching
 from strandline.kv import KvStore, NotSupported, UpdateBatch
+from strandline.protocol.fold_modes import FoldMode
 
 if TYPE_CHECKING:
     from strandline.kv.nats.settings import NatsSettings
@@ -48,12 +50,13 @@ T = TypeVar("T")
 WAKE_S = 0.5
 
 
-def follow(
+def follow(  # noqa: PLR0913 - each is a choice with a default
     bucket: str | Connect,
     path: Path | str,
     *,
     scope: Scope = ALL,
     backend: Backend | None = None,
+    mode: FoldMode | None = None,
     policy: RepairPolicy | None = None,
     batching: Batching | None = None,
     on_change: Callable[[UpdateBatch], object] | None = None,
@@ -63,7 +66,8 @@ def follow(
 
     `bucket` is an address (`nats://host:port/bucket`, `tls://user:password@host/bucket`), with `settings` for creds and
     certificates; or a callable that connects, for other sources. `path` is where the fold is kept, and its name or
-    `backend` says by what (`strandline.fold.opening`). `on_change` is called with every stored batch, in the
+    `backend` says by what (`strandline.fold.opening`). `mode` is what a new fold is to its bucket: a mirror drops what
+    the bucket drops, an archive keeps it (`FoldMode`). `on_change` is called with every stored batch, in the
     background's thread; what it raises ends the fold. Returns when the watch has begun, not when it is current.
     """
     if isinstance(bucket, str):
@@ -75,10 +79,10 @@ def follow(
     else:
         connect = bucket
     chosen = backend_of(path, backend)
+    policy = policy or RepairPolicy()
+    policy = policy if mode is None else replace(policy, fold_mode=mode)
     lender = StoreLender(lambda: open_fold(path, chosen), str(path))
-    background = Background(
-        connect, scope, lender, policy or RepairPolicy(), batching or Batching(), on_change, Events()
-    )
+    background = Background(connect, scope, lender, policy, batching or Batching(), on_change, Events())
     return FollowedFold(background, lender, str(path))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from strandline.errors import Closed, StrandlineError
 from strandline.fold.batches import FoldBatch, Pages
 from strandline.fold.records import FoldEntry
-from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, Verified
+from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, StoreFiles, Verified
 from strandline.kv import WatchCursor
 
 WAIT_S = 30.0
@@ -103,6 +103,10 @@ class LentStore:
     def cursor(self) -> WatchCursor:
         """Return the cursor of the last batch, or `NO_CURSOR`."""
         return self._store.cursor()
+
+    def files(self) -> StoreFiles:
+        """Return what keeps the store, and where."""
+        return self._store.files()
 
     def settle(self) -> None:
         """Do now what is otherwise done later."""

@@ -21,8 +21,10 @@ from strandline.kv import NO_CURSOR, WatchCursor
 from strandline.wire import binary_spans
 
 MAGIC = b"PGSS"
-VERSION = 2
+VERSION = 3
 HEADER = MAGIC + struct.pack("<H", VERSION)
+OLD_HEADERS = (MAGIC + struct.pack("<H", 2),)
+"""Of a log without deadlines, which is read as it is and replaced when it is opened for writing."""
 PUT, DELETE, CURSOR = 1, 2, 3
 RECORD_BYTES_MIN = 6
 KEY_AT = 7

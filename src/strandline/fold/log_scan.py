@@ -20,13 +20,14 @@ from strandline.fold.log_format import (
     HEADER,
     KEY_AT,
     MAGIC,
+    OLD_HEADERS,
     PUT,
     PUT_OVERHEAD_BYTES,
     RECORD_BYTES_MIN,
     VERSION,
 )
 from strandline.fold.log_rows import GONE, NO_ROWS, START_SHIFT, LogRows
-from strandline.fold.records import VALUE_BYTES_MAX
+from strandline.fold.records import STORED_VERSION_LENGTHS, VALUE_BYTES_MAX
 from strandline.kv import NO_CURSOR, VERSION_BYTES_MAX, WatchCursor
 
 _U16 = struct.Struct("<H")
@@ -69,7 +70,7 @@ class LogScan:
 
 def scan_log(path: str, data: bytes, known: Known = NOTHING) -> LogScan:
     """Read a log; `FormatError` if it is not one. A file that ends within the header is an empty log."""
-    if not data.startswith(HEADER):
+    if not data.startswith((HEADER, *OLD_HEADERS)):
         _check_header(path, data)
         return LogScan(NO_ROWS, NO_CURSOR, 0, 0)
     reader = _Reader(data, known)
@@ -82,7 +83,7 @@ def scan_log(path: str, data: bytes, known: Known = NOTHING) -> LogScan:
 
 
 def _check_header(path: str, data: bytes) -> None:
-    if HEADER.startswith(data):
+    if any(header.startswith(data) for header in (HEADER, *OLD_HEADERS)):
         return
     if not data.startswith(MAGIC):
         raise FormatError(path, "is not a snapshot log", hint="give the path of a fold, or of no file")
@@ -122,7 +123,7 @@ class _Reader:
                 stop = version_at + 1 + data[version_at]
             except (struct.error, IndexError):
                 break
-            if stop > end or stop - version_at > VERSION_BYTES_MAX + 1 or version_at - value_at > VALUE_BYTES_MAX:
+            if stop > end or data[version_at] not in STORED_VERSION_LENGTHS or version_at - value_at > VALUE_BYTES_MAX:
                 break
             if crc32(view[at + 4 : stop]) != crc:
                 break
@@ -206,7 +207,8 @@ def _extent(data: bytes, at: int) -> tuple[int, bool]:  # noqa: PLR0911 - one fo
         version_at += value_length
     if version_at >= len(data):
         return cut, True
-    return version_at + 1 + min(data[version_at], VERSION_BYTES_MAX), data[version_at] <= VERSION_BYTES_MAX
+    length, possible = data[version_at], data[version_at] in STORED_VERSION_LENGTHS
+    return version_at + 1 + (length if possible else VERSION_BYTES_MAX), possible
 
 
 def _is_whole(data: bytes, at: int, stop: int) -> bool:

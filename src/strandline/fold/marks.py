@@ -1,33 +1,47 @@
 """The mark: what a watched fold stores as its cursor, so that it never goes on in another log, or wiser than it is.
 
-A mark says up to which revision of which bucket, seen through which scope, the fold holds everything. 33 bytes:
+A mark says up to which revision of which bucket, seen through which scope and kept in which mode, the fold holds
+everything:
 
-    revision u64 BE ‖ flags u8 (bit 0: seen evicting) ‖ identity 8 bytes ‖ scope digest 8 bytes ‖ since u64 BE (ns)
+    revision u64 BE ‖ flags u8 ‖ identity 8 bytes ‖ since u64 BE (ns) ‖ floor u64 BE ‖ kind of scope u8 ‖ scope
+
+    flags           bit 0: seen evicting, bit 1: seen dropping, bit 2: has deadlines, bits 3 and 4: `FoldMode`
+    kind of scope   0: unknown, nothing follows; 1: a digest of 8 bytes; 2: the prefixes, with a line feed between them
 
 Invariants: `parse_mark` undoes `format_mark`; marks of one bucket sort as their revisions do. Revision 0 is none, so a
 mark can remember what was seen of a bucket before anything of it is stored. Zeros as identity or scope are "unknown",
-which agrees with everything. A bare revision of eight bytes, and 25 bytes without `since`, are read too.
+which agrees with everything. A scope whose prefixes do not fit into a cursor is stored as its digest. Marks of before
+modes are read too: a bare revision of 8 bytes, 25 bytes without `since`, and 33 with, both with a digest of the scope.
 
 `since_ns` is a time, by the clock of the fold's process, at which the log did not yet reach beyond `revision`: whatever
 lies after it in the log was written later. It comes from looking at the bucket, never from the time of a commit, for
 that says nothing about what was on its way; and only while age alone evicts. 0 is "unknown".
+
+`floor` is for a mirror the log's first revision when the fold was last cleared of entries below it, and for an archive
+the revision from which on it is complete. 0 is "unknown".
 """
 
 import struct
 from typing import NamedTuple
 
 from strandline.errors import FormatError, InvalidInput
+from strandline.fold.records import CURSOR_BYTES_MAX
+from strandline.fold.scopes import DIGEST_BYTES, UNKNOWN, Scope, StoredScope
 from strandline.kv import NO_CURSOR, WatchCursor, format_cursor
+from strandline.kv.errors import InvalidKey
+from strandline.protocol.fold_modes import FoldMode
 
-DIGEST_BYTES = 8
-UNKNOWN = bytes(DIGEST_BYTES)
-"""The identity of a bucket that has none, and the scope of a fold that never said."""
+__all__ = ["DIGEST_BYTES", "UNKNOWN", "Mark", "format_mark", "parse_mark"]
 
 _REVISION_MAX = 2**64 - 1
 _REVISION = struct.Struct(">Q")
 _FIRST = struct.Struct(">QB8s8s")
-_MARK = struct.Struct(">QB8s8sQ")
-_SEEN_EVICTING = 1
+_SECOND = struct.Struct(">QB8s8sQ")
+_MARK = struct.Struct(">QB8sQQB")
+_SEEN_EVICTING, _SEEN_DROPPING, _HAS_DEADLINES = 1, 2, 4
+_MODE_SHIFT, _MODE_MASK = 3, 3
+_FLAGS_MAX = 0x1F
+_NO_SCOPE, _DIGEST, _PREFIXES = 0, 1, 2
 
 
 class Mark(NamedTuple):
@@ -36,8 +50,12 @@ class Mark(NamedTuple):
     revision: int = 0
     seen_evicting: bool = False
     identity: bytes = UNKNOWN
-    scope: bytes = UNKNOWN
+    scope: StoredScope = UNKNOWN
     since_ns: int = 0
+    mode: FoldMode = FoldMode.UNKNOWN
+    floor: int = 0
+    seen_dropping: bool = False
+    has_deadlines: bool = False
 
     @property
     def cursor(self) -> WatchCursor:
@@ -47,12 +65,18 @@ class Mark(NamedTuple):
 
 def format_mark(mark: Mark) -> WatchCursor:
     """Return a mark as the cursor of a store."""
-    if len(mark.identity) != DIGEST_BYTES or len(mark.scope) != DIGEST_BYTES:
-        raise InvalidInput(f"identity and scope of a mark are {DIGEST_BYTES} bytes each")
-    if not (0 <= mark.revision <= _REVISION_MAX and 0 <= mark.since_ns <= _REVISION_MAX):
-        raise InvalidInput("revision and time of a mark fit into 64 bits without sign")
-    flags = _SEEN_EVICTING if mark.seen_evicting else 0
-    return WatchCursor(_MARK.pack(mark.revision, flags, mark.identity, mark.scope, mark.since_ns))
+    if len(mark.identity) != DIGEST_BYTES or (isinstance(mark.scope, bytes) and len(mark.scope) != DIGEST_BYTES):
+        raise InvalidInput(f"identity of a mark, and a digest of its scope, are {DIGEST_BYTES} bytes each")
+    if not all(0 <= number <= _REVISION_MAX for number in (mark.revision, mark.since_ns, mark.floor)):
+        raise InvalidInput("revision, time and floor of a mark fit into 64 bits without sign")
+    flags = (
+        mark.seen_evicting * _SEEN_EVICTING
+        | mark.seen_dropping * _SEEN_DROPPING
+        | mark.has_deadlines * _HAS_DEADLINES
+        | mark.mode << _MODE_SHIFT
+    )
+    kind, scope = _format_scope(mark.scope)
+    return WatchCursor(_MARK.pack(mark.revision, flags, mark.identity, mark.since_ns, mark.floor, kind) + scope)
 
 
 def parse_mark(cursor: WatchCursor) -> Mark:
@@ -63,12 +87,43 @@ def parse_mark(cursor: WatchCursor) -> Mark:
         case _REVISION.size:
             return Mark(_REVISION.unpack(cursor)[0])
         case _FIRST.size:
-            revision, flags, identity, scope = _FIRST.unpack(cursor)
-            since_ns = 0
-        case _MARK.size:
-            revision, flags, identity, scope, since_ns = _MARK.unpack(cursor)
-        case length:
+            return _parse_old(*_FIRST.unpack(cursor))
+        case _SECOND.size:
+            return _parse_old(*_SECOND.unpack(cursor))
+        case length if length < _MARK.size:
             raise FormatError("a fold's cursor", f"{length} bytes are no mark", hint="it was not made by watch_applied")
+    revision, flags, identity, since_ns, floor, kind = _MARK.unpack_from(cursor)
+    mode = flags >> _MODE_SHIFT & _MODE_MASK
+    if flags > _FLAGS_MAX or mode > max(FoldMode) or kind > _PREFIXES:
+        raise FormatError("a fold's cursor", f"flags {flags:#x} are of a later version", hint="use that version")
+    scope = _parse_scope(kind, cursor[_MARK.size :])
+    seen = bool(flags & _SEEN_EVICTING), bool(flags & _SEEN_DROPPING)
+    return Mark(
+        revision, seen[0], identity, scope, since_ns, FoldMode(mode), floor, seen[1], bool(flags & _HAS_DEADLINES)
+    )
+
+
+def _parse_old(revision: int, flags: int, identity: bytes, scope: bytes, since_ns: int = 0) -> Mark:
+    """Return a mark of before modes; what dropped values then is not known, so it may have been anything."""
     if flags & ~_SEEN_EVICTING:
         raise FormatError("a fold's cursor", f"flags {flags:#x} are of a later version", hint="use that version")
-    return Mark(revision, bool(flags & _SEEN_EVICTING), identity, scope, since_ns)
+    seen = bool(flags & _SEEN_EVICTING)
+    return Mark(revision, seen, identity, scope, since_ns, seen_dropping=seen)
+
+
+def _format_scope(scope: StoredScope) -> tuple[int, bytes]:
+    if isinstance(scope, bytes):
+        return (_NO_SCOPE, b"") if scope == UNKNOWN else (_DIGEST, scope)
+    text = "\n".join(scope.prefixes).encode()
+    return (_PREFIXES, text) if len(text) <= CURSOR_BYTES_MAX - _MARK.size else (_DIGEST, scope.digest)
+
+
+def _parse_scope(kind: int, stored: bytes) -> StoredScope:
+    if kind == _PREFIXES:
+        try:
+            return Scope(tuple(stored.decode().split("\n")))
+        except (UnicodeDecodeError, InvalidKey) as wrong:
+            raise FormatError("a fold's cursor", "its scope is not a list of prefixes") from wrong
+    if len(stored) != kind * DIGEST_BYTES:
+        raise FormatError("a fold's cursor", f"{len(stored)} bytes are no scope of kind {kind}")
+    return stored or UNKNOWN

@@ -5,9 +5,10 @@ Invariants: it keeps the whole contract of `SnapshotStore` but one promise: noth
 
 from strandline.errors import Closed
 from strandline.fold.batches import FoldBatch, check_cursor
-from strandline.fold.log_format import format_batch
+from strandline.fold.log_format import VERSION, format_batch
 from strandline.fold.resident import ResidentFold
 from strandline.fold.resident_store import ResidentReader
+from strandline.fold.store import StoreFiles
 from strandline.kv import WatchCursor
 
 COMPACT_BYTES = 10 * 1024 * 1024
@@ -27,6 +28,10 @@ class MemoryStore(ResidentReader):
         fold.apply(batch, cursor, format_batch(batch, cursor))
         if fold.size >= self._compact_at and fold.is_half_dead():
             self._compact(fold)
+
+    def files(self) -> StoreFiles:
+        """Return that there are no files."""
+        return StoreFiles("memory", VERSION, ())
 
     def settle(self) -> None:
         """Forget what no longer counts."""

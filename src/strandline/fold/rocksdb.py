@@ -38,7 +38,7 @@ from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, 
 from strandline.fold.digests import digest_rows
 from strandline.fold.places import LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry
-from strandline.fold.store import PAGE_ROWS, Held, Verified
+from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
 
@@ -48,7 +48,10 @@ _TRIES = 3
 _DATA = b"d"
 _CURSOR = b"meta/cursor"
 _FORMAT = b"meta/format"
-_VERSION = b"strandline-fold 1"
+FORMAT_VERSION = 2
+_VERSION = b"strandline-fold %d" % FORMAT_VERSION
+_OLD_VERSIONS = (b"strandline-fold 1",)
+"""Without deadlines; opening such a fold for writing makes it one of this version."""
 
 
 class RocksDbReader:
@@ -151,15 +154,15 @@ class RocksDbReader:
         return ask(self._open())
 
     def _check_ours(self, db: Rdict, *, may_be_new: bool) -> bool:
-        """Refuse another program's database and another version; return whether it is new."""
+        """Refuse another program's database and a later version; return whether ours is to be written."""
         version: bytes | None = db.get(_FORMAT)
-        if version not in (None, _VERSION):
+        if version not in (None, _VERSION, *_OLD_VERSIONS):
             raise FormatError(self._path, f"is a fold of another version: {version!r}; this is {_VERSION!r}")
         if version is None and next(iter(db.keys()), None) is not None:
             raise FormatError(self._path, "is a database of another program", hint="give a path of its own")
         if version is None and not may_be_new:
             raise FormatError(self._path, "is an empty database", hint="give the path of a fold")
-        return version is None
+        return version != _VERSION
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -239,6 +242,10 @@ class RocksDbStore(RocksDbReader):
             except Exception as error:
                 self._failure = str(error)
                 raise CommitFailed(self._path, str(error)) from error
+
+    def files(self) -> StoreFiles:
+        """Return what keeps the fold, and where."""
+        return StoreFiles("rocksdb", FORMAT_VERSION, (Path(self._path),))
 
     def settle(self) -> None:
         """Flush what is in memory and compact everything, which is when questions are cheapest."""

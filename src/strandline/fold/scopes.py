@@ -1,7 +1,8 @@
 """The scope of a fold: which keys of a bucket it holds.
 
 Invariants: two scopes are equal, and have the same digest, exactly if they name the same keys by prefixes: order,
-repetition, and prefixes below another one do not matter.
+repetition, and prefixes below another one do not matter. What a mark says of a scope is the scope itself, or only its
+digest (`StoredScope`); a digest can tell whether two scopes are equal, and no more.
 """
 
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ from functools import cached_property
 
 from blake3 import blake3
 
-from strandline.fold.marks import DIGEST_BYTES
 from strandline.kv import KvWatcher, Watch, WatchCursor, validate_prefix
 from strandline.kv.errors import InvalidKey
+
+DIGEST_BYTES = 8
+UNKNOWN = bytes(DIGEST_BYTES)
+"""The identity of a bucket that has none, and the scope of a fold that never said."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,27 @@ class Scope:
         """Tell whether a key of a store is within the scope."""
         return key.startswith(self.starts)
 
+    def covers(self, other: "Scope") -> bool:
+        """Tell whether every key of another scope is one of this."""
+        return all(prefix.startswith(self.prefixes) for prefix in other.prefixes)
+
+    def is_stored_as(self, stored: "StoredScope") -> bool:
+        """Tell whether a mark says this scope; a mark that says none agrees with all."""
+        return stored in (UNKNOWN, self, self.digest)
+
+    def is_covered_by(self, stored: "StoredScope") -> bool:
+        """Tell whether a fold with this in its mark holds every key of this scope, as far as the mark can tell."""
+        if isinstance(stored, Scope):
+            return stored.covers(self)
+        return stored in (UNKNOWN, self.digest, ALL.digest)
+
     def __str__(self) -> str:
         return "all keys" if self.is_all else " ".join(f"{prefix}*" for prefix in self.prefixes)
 
 
 ALL = Scope()
+StoredScope = Scope | bytes
+"""A scope as a mark has it: itself, or its digest; `UNKNOWN` where the fold never said."""
 
 
 async def start_watch(watcher: KvWatcher, scope: Scope, cursor: WatchCursor) -> Watch:

@@ -19,12 +19,13 @@ from strandline.fold.batches import FoldBatch, Pages, check_cursor, paged
 from strandline.fold.digests import digest_rows
 from strandline.fold.places import LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry, prefix_end
-from strandline.fold.store import PAGE_ROWS, Held, Verified
+from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
 
 APPLICATION_ID = 0x53545246  # "STRF", in the header of the file
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 has the same tables, and no deadlines in its records."""
 _CACHE_KIB = 128 * 1024
 _CHECKPOINT_PAGES = 16 * 1024
 _BUSY_MS = 60_000
@@ -246,6 +247,11 @@ class SqliteStore(SqliteReader):
                     connection.execute("ROLLBACK")
                 raise CommitFailed(self._path, str(error), hint=_typed(self._path, error).hint) from error
 
+    def files(self) -> StoreFiles:
+        """Return what keeps the fold, and where; what is not settled yet is in the write-ahead log."""
+        path = Path(self._path)
+        return StoreFiles("sqlite", SCHEMA_VERSION, (path, path.with_name(f"{path.name}-wal")))
+
     def settle(self) -> None:
         """Bring the write-ahead log into the file."""
         with self._applying, self._errors():
@@ -267,7 +273,8 @@ class SqliteStore(SqliteReader):
         connection.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
         if version < SCHEMA_VERSION:
             with connection:
-                connection.execute(_SCHEMA)
+                if not version:
+                    connection.execute(_SCHEMA)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.pragma("user_version", SCHEMA_VERSION)
 

@@ -14,6 +14,7 @@ One thread applies; any thread may ask. A question sees one moment between two b
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from strandline.fold.batches import FoldBatch, Pages
@@ -36,6 +37,17 @@ class Verified(NamedTuple):
     cursor: WatchCursor
     entries: int
     digest: bytes
+
+
+class StoreFiles(NamedTuple):
+    """What keeps a store, for whoever exports it: its backend's name, the version of its format, and its paths.
+
+    A store in memory has no paths. A path may be a folder, or not exist yet.
+    """
+
+    backend: str
+    version: int
+    paths: tuple[Path, ...]
 
 
 class FoldReader(Protocol):
@@ -86,6 +98,10 @@ class SnapshotStore(FoldReader, Protocol):
 
         Deleting a key that is missing is no error. An empty batch moves the cursor.
         """
+        ...
+
+    def files(self) -> StoreFiles:
+        """Return what keeps the store, and where; between `settle` and the next `apply` those files hold all of it."""
         ...
 
     def settle(self) -> None:

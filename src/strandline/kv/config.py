@@ -61,7 +61,9 @@ class Retention:
     If `evicts_current_values`, a key that is not listed was perhaps never deleted. `age_only` says that nothing but
     `age_max_ns` evicts. `identity` is eight bytes that tell this bucket from any other, one of the same name that was
     made later too; empty if the backend cannot tell. `updates` is how many updates it holds, None if unknown; if not
-    `in_order`, some of them can expire before older ones do.
+    `in_order`, some of them can expire before older ones do. `ttl_only` says that nothing but a time to live of single
+    values evicts. `history` is how many updates of a key are kept, and `now_ns` the time by the bucket's clock, 0 if it
+    does not tell.
     """
 
     evicts_current_values: bool
@@ -72,6 +74,19 @@ class Retention:
     identity: bytes = b""
     updates: int | None = None
     in_order: bool = True
+    ttl_only: bool = False
+    history: int = 1
+    now_ns: int = 0
+
+    @property
+    def drops_current_values(self) -> bool:
+        """Tell whether age, size or count can remove a key's current value."""
+        return self.evicts_current_values and not self.ttl_only
+
+    @property
+    def removed(self) -> int:
+        """Return how many revisions between the first and the last are missing, at least 1 if that is unknown."""
+        return 1 if self.updates is None else self.last_revision + 1 - self.first_revision - self.updates
 
 
 class Overrun(Enum):

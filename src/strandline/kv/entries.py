@@ -65,12 +65,16 @@ def parse_cursor(cursor: WatchCursor) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class KvEntry:
-    """One key as it was read; an empty value may be the tombstone of `delete_with_version`."""
+    """One key as it was read; an empty value may be the tombstone of `delete_with_version`.
+
+    `expires_ns` is when a value with a time to live of its own expires, 0 for never.
+    """
 
     key: str
     value: bytes
     version: VersionToken
     created_ns: int = 0
+    expires_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +119,25 @@ class UpdateBatch:
     """Many updates as columns of one length, in the order they were told.
 
     `key_column` and `value_column` are Arrow columns of bytes without nulls; a key is any bytes, nearly always UTF-8.
-    `versions` holds revisions, 0 for unknown; values are empty where the kind is not a put. Objects are made, for all
-    rows at once, only when `keys`, `key_bytes`, `values` or updates are asked for.
+    `versions` holds revisions, 0 for unknown; values are empty where the kind is not a put. `expires_ns` says when a
+    value with a time to live of its own expires, by the bucket's clock, 0 for never; and of a purge that marks a value
+    which expired, when that was. It is None if all are 0. Objects are made, for all rows at once, only when `keys`,
+    `key_bytes`, `values` or updates are asked for.
     """
 
     key_column: pa.BinaryArray
     kinds: NDArray[np.uint8]
     versions: NDArray[np.uint64]
     value_column: pa.BinaryArray
+    expires_ns: NDArray[np.uint64] | None = None
 
     def __post_init__(self) -> None:
+        if self.expires_ns is not None and not self.expires_ns.any():
+            object.__setattr__(self, "expires_ns", None)
         columns = (self.key_column, self.kinds, self.versions, self.value_column)
-        lengths = {len(column) for column in columns}
+        lengths = {len(column) for column in columns} | (
+            {len(self.expires_ns)} if self.expires_ns is not None else set()
+        )
         if len(lengths) > 1:
             raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")
         for column in (self.key_column, self.value_column):
@@ -176,10 +187,11 @@ class UpdateBatch:
         kinds: NDArray[np.uint8],
         versions: NDArray[np.uint64],
         values: Sequence[bytes | memoryview],
+        expires_ns: NDArray[np.uint64] | None = None,
     ) -> "UpdateBatch":
         """Return columns of Python objects as a batch; values are copied."""
         encoded = [key.encode(errors="surrogateescape") for key in keys]
-        return UpdateBatch(pa.array(encoded, pa.binary()), kinds, versions, pa.array(values, pa.binary()))
+        return UpdateBatch(pa.array(encoded, pa.binary()), kinds, versions, pa.array(values, pa.binary()), expires_ns)
 
     @staticmethod
     def from_updates(updates: Iterable[KvUpdate]) -> "UpdateBatch":
@@ -204,6 +216,7 @@ class UpdateBatch:
             np.concatenate([batch.kinds for batch in batches]),
             np.concatenate([batch.versions for batch in batches]),
             pa.concat_arrays([batch.value_column for batch in batches]),
+            np.concatenate(list(map(_deadlines, batches))),
         )
 
     def to_updates(self) -> list[KvUpdate]:
@@ -218,16 +231,24 @@ class UpdateBatch:
         start, count = rows.start, len(rows)
         stop = start + count
         keys, values = (column.slice(start, count) for column in (self.key_column, self.value_column))
-        return UpdateBatch(keys, self.kinds[start:stop], self.versions[start:stop], values)
+        expires_ns = None if self.expires_ns is None else self.expires_ns[start:stop]
+        return UpdateBatch(keys, self.kinds[start:stop], self.versions[start:stop], values, expires_ns)
 
     def select(self, chosen: NDArray[np.bool_]) -> "UpdateBatch":
         """Return the rows that are chosen."""
         mask = pa.array(chosen)
         keys, values = (column.filter(mask) for column in (self.key_column, self.value_column))
-        return UpdateBatch(keys, self.kinds[chosen], self.versions[chosen], values)
+        expires_ns = None if self.expires_ns is None else self.expires_ns[chosen]
+        return UpdateBatch(keys, self.kinds[chosen], self.versions[chosen], values, expires_ns)
+
+    @property
+    def is_expiry(self) -> NDArray[np.bool_]:
+        """Tell which rows are markers of values that expired, rather than deletes that somebody made."""
+        found: NDArray[np.bool_] = (self.kinds != UpdateKind.PUT) & (_deadlines(self) > 0)
+        return found
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the columns as an Arrow batch of `UPDATE_SCHEMA`."""
+        """Return the columns as an Arrow batch of `UPDATE_SCHEMA`, which has no deadlines."""
         kinds, versions = pa.array(self.kinds, pa.uint8()), pa.array(self.versions, pa.uint64())
         return pa.RecordBatch.from_arrays([self.key_column, kinds, versions, self.value_column], schema=UPDATE_SCHEMA)
 
@@ -239,6 +260,10 @@ class UpdateBatch:
         keys, kinds, versions, values = batch.columns
         kinds, versions = kinds.to_numpy(zero_copy_only=False), versions.to_numpy(zero_copy_only=False)
         return UpdateBatch(keys, kinds, versions, values)
+
+
+def _deadlines(batch: UpdateBatch) -> NDArray[np.uint64]:
+    return np.zeros(len(batch), np.uint64) if batch.expires_ns is None else batch.expires_ns
 
 
 UPDATE_SCHEMA = pa.schema(

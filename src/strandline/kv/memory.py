@@ -191,7 +191,7 @@ class _Role:
 
 
 def _entry(record: Record) -> KvEntry:
-    return KvEntry(record.key, record.value, format_revision(record.revision), record.created_ns)
+    return KvEntry(record.key, record.value, format_revision(record.revision), record.created_ns, record.expires_ns)
 
 
 def _is_live(record: Record | None) -> bool:

@@ -23,7 +23,7 @@ IDENTITY_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One update in the log; `expires_ns` of 0 is never."""
+    """One update in the log; `expires_ns` of 0 is never. A marker stands for a value that expired."""
 
     revision: int
     kind: UpdateKind
@@ -31,6 +31,7 @@ class Record:
     value: bytes
     created_ns: int
     expires_ns: int = 0
+    is_marker: bool = False
 
     @property
     def size(self) -> int:
@@ -82,12 +83,15 @@ class MemoryLog:
     def retention(self) -> Retention:
         """Return what is kept, now."""
         config = self.config
-        others = config.ttl or (config.discard is Discard.OLD and bool(config.updates_max or config.bytes_max))
-        age_only = config.age_max_s > 0 and not others
+        overflows = config.discard is Discard.OLD and bool(config.updates_max or config.bytes_max)
+        age_only = config.age_max_s > 0 and not (config.ttl or overflows)
+        ttl_only = config.ttl and not (config.age_max_s or overflows)
         age_max_ns = int(config.age_max_s * NS)
         first, last = self.first_revision, self.last_revision
         kept = self.identity, len(self._records), not config.ttl
-        return Retention(config.evicts_current_values, first, last, age_only, age_max_ns, *kept)
+        return Retention(
+            config.evicts_current_values, first, last, age_only, age_max_ns, *kept, ttl_only, config.history
+        )
 
     def last_of(self, key: str) -> Record | None:
         """Return the last update of a key that is kept."""
@@ -106,10 +110,19 @@ class MemoryLog:
         """Yield the updates after a revision."""
         return (record for record in list(self._records.values()) if record.revision > revision)
 
-    def append(self, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None = None) -> Record:
+    def append(
+        self,
+        kind: UpdateKind,
+        key: str,
+        value: bytes,
+        now_ns: int,
+        ttl_s: float | None = None,
+        *,
+        is_marker: bool = False,
+    ) -> Record:
         """Add an update and let retention do its work; `BucketFull` or `RecordTooLarge` if it is refused."""
         expires_ns = now_ns + int(ttl_s * NS) if ttl_s is not None else 0
-        record = Record(self.last_revision + 1, kind, key, value, now_ns, expires_ns)
+        record = Record(self.last_revision + 1, kind, key, value, now_ns, expires_ns, is_marker)
         limit = self.config.value_bytes_max
         if limit and len(value) > limit:
             raise RecordTooLarge(len(value), limit, "value")
@@ -142,7 +155,7 @@ class MemoryLog:
         if self.config.marker_ttl_s:
             for record, was_current in gone:
                 if was_current and record.kind is UpdateKind.PUT:
-                    self.append(UpdateKind.PURGE, record.key, b"", now_ns, self.config.marker_ttl_s)
+                    self.append(UpdateKind.PURGE, record.key, b"", now_ns, self.config.marker_ttl_s, is_marker=True)
 
     def remove_through(self, revision: int) -> None:
         """Remove every update up to a revision, as an operator's purge of the stream does."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.config import Overrun
-from strandline.kv.entries import UpdateBatch
+from strandline.kv.entries import UpdateBatch, UpdateKind
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.watch_forms import IterableWatch
@@ -28,7 +28,14 @@ def to_batch(records: list[Record]) -> UpdateBatch:
         np.array([record.kind for record in records], np.uint8),
         np.array([record.revision for record in records], np.uint64),
         [record.value for record in records],
+        np.array([_expiry(record) for record in records], np.uint64),
     )
+
+
+def _expiry(record: Record) -> int:
+    if record.kind is UpdateKind.PUT:
+        return record.expires_ns
+    return record.created_ns if record.is_marker else 0
 
 
 class MemoryWatch(IterableWatch):

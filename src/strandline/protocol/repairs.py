@@ -1,8 +1,8 @@
 """What to do with a fold whose cursor has fallen out of the log: from what it may be repaired, and key by key how.
 
-The truth is every write minus every real delete. Where a bucket evicts current values (by age, by a time to live,
-because it is full), a key that is not listed may merely have aged out; then the folds are the only full copies, and a
-repair comes from one of them, as an artifact.
+For a mirror the listing is the truth (`fold_modes`). For an archive the truth is every write minus every real delete.
+Where a bucket evicts current values (by age, by a time to live, because it is full), a key that is not listed may merely
+have aged out; then the folds are the only full copies, and a repair comes from one of them, as an artifact.
 
 Invariants: nothing is deleted on the word of a listing that is not the truth; a fold never moves back; what a repair
 did not finish is repeated, because the cursor that calls it complete is written last (`next_repair_step`).
@@ -120,15 +120,17 @@ def plan_repair(mode: RepairMode, truth: bool | None) -> RepairPlan:  # noqa: FB
             return RepairPlan.RELIST if truth else RepairPlan.RESTORE
 
 
-def cursorless_start_needs_repair(mode: RepairMode, truth: bool | None, *, has_data: bool) -> bool:  # noqa: FBT001 - as above
+def cursorless_start_needs_repair(mode: RepairMode, truth: bool | None, *, has_data: bool, can_restore: bool) -> bool:  # noqa: FBT001 - as above
     """Return whether a fold without a cursor must be repaired before it watches.
 
-    One with data was torn at its first checkpoint, and a listing never removes what it does not name; an empty one of
-    a bucket that has evicted would stay incomplete. It protects both; with `RELIST` there is nothing to seed from.
+    One with data was torn at its first checkpoint, and a listing never removes what it does not name. An empty one of
+    a bucket that has evicted is restored where there may be an artifact (`can_restore`), or where nothing else will do;
+    without, it begins with what is there, and remembers from where on it is complete. It protects both.
     """
     if mode == RepairMode.NONE:
         return False
-    return has_data or (mode != RepairMode.RELIST and truth is False)
+    seeds = mode == RepairMode.RESTORE or (mode == RepairMode.AUTO and can_restore)
+    return has_data or (seeds and truth is False)
 
 
 def restore_ahead(artifact: int, local: int) -> bool:

@@ -13,23 +13,25 @@ from strandline.spark.journals.errors import refused
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All columns of a kind of thing; `cast` is one that people would rather have as text."""
+    """All columns of a kind of thing; `cast` is one that people would rather have as text, `extra` come by name only."""
 
     what: str
     whole: pa.Schema
     cast: str
+    extra: tuple[pa.Field, ...] = ()
 
     def chosen(self, names: Sequence[str] | None) -> pa.Schema:
         """Return the schema of some of the columns, in the order given; all of them for None."""
         if names is None:
             return self.whole
-        has = f"it has {', '.join(self.whole.names)}"
-        unknown = [name for name in names if name not in self.whole.names]
+        fields = {field.name: field for field in (*self.whole, *self.extra)}
+        has = f"it has {', '.join(fields)}"
+        unknown = [name for name in names if name not in fields]
         if unknown:
             raise refused(f"{self.what} has no column {', '.join(unknown)}", has)
         if not names or len(set(names)) != len(names):
             raise refused("columns are named once each, and at least one", has)
-        return pa.schema([self.whole.field(name) for name in names])
+        return pa.schema([fields[name] for name in names])
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `InvalidInput` unless a schema that the user gave names columns with their types."""

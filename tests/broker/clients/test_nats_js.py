@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from strandline import follow
+from strandline.fold import FoldMode
 from tests.broker.clients.servers import StartServer
 from tests.servers_nats import NatsServer, free_ports
 from tests.waiting import PATIENCE_S
@@ -73,6 +75,17 @@ def _run(modules: Path, body: str, address: str, name: str) -> None:
     command = ["node", str(FOLDER / "bodies.cjs"), body, address, name]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mode", [FoldMode.MIRROR, FoldMode.ARCHIVE], ids=["mirror", "archive"])
+def test_a_bucket_as_nats_js_makes_it_by_default_is_folded(
+    modules: Path, server: NatsServer, name: str, mode: FoldMode, tmp_path: Path
+) -> None:
+    _run(modules, "bucket", server.url, name)
+    with follow(f"{server.url}/{name}", tmp_path / "fold", mode=mode) as fold:
+        fold.wait_current(60.0)
+        assert dict(fold) == {"fruit.apple": b"3", "fruit.plum": b"5"}
+        assert fold.mark.mode is mode
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -14,6 +14,7 @@ from strandline.fold.repairing.deciding import (
     may_list,
 )
 from strandline.kv import Retention
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode, RepairPlan
 
 ID, OTHER = b"identity", b"another!"
@@ -22,8 +23,15 @@ AGES = Retention(True, 5, 9, age_only=True, age_max_ns=100, identity=ID, updates
 AUTO, RELIST, RESTORE, NONE = RepairMode.AUTO, RepairMode.RELIST, RepairMode.RESTORE, RepairMode.NONE
 
 
-def course(mark: Mark, retention: Retention | None, mode: RepairMode = AUTO, *, has_data: bool = True) -> Course:
-    return decide(mark, retention, mode, 0, has_data=has_data).course
+def course(
+    mark: Mark,
+    retention: Retention | None,
+    mode: RepairMode = AUTO,
+    *,
+    has_data: bool = True,
+    can_restore: bool = True,
+) -> Course:
+    return decide(mark, retention, mode, 0, has_data=has_data, can_restore=can_restore).course
 
 
 @pytest.mark.parametrize(
@@ -46,9 +54,11 @@ def test_where_a_fold_with_data_goes_on(mark: Mark, retention: Retention | None,
     assert course(mark, retention) is expected
 
 
-def test_an_empty_fold_begins_anew_unless_the_bucket_has_evicted() -> None:
+def test_an_empty_archive_begins_anew_unless_the_bucket_has_evicted_and_there_may_be_an_artifact() -> None:
     assert course(Mark(), KEEPS, has_data=False) is Course.ANEW
     assert course(Mark(), AGES, has_data=False) is Course.REPAIR
+    assert course(Mark(), AGES, has_data=False, can_restore=False) is Course.ANEW
+    assert course(Mark(), AGES, RESTORE, has_data=False, can_restore=False) is Course.REPAIR
     assert course(Mark(), AGES, RELIST, has_data=False) is Course.ANEW
     assert course(Mark(), AGES, NONE, has_data=False) is Course.ANEW
     assert course(Mark(), None, has_data=False) is Course.ANEW
@@ -80,6 +90,17 @@ def test_from_what_an_expired_fold_is_repaired(
     assert decide_expired(Mark(1, seen), retention, mode, 0).plan == plan
 
 
+@pytest.mark.parametrize(("mode", "plan"), [(AUTO, RepairPlan.RELIST), (RELIST, RepairPlan.RELIST)])
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("retention", [KEEPS, AGES, None])
+def test_an_expired_mirror_is_repaired_from_the_listing_whatever_the_bucket_does(
+    mode: RepairMode, plan: RepairPlan, seen: bool, retention: Retention | None
+) -> None:
+    mirror = Mark(1, seen, mode=FoldMode.MIRROR)
+    assert decide_expired(mirror, retention, mode, 0).plan == plan
+    assert course(Mark(0, seen, mode=FoldMode.MIRROR), retention, mode, has_data=False) is Course.ANEW
+
+
 def test_a_young_cursor_skips_a_gap_where_age_alone_evicts() -> None:
     assert decide_expired(Mark(1, since_ns=1000), AGES, AUTO, 1050).course is Course.SKIP_GAP
     assert decide_expired(Mark(1, since_ns=1000), AGES, AUTO, 1051).course is Course.REPAIR
@@ -92,8 +113,10 @@ def test_a_listing_counts_only_if_it_still_does_after_it_was_read() -> None:
     basis = Basis(evicts=False, seen=False)
     assert may_list(basis, KEEPS, AUTO, RepairPlan.RELIST)
     assert not may_list(basis, AGES, AUTO, RepairPlan.RELIST)
-    assert not may_list(basis, AGES, AUTO, None)
+    assert may_list(basis, AGES, AUTO, None), "a first copy always counts"
+    assert not may_list(basis, AGES, RESTORE, None)
     assert may_list(basis, AGES, RELIST, None)
+    assert may_list(basis._replace(mode=FoldMode.MIRROR), AGES, AUTO, RepairPlan.RELIST)
     assert may_list(Basis(evicts=True, seen=False), Retention(True, 1, 9, updates=9), AUTO, None)
 
 

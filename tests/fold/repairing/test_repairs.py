@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,7 @@ from strandline.kv import (
     format_cursor,
 )
 from strandline.kv.memory import MemoryReader, MemoryWatcher
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import KeyRepair
 from tests.fold.buckets import Twin, Watching, listening, twin, watching
 from tests.fold.shelves import Fault, Killed, Shelf
@@ -47,7 +49,14 @@ from tests.waiting import PATIENCE_S
 
 AGES = StoreConfig(age_max_s=100.0)
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
-RELIST = RepairPolicy(RepairMode.RELIST)
+
+
+def archive(*given: Any, **named: Any) -> RepairPolicy:  # noqa: ANN401 - as those of RepairPolicy
+    """Return a policy of an archive: these are tests of its rules, for a mirror goes by every listing."""
+    return replace(RepairPolicy(*given, **named), fold_mode=FoldMode.ARCHIVE)
+
+
+RELIST = archive(RepairMode.RELIST)
 
 
 class Artifact:
@@ -56,8 +65,8 @@ class Artifact:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = Shelf()
         rows = shelf.kept.range()
-        columns = zip(*rows, strict=True) if rows else ((), (), ())
-        keys, values, versions = map(list, columns)
+        columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+        keys, values, versions, _ = map(list, columns)
         self.shelf.kept.apply(FoldBatch(keys, values, versions), shelf.kept.cursor())
         self.asked: list[Scope] = []
 
@@ -66,7 +75,7 @@ class Artifact:
         return self.shelf.open()
 
     def policy(self, mode: RepairMode = RepairMode.AUTO) -> RepairPolicy:
-        return RepairPolicy(mode, self)
+        return archive(mode, self)
 
 
 async def folded(
@@ -79,7 +88,7 @@ async def folded(
 ) -> Shelf:
     """Return a shelf that holds what the bucket does."""
     shelf = shelf or Shelf()
-    await catch_up(bucket.store, scope, shelf.open, policy=policy or RepairPolicy(), hooks=hooks)
+    await catch_up(bucket.store, scope, shelf.open, policy=policy or archive(), hooks=hooks)
     return shelf
 
 
@@ -88,7 +97,7 @@ async def overflown() -> tuple[Twin, Shelf, Artifact]:
     bucket = await twin("a=1", "b=2", config=OVERFLOWS)
     shelf = await folded(bucket)
     other = await folded(bucket)
-    async with watching(bucket.store, other, batching=Batching(window_s=0.0)) as run:
+    async with watching(bucket.store, other, policy=archive(), batching=Batching(window_s=0.0)) as run:
         for pair in ("-a", "c=4", "b=5", "d=6", "e=7"):
             await bucket.put(pair)
             await run.until(lambda: other.mark.revision == bucket.log.last_revision)
@@ -168,7 +177,7 @@ def test_an_artifact_of_another_bucket_or_scope_is_refused() -> None:
         artifact.shelf.kept.apply(FoldBatch(), format_mark(mark._replace(identity=b"another!")))
         with pytest.raises(RepairRefused, match="another bucket"):
             await folded(bucket, shelf, policy=artifact.policy())
-        artifact.shelf.kept.apply(FoldBatch(), format_mark(mark._replace(scope=Scope.of("x.").digest)))
+        artifact.shelf.kept.apply(FoldBatch(), format_mark(mark._replace(scope=Scope.of("x."))))
         with pytest.raises(RepairRefused, match="does not hold"):
             await folded(bucket, shelf, policy=artifact.policy())
 
@@ -180,7 +189,7 @@ def test_an_artifact_of_all_keys_restores_a_scope_of_them() -> None:
         bucket = await twin("a.x=1", "b.x=2", config=OVERFLOWS)
         scope = Scope.of("a.")
         shelf, other = await folded(bucket, scope=scope), await folded(bucket)
-        async with watching(bucket.store, other, batching=Batching(window_s=0.0)) as run:
+        async with watching(bucket.store, other, policy=archive(), batching=Batching(window_s=0.0)) as run:
             for pair in ("-a.x", "a.y=4", "b.y=5", "b.z=6", "b.w=7"):
                 await bucket.put(pair)
                 await run.until(lambda: other.mark.revision == bucket.log.last_revision)
@@ -190,15 +199,18 @@ def test_an_artifact_of_all_keys_restores_a_scope_of_them() -> None:
     asyncio.run(check())
 
 
-def test_no_restorer_has_an_artifact() -> None:
-    class Nothing:
-        async def newest(self, _: Scope) -> FoldReader | None:
-            return None
+class Nothing:
+    """A restorer without an artifact."""
 
+    async def newest(self, _: Scope) -> FoldReader | None:
+        return None
+
+
+def test_no_restorer_has_an_artifact() -> None:
     async def check() -> None:
         bucket, shelf, _ = await overflown()
         with pytest.raises(RepairRefused, match="no artifact"):
-            await folded(bucket, shelf, policy=RepairPolicy(RepairMode.RESTORE, Nothing()))
+            await folded(bucket, shelf, policy=archive(RepairMode.RESTORE, Nothing()))
 
     asyncio.run(check())
 
@@ -222,7 +234,8 @@ def test_that_a_bucket_evicts_is_durable_before_anything_of_its_listing() -> Non
         bucket = await twin("a=1", config=AGES)
         shelf = await folded(bucket)
         first, *_ = shelf.marks
-        assert first == Mark(0, True, shelf.mark.identity, ALL.digest)
+        mode = FoldMode.ARCHIVE
+        assert first == Mark(0, True, shelf.mark.identity, ALL, mode=mode, seen_dropping=True)
 
     asyncio.run(check())
 
@@ -282,9 +295,21 @@ def test_a_bare_revision_is_a_cursor_too() -> None:
 def test_an_empty_fold_of_a_bucket_that_has_evicted_is_seeded_from_an_artifact() -> None:
     async def check() -> None:
         bucket, _, artifact = await overflown()
+        seeded = await folded(bucket, policy=artifact.policy())
+        assert seeded.values == TRUTH
         with pytest.raises(RepairRefused, match="empty"):
-            await folded(bucket)
-        assert (await folded(bucket, policy=artifact.policy())).values == TRUTH
+            await folded(bucket, policy=archive(RepairMode.RESTORE))
+
+    asyncio.run(check())
+
+
+def test_an_empty_archive_without_an_artifact_begins_with_what_is_there_and_says_from_where_on_it_is_complete() -> None:
+    async def check() -> None:
+        bucket, _, _ = await overflown()
+        for policy in (archive(), archive(RepairMode.AUTO, Nothing()), archive(RepairMode.RELIST)):
+            begun = await folded(bucket, policy=policy)
+            assert begun.values == await bucket.truth()
+            assert begun.mark.floor == bucket.log.first_revision > 1
 
     asyncio.run(check())
 
@@ -318,7 +343,7 @@ def test_a_listing_that_counts_leaves_its_cursor_though_more_is_being_stored() -
     asyncio.run(check())
 
 
-def test_a_state_that_was_evicted_while_it_was_read_does_not_count() -> None:
+def test_a_first_copy_of_what_was_evicted_while_it_was_read_is_complete_from_where_the_log_begins_then() -> None:
     async def check() -> None:
         bucket = await twin("a=1", "b=2", config=AGES)
         shelf = Shelf()
@@ -328,9 +353,8 @@ def test_a_state_that_was_evicted_while_it_was_read_does_not_count() -> None:
                 bucket.forget(1)
 
         shelf.on_write = evict
-        with pytest.raises(RepairRefused):
-            await folded(bucket, shelf)
-        assert shelf.mark.revision == 0, "there is data, and no cursor calls it complete"
+        await folded(bucket, shelf)
+        assert (shelf.mark.revision, shelf.mark.floor) == (2, 2)
 
     asyncio.run(check())
 
@@ -373,7 +397,7 @@ def test_a_bucket_made_anew_while_it_is_watched_ends_the_watch_and_the_next_one_
         bucket = await twin("a=1")
         shelf = Shelf()
         heard, hooks = listening()
-        run = Watching(bucket.store, shelf, hooks=hooks)
+        run = Watching(bucket.store, shelf, hooks=hooks, policy=archive())
         await run.until(lambda: bool(heard.of(CaughtUp)))  # before that it looks again, and repairs by itself
         bucket.server.remove_bucket("b")
         await bucket.start()
@@ -422,7 +446,7 @@ def test_a_log_that_lost_its_end_is_another_log() -> None:
 def test_that_a_bucket_evicts_is_remembered_though_its_log_lost_its_end() -> None:
     async def check() -> None:
         bucket, shelf = await twin("a=1", "b=2", "c=3", config=OVERFLOWS), Shelf()
-        async with watching(bucket.store, shelf, batching=Batching(window_s=0.0)) as run:
+        async with watching(bucket.store, shelf, policy=archive(), batching=Batching(window_s=0.0)) as run:
             await run.until(lambda: shelf.mark.revision == 3)
             await bucket.put("d=4", "e=5")
             await run.until(lambda: shelf.mark.revision == 5)
@@ -463,10 +487,10 @@ def test_another_scope_is_refused_and_taken_over_by_a_repair_that_is_asked_for()
         with pytest.raises(ScopeChanged) as caught:
             await folded(bucket, shelf, scope=Scope.of("b."))
         assert "repair" in (caught.value.hint or "")
-        await repair_fold(bucket.store, Scope.of("b."), shelf.open)
+        await repair_fold(bucket.store, Scope.of("b."), shelf.open, policy=archive())
         assert shelf.values == {"b.x": b"2"}
         await folded(bucket, shelf, scope=Scope.of("b."))
-        await repair_fold(bucket.store, ALL, shelf.open)
+        await repair_fold(bucket.store, ALL, shelf.open, policy=archive())
         assert shelf.values == {"a.x": b"1", "b.x": b"2"}
 
     asyncio.run(check())
@@ -478,7 +502,7 @@ def test_a_scope_that_is_taken_over_halfway_is_never_taken_for_the_old_one() -> 
         shelf = await folded(bucket, scope=Scope.of("a."))
         shelf.faults = {shelf.writes + nth: Fault.KILLED_AFTER}
         with pytest.raises(Killed):
-            await repair_fold(bucket.store, Scope.of("b."), shelf.open)
+            await repair_fold(bucket.store, Scope.of("b."), shelf.open, policy=archive())
         with pytest.raises(ScopeChanged):
             await folded(bucket, shelf, scope=Scope.of("a."))
         await folded(bucket, shelf, scope=Scope.of("b."))
@@ -573,7 +597,7 @@ async def _put_behind(bucket: Twin, key: str) -> None:
 def test_a_young_cursor_passes_a_gap_of_a_bucket_that_only_ages() -> None:
     async def check(pause_s: float) -> tuple[Shelf, Twin, list[GapPassed]]:
         bucket = await twin("a=1", "b=2", config=AGES)
-        policy = RepairPolicy(clock=bucket.clock)
+        policy = archive(clock=bucket.clock)
         shelf = await folded(bucket, policy=policy)
         assert shelf.mark.since_ns == bucket.clock.now_ns()
         bucket.clock.advance(pause_s)
@@ -594,7 +618,7 @@ def test_the_time_of_a_quiet_fold_is_renewed_where_age_evicts(monkeypatch: pytes
 
     async def check() -> None:
         bucket, shelf = await twin("a=1", config=AGES), Shelf()
-        async with watching(bucket.store, shelf, policy=RepairPolicy(clock=bucket.clock)) as run:
+        async with watching(bucket.store, shelf, policy=archive(clock=bucket.clock)) as run:
             await run.until(lambda: shelf.mark.revision == 1)
             before = shelf.writes
             await asyncio.sleep(0.05)
@@ -673,7 +697,7 @@ async def relisting() -> tuple[Twin, Shelf, RepairPolicy, dict[str, bytes]]:
     shelf = await folded(bucket)
     await bucket.put("-k0", "-k3", "-k8", *(f"k{number}=x" for number in (1, 2, 4, 5, 6, 7)), "n=y", "k1=z")
     bucket.forget_markers()
-    return bucket, shelf, RepairPolicy(), await bucket.truth()
+    return bucket, shelf, archive(), await bucket.truth()
 
 
 async def relisting_a_bucket_made_anew() -> tuple[Twin, Shelf, RepairPolicy, dict[str, bytes]]:
@@ -682,7 +706,7 @@ async def relisting_a_bucket_made_anew() -> tuple[Twin, Shelf, RepairPolicy, dic
     bucket.server.remove_bucket("b")
     await bucket.start()
     await bucket.put(*(f"k{number}=new" for number in range(3, 12)), "-k5")
-    return bucket, shelf, RepairPolicy(), await bucket.truth()
+    return bucket, shelf, archive(), await bucket.truth()
 
 
 async def restoring() -> tuple[Twin, Shelf, RepairPolicy, dict[str, bytes]]:

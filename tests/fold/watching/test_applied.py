@@ -29,16 +29,19 @@ from strandline.kv import (
     BucketPurged,
     ConnectionDropped,
     CursorExpired,
+    Discard,
     KvUpdate,
     NotSupported,
     Overrun,
     Put,
     Retention,
+    StoreConfig,
     UpdateBatch,
     WatchCursor,
     format_cursor,
     format_revision,
 )
+from strandline.protocol.fold_modes import FoldMode
 from tests.fold.buckets import Script, Watching, delete, listening, put, twin, until, watching
 from tests.fold.shelves import Fault, Shelf
 from tests.waiting import PATIENCE_S
@@ -495,12 +498,13 @@ def test_resync_listing_failure_is_fatal_not_degraded() -> None:
 
 def test_without_repair_the_state_is_told_again_and_stale_keys_are_said_to_be_possible() -> None:
     async def check() -> None:
-        bucket, shelf = await twin("a=1", "b=2"), Shelf()
-        await catch_up(bucket.store, ALL, shelf.open)
+        bucket, shelf = await twin("a=1", "b=2", config=StoreConfig(updates_max=9, discard=Discard.OLD)), Shelf()
+        policy = RepairPolicy(RepairMode.NONE, fold_mode=FoldMode.ARCHIVE)
+        await catch_up(bucket.store, ALL, shelf.open, policy=policy)
         await bucket.put("-a", "b=3")
         bucket.forget_markers()
         heard, hooks = listening()
-        await catch_up(bucket.store, ALL, shelf.open, hooks=hooks, policy=RepairPolicy(RepairMode.NONE))
+        await catch_up(bucket.store, ALL, shelf.open, hooks=hooks, policy=policy)
         assert shelf.values == {"a": b"1", "b": b"3"}
         assert heard.of(StaleKeysPossible)
 

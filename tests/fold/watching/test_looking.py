@@ -4,6 +4,7 @@ from strandline.fold.marks import Mark
 from strandline.fold.scopes import ALL
 from strandline.fold.watching.looking import Look, is_same_log, is_worth_noting, remembered, sighted
 from strandline.kv import Retention
+from strandline.protocol.fold_modes import FoldMode
 
 AGES = Retention(True, 1, 9, age_only=True, age_max_ns=800, identity=b"identity")
 KEEPS = Retention(False, 1, 9, identity=b"identity")
@@ -28,9 +29,13 @@ def test_the_time_is_worth_a_write_now_and_then() -> None:
 
 
 def test_what_was_seen_is_remembered_and_where_it_stands_is_not_touched() -> None:
-    assert remembered(Mark(3), Look(AGES, 0), ALL) == Mark(3, True, b"identity", ALL.digest)
-    assert remembered(Mark(3, True), Look(KEEPS, 0), ALL) == Mark(3, True, b"identity", ALL.digest)
-    assert remembered(Mark(3, True, b"identity"), Look(None, 0), ALL) == Mark(3, True, b"identity", ALL.digest)
+    mode = FoldMode.MIRROR
+    seen = Mark(3, True, b"identity", ALL, mode=mode)
+    assert remembered(Mark(3), Look(AGES, 0), ALL, mode) == seen._replace(seen_dropping=True)
+    assert remembered(Mark(3, True), Look(KEEPS, 0), ALL, mode) == seen
+    assert remembered(Mark(3, True, b"identity"), Look(None, 0), ALL, mode) == seen
+    ttl = Retention(True, 1, 3, identity=b"identity", ttl_only=True)
+    assert remembered(Mark(3), Look(ttl, 0), ALL, mode) == seen, "a time to live of single values drops nothing"
 
 
 def test_two_looks_are_at_the_same_bucket_unless_both_say_otherwise() -> None:

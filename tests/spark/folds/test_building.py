@@ -1,21 +1,21 @@
 """Folds that Spark builds: equal to what a watch leaves, whole or not there, and never short of what was evicted."""
 
 import asyncio
-import pickle
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.errors import InvalidInput, Locked, StrandlineError
+from strandline.errors import InvalidInput, Locked
 from strandline.fold.marks import parse_mark
-from strandline.fold.opening import Backend, open_fold
+from strandline.fold.opening import Backend, open_fold, open_read_only
 from strandline.fold.scopes import Scope
 from strandline.fold.store import Verified
 from strandline.fold.watching import catch_up
 from strandline.kv.nats import NatsConnection
+from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import building, fold_build
-from strandline.spark.folds.marking import HistoryEvicted
 from strandline.spark.streams import RecordsMissing, Target, ranges
 from tests.servers_nats import NatsServer
 from tests.spark.streams.helpers import World
@@ -71,7 +71,7 @@ def test_a_fold_of_some_prefixes_has_their_keys_and_scope(spark: SparkSession, b
         bucket.publish(key, key.encode())
     built = fold_build(spark, {**bucket.options, "prefix": "a., b."}, tmp_path / "f")
     assert built.entries == 3
-    assert built.mark.scope == Scope.of("b.", "a.").digest
+    assert built.mark.scope == Scope.of("b.", "a.")
     theirs = watched(bucket, tmp_path / "w", Scope.of("a.", "b."))
     assert verified(tmp_path / "f").digest == theirs.digest
 
@@ -124,19 +124,38 @@ def test_a_build_that_fails_leaves_nothing_under_the_name(
     assert fold_build(spark, bucket.options, tmp_path / "f").entries == 50
 
 
-def test_a_bucket_that_evicted_is_refused_unless_loss_is_allowed(
+def test_a_bucket_that_evicted_is_built_with_what_is_there_and_an_archive_says_from_where_on_it_is_complete(
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     evicting = {"max_msgs": 50, "discard": "old", "max_msgs_per_subject": 5}
     with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
         world.fill(40, subjects=40)
-        built = fold_build(spark, world.options, tmp_path / "f")
-        assert built.mark.seen_evicting, "it evicts, though it has not yet"
+        built = fold_build(spark, world.options, tmp_path / "f", mode=FoldMode.ARCHIVE)
+        assert (built.mark.seen_evicting, built.mark.floor) == (True, 1), "it evicts, though it has not yet"
         world.fill(40, subjects=40)
-        with pytest.raises(HistoryEvicted, match="may have before 31"):
-            fold_build(spark, world.options, tmp_path / "g")
-        assert not (tmp_path / "g").exists()
-        assert fold_build(spark, {**world.options, "failOnDataLoss": "false"}, tmp_path / "g").entries == 40
+        mirror = fold_build(spark, world.options, tmp_path / "g")
+        assert (mirror.entries, mirror.mark.mode, mirror.mark.floor) == (40, FoldMode.MIRROR, 31)
+        archive = fold_build(spark, world.options, tmp_path / "h", mode=FoldMode.ARCHIVE)
+        assert (archive.entries, archive.mark.mode, archive.mark.floor) == (40, FoldMode.ARCHIVE, 31)
+
+
+def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_on(
+    spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
+) -> None:
+    with World(nats_server.url, Target("bucket", nats_bucket), allow_msg_ttl=True) as world:
+        world.publish("stays", b"1")
+        world.publish("goes", b"2", [("Nats-TTL", "1s")])
+        built = fold_build(spark, world.options, tmp_path / "f")
+        assert built.mark.has_deadlines
+        with open_read_only(tmp_path / "f") as reader:  # type: ignore[attr-defined]
+            assert [(entry.key, entry.expires_ns > 0) for entry in reader.range()] == [
+                (b"goes", True),
+                (b"stays", False),
+            ]
+        deadline = time.monotonic() + 60.0
+        while watched(world, tmp_path / "f").entries != 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_a_bucket_that_is_purged_or_made_again_meanwhile_is_refused(
@@ -179,8 +198,3 @@ def test_a_task_that_fails_is_told_as_what_it_was(
 def test_options_that_make_no_fold_are_refused(spark: SparkSession, tmp_path: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidInput):
         fold_build(spark, {"bucket": "b", **wrong}, tmp_path / "f")
-
-
-def test_errors_of_building_pickle() -> None:
-    error: StrandlineError = pickle.loads(pickle.dumps(HistoryEvicted("bucket b", 3)))  # noqa: S301 - our own
-    assert error.hint == HistoryEvicted("bucket b", 3).hint

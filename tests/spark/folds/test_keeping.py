@@ -15,9 +15,10 @@ from strandline.fold.marks import Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
 from strandline.kv import format_revision
 from strandline.kv.nats.streams import StreamState
+from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import fold_build, keep_current
 from strandline.spark.folds.keeping import KeptFold, changes_of, mark_of
-from strandline.spark.folds.marking import HistoryEvicted, options_of
+from strandline.spark.folds.marking import options_of
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.test_building import verified, watched
@@ -25,8 +26,9 @@ from tests.spark.streams.helpers import World
 from tests.waiting import PATIENCE_S
 
 
-def caught_up(spark: SparkSession, world: World, path: Path, **options: str) -> KeptFold:
-    with keep_current(spark, {**world.options, **options}, path, follow=False, records_per_trigger=500) as kept:
+def caught_up(spark: SparkSession, world: World, path: Path, mode: FoldMode | None = None, **options: str) -> KeptFold:
+    given = {**world.options, **options}
+    with keep_current(spark, given, path, mode=mode, follow=False, records_per_trigger=500) as kept:
         kept.wait()
     return kept
 
@@ -136,17 +138,22 @@ def test_a_fold_of_another_bucket_or_of_other_keys_is_refused(
         caught_up(spark, bucket, tmp_path / "f")
 
 
-def test_a_bucket_that_evicted_is_not_begun_with(
+def test_a_bucket_that_evicted_is_begun_with_what_is_there_and_what_leaves_it_leaves_the_mirror(
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     evicting = {"max_msgs": 20, "discard": "old", "max_msgs_per_subject": 5}
     with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
         world.fill(30, subjects=30)
-        with pytest.raises(HistoryEvicted):
-            caught_up(spark, world, tmp_path / "f")
-        assert caught_up(spark, world, tmp_path / "f", failOnDataLoss="false").revision == 30
+        assert caught_up(spark, world, tmp_path / "f").revision == 30
+        caught_up(spark, world, tmp_path / "a", mode=FoldMode.ARCHIVE)
+        assert parse_mark(verified(tmp_path / "a").cursor).floor == 11
+        world.fill(10, subjects=10)
+        assert caught_up(spark, world, tmp_path / "f").revision == 40
+        assert verified(tmp_path / "f").entries == 19, "what the bucket holds"
+        caught_up(spark, world, tmp_path / "a")
+        assert verified(tmp_path / "a").entries == 29, "ten of them are kept here alone"
         world.fill(30, subjects=30)
-        with pytest.raises(Exception, match=r"sequences \[31, 41\) are gone"):
+        with pytest.raises(Exception, match=r"sequences \[41, 51\) are gone"):
             caught_up(spark, world, tmp_path / "f")
 
 

@@ -15,7 +15,8 @@ CHANGES = st.lists(st.tuples(st.binary(min_size=1, max_size=12), st.integers(0, 
 
 def table(changes: list[tuple[bytes, int, bytes]], first: int = 1) -> pa.Table:
     keys, kinds, values = ([change[column] for change in changes] for column in range(3))
-    return pa.table([keys, list(range(first, first + len(changes))), kinds, values], schema=ROWS)
+    never = [0] * len(changes)
+    return pa.table([keys, list(range(first, first + len(changes))), kinds, values, never], schema=ROWS)
 
 
 def folded(changes: list[tuple[bytes, int, bytes]]) -> dict[bytes, tuple[int, bytes]]:

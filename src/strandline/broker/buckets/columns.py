@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.broker.streams import Messages
 from strandline.kv.entries import UpdateBatch, UpdateKind
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, deadline_ns, kind_of_headers, parse_headers
 
 _MARKS = (OPERATION.encode(), MARKER_REASON.encode())
 
@@ -25,13 +25,14 @@ def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
     """Return messages as updates; a key is its subject without so many bytes at its beginning."""
     count = len(messages)
     kinds = np.zeros(count, np.uint8)
-    values = messages.payloads
+    values, deadlines = messages.payloads, None
     if any(messages.headers):
         known = {block: kind_of(block) for block in set(messages.headers)}
         kinds = np.fromiter((known[block] for block in messages.headers), np.uint8, count)
         values = [b"" if kind else value for kind, value in zip(kinds.tolist(), values, strict=True)]
+        deadlines = np.fromiter(map(deadline_ns, messages.headers, messages.times.tolist()), np.uint64, count)
     keys = [subject[prefix_bytes:] for subject in messages.subjects]
-    return UpdateBatch(pa.array(keys, pa.binary()), kinds, messages.sequences, pa.array(values, pa.binary()))
+    return UpdateBatch(pa.array(keys, pa.binary()), kinds, messages.sequences, pa.array(values, pa.binary()), deadlines)
 
 
 def values_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:

@@ -11,6 +11,7 @@ from strandline.broker.streams import Messages, Stream, Ticket
 from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKind, format_revision, make_update
 from strandline.kv.errors import BucketNotFound
 from strandline.kv.keys import validate_key, validate_prefix
+from strandline.kv.nats.messages import deadline_ns
 from strandline.kv.nats.streams import StreamState
 
 SCAN_BATCH = 4_096
@@ -39,7 +40,8 @@ class EmbeddedReader:
         last = await self._look(lambda stream: stream.last(subject))
         if last is None or kind_of(last.headers) is not UpdateKind.PUT:
             return None
-        return KvEntry(key, last.payload, format_revision(last.sequence), last.time_ns)
+        expires_ns = deadline_ns(last.headers, last.time_ns)
+        return KvEntry(key, last.payload, format_revision(last.sequence), last.time_ns, expires_ns)
 
     async def history(self, key: str) -> list[KvUpdate]:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""

@@ -1,9 +1,9 @@
 """Repairs of a fold that has missed updates: from a listing where that is the truth, from another fold elsewhere.
 
-**Promise.** Nothing is deleted on the word of a listing that is not the truth. The truth is every write minus every
-real delete: a bucket that evicts current values (by age, by a time to live, because it is full) does not list them all,
-and then only another fold, an artifact, can tell. A repair that is interrupted is repeated, because the cursor that
-calls it complete is written last; and until then the old one stands.
+**Promise.** Nothing is deleted on the word of a listing that is not the truth. For a mirror (`FoldMode`) the listing is.
+For an archive the truth is every write minus every real delete: a bucket that evicts current values (by age, by a time
+to live, because it is full) does not list them all, and then only another fold, an artifact, can tell. A repair that is
+interrupted is repeated, because the cursor that calls it complete is written last; and until then the old one stands.
 
 **Invariants.** Every decision is a function of `strandline.protocol.repairs` and `windows`, explored by the models of
 `strandline.sim`. Before a diff everything received is stored. That a bucket was seen to evict is durable before its
@@ -23,9 +23,9 @@ only if a repair is asked for (`repair_fold`): without, another scope is refused
 
 **What no repair can see.** A removal from the *middle* of a log: a delete marker that is purged there (`purge_deletes`,
 `nats stream rmm`) or that expires by a time to live of its own, before every fold has read it, leaves no trace in where
-the log begins. Keep markers for longer than the longest absence of a fold. The same goes for an operator's purge of a
-bucket that only ages, while the cursor is young; and for a purge behind the cursor, of old revisions or of all of them
-with a write right after it, under a fold that is watching. `verify_against` finds what they leave behind.
+the log begins. Keep markers for longer than the longest absence of a fold. The same goes for a value with a time to
+live that replaced another and expired meanwhile; and for an archive whose bucket drops values, for an operator's purge.
+`verify_against` finds what they leave behind.
 """
 
 from strandline.fold.repairing.policy import RepairPolicy, Restorer

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from strandline.fold.marks import UNKNOWN, Mark
 from strandline.kv import Retention
-from strandline.protocol import repairs, windows
+from strandline.protocol import fold_modes, repairs, windows
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode, RepairPlan
 
 
@@ -24,10 +25,11 @@ class Course(Enum):
 
 
 class Basis(NamedTuple):
-    """What a listing goes by: whether the bucket says that it evicts, None if it is mute; and if it was seen to."""
+    """What a listing goes by: if the bucket says that it evicts, None if it is mute; if it was seen to; the mode."""
 
     evicts: bool | None
     seen: bool
+    mode: FoldMode = FoldMode.UNKNOWN
 
 
 class Decision(NamedTuple):
@@ -39,14 +41,22 @@ class Decision(NamedTuple):
     plan: RepairPlan | None = None
 
 
-def decide(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: int, *, has_data: bool) -> Decision:
-    """Return how a fold goes on that stands at `mark`."""
+def decide(
+    mark: Mark,
+    retention: Retention | None,
+    mode: RepairMode,
+    now_ns: int,
+    *,
+    has_data: bool,
+    can_restore: bool = False,
+) -> Decision:
+    """Return how a fold goes on that stands at `mark`, whose mode is decided; `can_restore`: there is a restorer."""
     foreign = foreign_reason(mark, retention)
-    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    basis = basis_of(mark, retention)
     if foreign is not None:
         return Decision(Course.FORGET, foreign, basis)
     if not mark.revision:
-        return _decide_without_cursor(basis, retention, mode, has_data=has_data)
+        return _decide_without_cursor(basis, retention, mode, has_data=has_data, can_restore=can_restore)
     if retention is None:
         return Decision(Course.RESUME, "the bucket does not tell how far it reaches back", basis)
     evicts = retention.evicts_current_values
@@ -55,6 +65,12 @@ def decide(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: in
     if not windows.resume_window_ok(mark.revision, retention.first_revision):
         return decide_expired(mark, retention, mode, now_ns)
     return _decide_within(mark, retention, basis, mode, has_data=has_data)
+
+
+def basis_of(mark: Mark, retention: Retention | None) -> Basis:
+    """Return what a listing goes by now."""
+    evicts = None if retention is None else retention.evicts_current_values
+    return Basis(evicts, mark.seen_evicting, mark.mode)
 
 
 def _decide_within(mark: Mark, retention: Retention, basis: Basis, mode: RepairMode, *, has_data: bool) -> Decision:
@@ -70,7 +86,7 @@ def _decide_within(mark: Mark, retention: Retention, basis: Basis, mode: RepairM
 
 def decide_expired(mark: Mark, retention: Retention | None, mode: RepairMode, now_ns: int) -> Decision:
     """Return how a fold goes on whose cursor has fallen out of the log."""
-    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    basis = basis_of(mark, retention)
     if retention is None:
         reason = f"the log no longer reaches back to revision {mark.revision}"
     else:
@@ -82,32 +98,48 @@ def decide_expired(mark: Mark, retention: Retention | None, mode: RepairMode, no
 
 def decide_repair(mark: Mark, retention: Retention | None, mode: RepairMode, reason: str) -> Decision:
     """Return the repair that somebody asks for, whatever the cursor."""
-    basis = Basis(None if retention is None else retention.evicts_current_values, mark.seen_evicting)
+    basis = basis_of(mark, retention)
     return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
 
 
 def may_list(basis: Basis, retention: Retention | None, mode: RepairMode, plan: RepairPlan | None) -> bool:
-    """Return whether a listing still counts after it was read: the bucket may have begun to evict meanwhile."""
+    """Return whether a listing still counts after it was read: the bucket may have begun to evict meanwhile.
+
+    A first copy counts whatever it lacks, unless an artifact is all that will do.
+    """
     if basis.evicts is not None and retention is not None:
         basis = basis._replace(evicts=basis.evicts or retention.evicts_current_values)
     known = truth(basis, retention)
     if plan is None:
-        return not repairs.cursorless_start_needs_repair(mode, known, has_data=False)
+        return not repairs.cursorless_start_needs_repair(mode, known, has_data=False, can_restore=False)
     return repairs.plan_repair(mode, known) == plan
 
 
 def truth(basis: Basis, retention: Retention | None) -> bool | None:
-    """Return whether "not listed" means "deleted", None if nobody knows."""
+    """Return whether "not listed" means "not in the fold", None if nobody knows."""
     if basis.evicts is None or retention is None:
-        return repairs.listing_truth(seen=basis.seen)
-    return repairs.listing_is_truth(floor(retention), evicts=basis.evicts, seen=basis.seen)
+        known = repairs.listing_truth(seen=basis.seen)
+    else:
+        known = repairs.listing_is_truth(floor(retention), evicts=basis.evicts, seen=basis.seen)
+    return fold_modes.listing_counts(basis.mode, known)
 
 
 def floor(retention: Retention) -> int:
     """Return the beginning of the log that a listing may be judged by."""
-    first = retention.first_revision
-    removed = retention.last_revision + 1 - first - retention.updates if retention.updates is not None else 1
-    return repairs.listing_floor(first, removed, in_order=retention.in_order)
+    return repairs.listing_floor(retention.first_revision, retention.removed, in_order=retention.in_order)
+
+
+def complete_from(retention: Retention | None) -> int:
+    """Return from which revision on a first copy is complete that was made until now, 0 if nobody knows."""
+    if retention is None:
+        return 0
+    return fold_modes.first_copy_is_complete_from(
+        retention.first_revision,
+        retention.last_revision,
+        evicts=retention.evicts_current_values,
+        in_order=retention.in_order,
+        removed=retention.removed,
+    )
 
 
 def is_same_bucket(mark: Mark, retention: Retention) -> bool:
@@ -136,9 +168,11 @@ def is_young(mark: Mark, retention: Retention, now_ns: int) -> bool:
     return windows.gap_holds_no_eviction(retention.age_max_ns, age_ns, age_only=retention.age_only)
 
 
-def _decide_without_cursor(basis: Basis, retention: Retention | None, mode: RepairMode, *, has_data: bool) -> Decision:
+def _decide_without_cursor(
+    basis: Basis, retention: Retention | None, mode: RepairMode, *, has_data: bool, can_restore: bool
+) -> Decision:
     known = truth(basis, retention)
-    if not repairs.cursorless_start_needs_repair(mode, known, has_data=has_data):
+    if not repairs.cursorless_start_needs_repair(mode, known, has_data=has_data, can_restore=can_restore):
         return Decision(Course.ANEW, "the fold has no cursor", basis)
     reason = "the fold has data but no cursor" if has_data else "the fold is empty, and the bucket has evicted"
     return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, known))

@@ -8,6 +8,7 @@ from strandline.clock import Clock, SystemClock
 from strandline.fold.scopes import Scope
 from strandline.fold.store import FoldReader
 from strandline.kv import Overrun
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode
 
 
@@ -26,6 +27,8 @@ class Restorer(Protocol):
 class RepairPolicy:
     """What is done when the bucket is away, and how a fold is repaired when it has missed updates.
 
+    `fold_mode` is what the fold is to its bucket, None for what it is already, and for a new one a mirror.
+
     `overrun` is how a watch of prefixes notices that it has, and `clock` tells how old a cursor is. A bucket that was
     watched once may be away for `outage_s_max`; then its error ends the watch. A first failure always does.
     """
@@ -35,3 +38,4 @@ class RepairPolicy:
     overrun: Overrun = Overrun.PROBE
     outage_s_max: float = math.inf
     clock: Clock = field(default_factory=SystemClock)
+    fold_mode: FoldMode | None = None

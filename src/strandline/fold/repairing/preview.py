@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.fold.errors import RepairRefused
-from strandline.fold.marks import UNKNOWN, Mark, parse_mark
+from strandline.fold.marks import Mark, parse_mark
 from strandline.fold.records import FoldEntry
 from strandline.fold.repairing.deciding import Course, Decision, decide, decide_repair
+from strandline.fold.repairing.modes import decided_mode
 from strandline.fold.repairing.policy import RepairPolicy
 from strandline.fold.repairing.relisting import list_keys, stale_keys
 from strandline.fold.repairing.restoring import checked_mark, for_each_taken, vanished_keys
@@ -52,6 +53,7 @@ async def preview_repair(
     policy = policy or RepairPolicy()
     held = await asyncio.to_thread(fold.load)
     mark = parse_mark(held.cursor) if held else Mark()
+    mark = mark._replace(mode=decided_mode(mark, bucket.name, policy.fold_mode, asked=True))
     retention = await _retention(bucket)
     decision, is_needed = _decided(mark, retention, policy, scope, has_data=bool(held and held.has_data))
     changes: list[KeyChange] = []
@@ -75,11 +77,12 @@ def _decided(
     mark: Mark, retention: Retention | None, policy: RepairPolicy, scope: Scope, *, has_data: bool
 ) -> tuple[Decision, bool]:
     """Return the repair that would be made, and whether the fold would be repaired without being asked to."""
-    decision = decide(mark, retention, policy.mode, policy.clock.now_ns(), has_data=has_data)
+    can_restore, now_ns = policy.restorer is not None, policy.clock.now_ns()
+    decision = decide(mark, retention, policy.mode, now_ns, has_data=has_data, can_restore=can_restore)
     reason = decision.reason
     if decision.course is Course.FORGET:
-        mark = Mark()
-    is_needed = decision.course in (Course.FORGET, Course.REPAIR) or mark.scope not in (UNKNOWN, scope.digest)
+        mark = Mark(mode=mark.mode)
+    is_needed = decision.course in (Course.FORGET, Course.REPAIR) or not scope.is_stored_as(mark.scope)
     return decide_repair(mark, retention, policy.mode, reason), is_needed
 
 

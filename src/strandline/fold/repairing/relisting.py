@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.fold.records import FoldEntry
 from strandline.fold.scopes import Scope
 from strandline.fold.store import FoldReader
-from strandline.kv import KvReader, UpdateBatch, UpdateKind
+from strandline.kv import KvEntry, KvReader, UpdateBatch, UpdateKind, parse_revision
 
 KEYS_PER_CHUNK = 10_000
 
@@ -45,3 +45,14 @@ def deletes(keys: Sequence[bytes]) -> Iterator[UpdateBatch]:
         kinds = np.full(len(chunk), UpdateKind.DELETE, np.uint8)
         nothing = pa.array([b""] * len(chunk), pa.binary())
         yield UpdateBatch(pa.array(chunk, pa.binary()), kinds, np.zeros(len(chunk), np.uint64), nothing)
+
+
+def puts_of(entries: Sequence[KvEntry]) -> UpdateBatch:
+    """Return entries of the bucket as updates."""
+    return UpdateBatch.from_columns(
+        [entry.key for entry in entries],
+        np.zeros(len(entries), np.uint8),
+        np.array([parse_revision(entry.version) or 0 for entry in entries], np.uint64),
+        [entry.value for entry in entries],
+        np.array([entry.expires_ns for entry in entries], np.uint64),
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from strandline.fold.errors import RepairRefused
 from strandline.fold.marks import UNKNOWN, Mark, parse_mark
 from strandline.fold.records import FoldEntry
-from strandline.fold.scopes import ALL, Scope
+from strandline.fold.scopes import Scope
 from strandline.fold.store import FoldReader
 from strandline.kv import Retention, UpdateBatch
 from strandline.kv.entries import REVISION_BYTES
@@ -31,7 +31,7 @@ def checked_mark(artifact: FoldReader, bucket: str, scope: Scope, local: Mark, r
     identity = retention.identity if retention is not None else b""
     if identity and mark.identity not in (UNKNOWN, identity):
         raise RepairRefused(bucket, "the artifact is of another bucket", hint="look at where artifacts come from")
-    if mark.scope not in (UNKNOWN, scope.digest, ALL.digest):
+    if not scope.is_covered_by(mark.scope):
         raise RepairRefused(bucket, f"the artifact does not hold {scope}", hint="export with a scope that covers this")
     if not repairs.restore_ahead(mark.revision, local.revision):
         reason = f"the newest artifact stands at revision {mark.revision}, the fold at {local.revision} already"
@@ -113,8 +113,9 @@ def decided(local: FoldEntry | None, artifact: FoldEntry | None, *, listed: bool
 def puts(entries: Sequence[FoldEntry]) -> UpdateBatch:
     """Return entries as updates."""
     keys, values = (pa.array(column, pa.binary()) for column in zip(*((e.key, e.value) for e in entries), strict=True))
-    revisions = [_revision(entry) or 0 for entry in entries]
-    return UpdateBatch(keys, np.zeros(len(entries), np.uint8), np.array(revisions, np.uint64), values)
+    revisions = np.array([_revision(entry) or 0 for entry in entries], np.uint64)
+    deadlines = np.array([entry.expires_ns for entry in entries], np.uint64)
+    return UpdateBatch(keys, np.zeros(len(entries), np.uint8), revisions, values, deadlines)
 
 
 def _held(entry: FoldEntry | None) -> Held | None:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from strandline.fold.errors import BucketOutruns, ScopeChanged
 from strandline.fold.events import CursorFellOut, EvictingSeen, GapPassed, StaleKeysPossible, WatchBegan
-from strandline.fold.marks import UNKNOWN, Mark
+from strandline.fold.marks import Mark
 from strandline.fold.repairing.deciding import Course, Decision, decide, decide_expired, decide_repair, is_same_bucket
+from strandline.fold.repairing.modes import decided_mode
 from strandline.fold.scopes import start_watch
 from strandline.fold.watching.context import Context
 from strandline.fold.watching.looking import Look, is_same_log, remembered
@@ -19,7 +20,8 @@ from strandline.fold.watching.mending import Mending
 from strandline.fold.watching.session import Listing, Outcome
 from strandline.kv import NO_CURSOR, BucketPurged, CursorExpired, Watch, WatchCursor, format_cursor
 from strandline.protocol import flushes, windows
-from strandline.protocol.repairs import RepairMode, RepairPlan
+from strandline.protocol.fold_modes import FoldMode
+from strandline.protocol.repairs import RepairPlan
 
 PAUSE_S_MAX = 1.0
 
@@ -72,9 +74,12 @@ class Attaching:
 
     def _decide(self, look: Look, expired: CursorExpired | None) -> Decision:
         context, mark, retention = self._context, self._context.keeper.mark, look.retention
-        mode, now_ns = context.policy.mode, look.at_ns
-        decision = decide(mark, retention, mode, now_ns, has_data=context.keeper.has_data)
-        if mark.scope not in (UNKNOWN, context.scope.digest):
+        policy, now_ns = context.policy, look.at_ns
+        mode, can_restore = policy.mode, policy.restorer is not None
+        context.mode = decided_mode(mark, context.name, policy.fold_mode, asked=self._is_forced)
+        mark = mark._replace(mode=context.mode)
+        decision = decide(mark, retention, mode, now_ns, has_data=context.keeper.has_data, can_restore=can_restore)
+        if not context.scope.is_stored_as(mark.scope):
             if not self._is_forced:
                 raise ScopeChanged(context.name, str(context.scope))
             return decision._replace(course=Course.FORGET, reason="the fold is made of other keys now")
@@ -95,11 +100,20 @@ class Attaching:
         if decision.course is Course.FORGET:
             context.emit(CursorFellOut(stored.revision, decision.reason))
             is_same = look.retention is None or is_same_bucket(stored, look.retention)
-            stored = Mark(seen_evicting=is_same and stored.seen_evicting, identity=stored.identity)
-        mark = remembered(stored, look, context.scope)
-        if decision.course is Course.FORGET or mark.seen_evicting != stored.seen_evicting:
+            stored = Mark(
+                seen_evicting=is_same and stored.seen_evicting,
+                identity=stored.identity,
+                mode=stored.mode,
+                seen_dropping=is_same and stored.seen_dropping,
+                has_deadlines=stored.has_deadlines,
+            )
+        mark = remembered(stored, look, context.scope, context.mode)
+        is_other_mode = stored.mode not in (FoldMode.UNKNOWN, mark.mode)
+        if is_other_mode:
+            mark = mark._replace(floor=0)
+        if decision.course is Course.FORGET or is_other_mode or _seen(mark) != _seen(stored):
             await context.flusher.store_fully(mark)
-            if mark.seen_evicting:
+            if mark.seen_evicting and not stored.seen_evicting:
                 context.emit(EvictingSeen(mark.revision))
 
     async def _follow(self, decision: Decision, look: Look) -> Attached | None:
@@ -144,7 +158,8 @@ class Attaching:
                 attached = await self._begin(NO_CURSOR, look, self._listing(decision, look))
                 return await self._checked(attached, position)
             case RepairPlan.RESTORE:
-                await self._mending.restore(decision, look)
+                if not await self._mending.restore(decision, look):
+                    return await self._begin(NO_CURSOR, look, self._listing(decision._replace(plan=None), look))
                 return await self._begin(self._context.keeper.mark.cursor, look, None)
             case RepairPlan.REFUSE_RELIST | None:
                 raise self._mending.refused(decision)
@@ -174,6 +189,11 @@ class Attaching:
 
     def _listing(self, decision: Decision, look: Look) -> Listing:
         """Return what a listing goes by; the cursor waits for it wherever current values can go."""
-        asks = self._context.policy.mode in (RepairMode.AUTO, RepairMode.RESTORE) or decision.plan is not None
         keeps = look.retention is not None and not look.retention.evicts_current_values
-        return Listing(decision.basis, decision.plan, held_back=asks and not keeps)
+        is_archive = self._context.mode is not FoldMode.MIRROR
+        first = 0 if look.retention is None else look.retention.first_revision
+        return Listing(decision.basis, decision.plan, held_back=is_archive and not keeps, first=first)
+
+
+def _seen(mark: Mark) -> tuple[bool, bool]:
+    return mark.seen_evicting, mark.seen_dropping

@@ -13,6 +13,7 @@ from strandline.fold.watching.keeper import StoreKeeper
 from strandline.fold.watching.looking import Look, look_at
 from strandline.fold.watching.settings import Hooks
 from strandline.kv import KvReader, KvStore, KvWatcher
+from strandline.protocol.fold_modes import FoldMode
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Context:
     flusher: Flusher
     until_current: bool = False
     is_forced: bool = False
+    mode: FoldMode = FoldMode.UNKNOWN
+    """What the fold is to its bucket, decided when a watch begins."""
 
     @property
     def reader(self) -> KvReader:

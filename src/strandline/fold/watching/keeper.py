@@ -50,6 +50,7 @@ class StoreKeeper:
         self._attempt: _Attempt | None = None
         self._is_closed = False
         self._thread = ThreadPoolExecutor(1, "strandline-fold")
+        self._reader = ThreadPoolExecutor(1, "strandline-fold-scan")
 
     @property
     def store(self) -> SnapshotStore:
@@ -70,6 +71,10 @@ class StoreKeeper:
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call a function in the store's thread, behind what is being done there."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    async def scan(self, function: Callable[[SnapshotStore], T]) -> T:
+        """Call a function that reads much with the store, beside what is being done there."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function, self.store)
 
     async def keep(self, updates: UpdateBatch, mark: Mark) -> bool:
         """Store a batch with the mark after it, and return whether it is there; if not, it must be tried again first.
@@ -102,6 +107,7 @@ class StoreKeeper:
                 await self.run(store.close)
         finally:
             self._thread.shutdown(wait=False)
+            self._reader.shutdown(wait=False)
 
     def _stands_at(self, mark: Mark) -> None:
         self.mark, self._attempt, self.failures = mark, None, 0

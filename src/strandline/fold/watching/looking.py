@@ -11,9 +11,12 @@ from strandline.fold.marks import Mark
 from strandline.fold.scopes import Scope
 from strandline.kv import KvWatcher, NotSupported, Retention
 from strandline.protocol import repairs
+from strandline.protocol.fold_modes import FoldMode
 
 LOOK_S = 5.0
 """How often a watched bucket is looked at."""
+LOOK_S_MIN = 0.5
+"""How often at the most, where values expire."""
 _REFRESHES = 8
 """How often the time in a mark is renewed within the time that messages live."""
 
@@ -34,13 +37,15 @@ async def look_at(watcher: KvWatcher, clock: Clock) -> Look:
         return Look(None, at_ns)
 
 
-def remembered(mark: Mark, look: Look, scope: Scope) -> Mark:
-    """Return a mark that knows what the look has shown of the bucket; where it stands is the same."""
-    mark = mark._replace(scope=scope.digest)
+def remembered(mark: Mark, look: Look, scope: Scope, mode: FoldMode) -> Mark:
+    """Return a mark that knows its mode and what the look has shown of the bucket; where it stands is the same."""
+    mark = mark._replace(scope=scope, mode=mode)
     if look.retention is None:
         return mark
     seen = repairs.remember_evicting(seen=mark.seen_evicting, evicts=look.retention.evicts_current_values)
-    return mark._replace(seen_evicting=seen, identity=look.retention.identity or mark.identity)
+    dropping = repairs.remember_evicting(seen=mark.seen_dropping, evicts=look.retention.drops_current_values)
+    identity = look.retention.identity or mark.identity
+    return mark._replace(seen_evicting=seen, seen_dropping=dropping, identity=identity)
 
 
 def is_same_log(look: Look, other: Look) -> bool:

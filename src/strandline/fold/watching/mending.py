@@ -25,12 +25,13 @@ from strandline.fold.watching.context import Context
 from strandline.fold.watching.looking import Look, is_same_log, remembered
 from strandline.kv import UpdateBatch
 from strandline.protocol import repairs, windows
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairPlan, RepairStep
 
 Work = Callable[[], Awaitable[object]]
 NO_RESTORER = (
     "give a restorer; or, if it may lack what was evicted and keep what was deleted, use RepairMode.NONE; "
-    "or remove the fold and begin anew"
+    "or begin anew at another path"
 )
 
 
@@ -64,18 +65,30 @@ class Mending:
         context.emit(RepairEnded(RepairPlan.RELIST, 0, len(stale), perf_counter() - started))
         return windows.REVISION_MAX if before is None else before.last_revision
 
-    async def restore(self, decision: Decision, look: Look) -> None:
-        """Make the fold what the newest artifact is, and its mark last; nothing if the bucket was made anew since."""
+    async def restore(self, decision: Decision, look: Look) -> bool:
+        """Make the fold what the newest artifact is, and its mark last; nothing if the bucket was made anew since.
+
+        False if there is no artifact and the fold may begin with what the bucket holds.
+        """
         context = self._context
         if context.policy.restorer is None:
             raise self.refused(decision)
         artifact = await context.policy.restorer.newest(context.scope)
         if artifact is None:
+            if self._may_begin():
+                return False
             raise RepairRefused(context.name, f"{decision.reason}, and there is no artifact", hint=NO_RESTORER)
         try:
             await self._restore_from(artifact, decision, look)
         finally:
             await asyncio.to_thread(artifact.close)
+        return True
+
+    def _may_begin(self) -> bool:
+        """Tell whether the fold is empty, and may stay without what the bucket evicted before its first copy."""
+        keeper, mode = self._context.keeper, self._context.policy.mode
+        needs = repairs.cursorless_start_needs_repair(mode, False, has_data=keeper.has_data, can_restore=False)  # noqa: FBT003 - a row of a table
+        return not keeper.mark.revision and not needs
 
     async def _restore_from(self, artifact: FoldReader, decision: Decision, decided_by: Look) -> None:
         context, started = self._context, perf_counter()
@@ -89,9 +102,7 @@ class Mending:
         gone = await asyncio.to_thread(
             lambda: vanished_keys(artifact, context.keeper.store, scope, listed, whole=whole)
         )
-        mark = remembered(local, look, scope)
-        seen = mark.seen_evicting or theirs.seen_evicting
-        mark = mark._replace(revision=theirs.revision, seen_evicting=seen, since_ns=0)
+        mark = _restored_mark(remembered(local, look, scope, context.mode), theirs)
         taken = 0
 
         async def take() -> None:
@@ -150,3 +161,15 @@ class Mending:
             # A repair that is cancelled must not go on behind the back of whoever closes the store.
             is_over.set()
             await asyncio.wait([reading])
+
+
+def _restored_mark(local: Mark, theirs: Mark) -> Mark:
+    """Return the mark of a fold that was restored from an artifact: what either has seen, and no more is claimed."""
+    return local._replace(
+        revision=theirs.revision,
+        seen_evicting=local.seen_evicting or theirs.seen_evicting,
+        since_ns=0,
+        floor=theirs.floor if local.mode is FoldMode.ARCHIVE else 0,
+        seen_dropping=local.seen_dropping or theirs.seen_dropping,
+        has_deadlines=local.has_deadlines or theirs.has_deadlines,
+    )

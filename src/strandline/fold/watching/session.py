@@ -13,19 +13,25 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from strandline.errors import Closed, StrandlineError, Unavailable
-from strandline.fold.events import CaughtUp, EvictingSeen, LagMeasured
+from strandline.fold.events import CaughtUp, EntriesLeft, EvictingSeen, LagMeasured
 from strandline.fold.marks import Mark
-from strandline.fold.repairing.deciding import Basis, may_list
+from strandline.fold.records import FoldEntry
+from strandline.fold.repairing.deciding import Basis, complete_from, may_list
+from strandline.fold.repairing.relisting import deletes, puts_of
 from strandline.fold.watching import looking
 from strandline.fold.watching.batching import Gathered
 from strandline.fold.watching.context import Context
 from strandline.fold.watching.exports import ExportRequest
+from strandline.fold.watching.keeper import TRANSIENT
 from strandline.fold.watching.looking import Look, is_same_log, is_worth_noting, remembered, sighted
-from strandline.kv import CursorExpired, UpdateBatch, Watch
-from strandline.protocol import flushes, repairs
+from strandline.fold.watching.sweeping import PAUSE_FACTOR, Limits, Scanned, Sweeper, leaving, scan
+from strandline.kv import CursorExpired, KvEntry, UpdateBatch, Watch
+from strandline.protocol import flushes, fold_modes, repairs
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairPlan, RepairStep
 
 IDLE_S = 0.02
+NS = 1_000_000_000
 
 
 class Outcome(Enum):
@@ -39,11 +45,15 @@ class Outcome(Enum):
 
 
 class Listing(NamedTuple):
-    """A start from a listing: what it goes by, the repair it is part of if any, and whether the cursor waits for it."""
+    """A start from a listing: what it goes by, the repair it is part of if any, and whether the cursor waits for it.
+
+    `first` is where the log began before it, 0 if nobody knows.
+    """
 
     basis: Basis
     plan: RepairPlan | None
     held_back: bool
+    first: int
 
 
 class Session:
@@ -66,6 +76,11 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._receiving: asyncio.Task[UpdateBatch] | None = None
         self._flushing: asyncio.Task[bool] | None = None
+        self._sweeper = Sweeper(context.keeper.mark, context.mode)
+        self._scanning: asyncio.Task[Scanned] | None = None
+        self._scan_limits = Limits(0, 0)
+        self._scan_began = self._scan_after = 0.0
+        self._complete_from = 0
         self._looking = self._task(self._look_now_and_then())
         self._fresh_look: Look | None = None
         self._is_caught_up = False
@@ -101,7 +116,7 @@ class Session:
         if request := self._context.exports.next():
             await self._export(request)
             return True
-        if self._take_received() or await self._take_look():
+        if self._take_received() or await self._take_look() or await self._sweep():
             return True
         return await self._catch_up()
 
@@ -173,10 +188,16 @@ class Session:
         if not self._gathered:
             self._due_at = max(self._due_at, self._loop.time() + self._context.batching.window_s)
             self._wake_at(self._due_at)
-        self._gathered.add(batch)
+        self._gathered.add(self._followed(batch))
         self._received += len(batch)
         self._high = flushes.batch_high(self._high, batch.high or None)
         self._note_current()
+
+    def _followed(self, batch: UpdateBatch) -> UpdateBatch:
+        """Return what the fold follows: to an archive, a marker of a value that expired is no delete."""
+        expired = batch.is_expiry
+        follows = fold_modes.follows_expiry(self._context.mode)
+        return batch if follows or not expired.any() else batch.select(~expired)
 
     def _has_room(self) -> bool:
         """Tell whether more may be received: one batch gathers while another is stored, or waits to be."""
@@ -201,6 +222,8 @@ class Session:
 
     async def _flush(self) -> bool:
         gathered, self._gathered = self._gathered, Gathered()
+        for batch in gathered.batches:
+            self._sweeper.note(batch)
         received, mark = self._received, self._mark_at(self._high)
         flusher = self._context.flusher
         durable = await (flusher.flush(UpdateBatch.concat(gathered.batches), mark) if gathered else flusher.store(mark))
@@ -227,7 +250,11 @@ class Session:
 
     def _mark_at(self, high: int) -> Mark:
         """Return the mark to store with everything up to a revision."""
-        mark = remembered(self._context.keeper.mark, self._look, self._context.scope)
+        mark = remembered(self._context.keeper.mark, self._look, self._context.scope, self._context.mode)
+        floor = self._sweeper.floor if self._context.mode is FoldMode.MIRROR else self._complete_from
+        mark = mark._replace(
+            floor=max(mark.floor, floor), has_deadlines=mark.has_deadlines or self._sweeper.has_deadlines
+        )
         if self._listing is None or not self._listing.held_back:
             mark = mark._replace(revision=max(mark.revision, high))
         return sighted(mark, self._look)
@@ -236,10 +263,19 @@ class Session:
 
     async def _look_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(looking.LOOK_S)
+            await asyncio.sleep(self._look_s())
             with contextlib.suppress(Unavailable):
                 self._fresh_look = await self._context.look()
                 self._wake.set()
+
+    def _look_s(self) -> float:
+        """Return how long to wait before the next look: less where a value expires before."""
+        deadline_ns, retention = self._sweeper.next_deadline_ns, self._look.retention
+        if deadline_ns is None or retention is None:
+            return looking.LOOK_S
+        ahead_ns = retention.now_ns - self._look.at_ns if retention.now_ns else 0
+        left_s = (deadline_ns - self._context.policy.clock.now_ns() - ahead_ns) / NS
+        return min(looking.LOOK_S, max(left_s, looking.LOOK_S_MIN))
 
     async def _take_look(self) -> bool:
         """Learn from a look at the bucket, and store what must not be forgotten."""
@@ -278,6 +314,93 @@ class Session:
             return
         await self._context.flusher.store_fully(mark)
 
+    # Sweeping
+
+    async def _sweep(self) -> bool:
+        """Remove what has left the bucket, as far as everything before the last look is stored."""
+        if self._scanning is not None:
+            return await self._end_scan() if self._scanning.done() else False
+        mark = self._context.keeper.mark
+        if self._listing is not None or self._ended is not None or self._look.retention is None:
+            return False
+        limits = self._sweeper.limits(self._look, mark)
+        if limits is None or not fold_modes.is_settled(self._stands_at(), self._look.retention.last_revision):
+            return False
+        if self._sweeper.needs_scan(limits):
+            return self._begin_scan(limits)
+        await self._remove(self._sweeper.take(limits), limits)
+        return True
+
+    def _stands_at(self) -> int:
+        """Return up to where everything is stored: the frontier too, if nothing is on its way to the store."""
+        stored = self._context.keeper.mark.revision
+        return max(stored, self._watch.frontier) if self._is_idle() and not self._has_received() else stored
+
+    def _begin_scan(self, limits: Limits) -> bool:
+        if not self._context.keeper.has_data:
+            self._sweeper.swept(limits)
+            return False
+        self._scan_began = self._loop.time()
+        if self._scan_began < self._scan_after:
+            return False
+        self._scan_limits = limits
+        self._sweeper.begin_scan()
+        self._scanning = self._task(self._context.keeper.scan(lambda store: scan(store, limits)))
+        return False
+
+    async def _end_scan(self) -> bool:
+        """Remove what a scan found; it is repeated if the store failed meanwhile."""
+        assert self._scanning is not None  # noqa: S101 - it has ended
+        task, self._scanning = self._scanning, None
+        now = self._loop.time()
+        self._scan_after = now + PAUSE_FACTOR * (now - self._scan_began)
+        failure = task.exception()
+        if failure is not None:
+            self._sweeper.end_scan(None)
+            if not isinstance(failure, (Closed, *TRANSIENT)):
+                raise failure
+            return False
+        await self._remove(self._sweeper.end_scan(task.result()), self._scan_limits)
+        return True
+
+    async def _remove(self, keys: list[bytes], limits: Limits) -> None:
+        """Remove those of some keys that have left; what is on its way to the store goes first."""
+        await self._flush_all()
+        context = self._context
+        drops = context.keeper.mark.seen_dropping or self._drops()
+        found: list[FoldEntry | None] = await context.keeper.run(context.keeper.store.multi_get, keys) if keys else []
+        left = list(leaving(found, context.mode, limits, drops=drops))
+        self._sweeper.swept(limits)
+        if left:
+            back, gone = await self._earlier_values(left)
+            context.emit(EntriesLeft(len(gone), limits.first))
+            for chunk in (*back, *deletes(gone)):
+                self._sweeper.note(chunk)
+                await context.flusher.flush_fully(chunk, self._mark_at(self._high))
+
+    def _drops(self) -> bool:
+        return self._look.retention is None or self._look.retention.drops_current_values
+
+    async def _earlier_values(self, left: list[FoldEntry]) -> tuple[list[UpdateBatch], list[bytes]]:
+        """Return what the bucket holds of keys whose last value expired, and the keys of which it holds nothing.
+
+        Where a bucket keeps a history, the value before an expired one is the current one again.
+        """
+        retention = self._look.retention
+        if retention is None or retention.history == 1:
+            return [], [entry.key for entry in left]
+        back: list[KvEntry] = []
+        gone: list[bytes] = []
+        for entry in left:
+            held = None
+            if entry.expires_ns:
+                held = await self._context.reader.get(entry.key.decode(errors="surrogateescape"))
+            if held is None:
+                gone.append(entry.key)
+            elif held.version != entry.version:
+                back.append(held)
+        return [puts_of(back)] if back else [], gone
+
     # Being current
 
     def _note_current(self) -> None:
@@ -292,6 +415,8 @@ class Session:
             self._wake_at(self._loop.time() + IDLE_S)
         if self._is_caught_up or self._complete_at is None or self._stored < self._complete_at:
             return False
+        if self._scanning is not None:
+            return False
         context, self._is_caught_up = self._context, True
         if (listing := self._listing) is not None:
             look = await context.look()
@@ -302,12 +427,20 @@ class Session:
             if not may_list(listing.basis, look.retention, context.policy.mode, listing.plan):
                 return await self._finish(Outcome.IN_VAIN)
             self._listing = None
+            self._note_listed(listing)
             if listing.held_back:
                 await self._flush_all()  # what is on its way carries the old cursor
                 await context.flusher.store_fully(self._mark_at(self._high))
         self.made_progress = True
         context.emit(CaughtUp(context.keeper.mark.revision))
         return await self._finish(Outcome.CURRENT) if context.until_current else True
+
+    def _note_listed(self, listing: Listing) -> None:
+        """Note what a listing that counts proves: where a mirror begins, from where on an archive is complete."""
+        if self._context.mode is FoldMode.MIRROR:
+            self._sweeper.swept(Limits(listing.first, 0))
+        elif listing.plan is None:
+            self._complete_from = complete_from(self._look.retention)
 
     # Waiting
 
@@ -335,7 +468,7 @@ class Session:
         if self._timer is not None:
             self._timer.cancel()
         self._context.exports.attach(lambda: None)
-        tasks = [task for task in (stopping, self._looking, self._receiving) if task is not None]
+        tasks = [task for task in (stopping, self._looking, self._receiving, self._scanning) if task is not None]
         for task in tasks:
             task.cancel()
         if self._flushing is not None:

@@ -50,7 +50,7 @@ class NatsReader:
         last = await read_last(self._calls, self._info, key)
         if last is None or last.kind is not UpdateKind.PUT:
             return None
-        return KvEntry(key, last.value, format_revision(last.revision), last.created_ns)
+        return KvEntry(key, last.value, format_revision(last.revision), last.created_ns, last.expires_ns)
 
     async def history(self, key: str) -> list[KvUpdate]:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""

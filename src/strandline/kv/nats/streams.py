@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from strandline.errors import FormatError
 from strandline.kv.config import Discard, Retention, StoreConfig, format_differences
+from strandline.kv.nats.messages import parse_time
 
 NS = 1_000_000_000
 IDENTITY_BYTES = 8
@@ -64,8 +65,9 @@ class StreamState:
     """A stream at a moment: what it holds, and the settings that decide what it keeps.
 
     `first` is the oldest sequence it holds, or the one to come if it holds none. A limit of 0 is none. `is_copy` is
-    whether others are mirrored or sourced into it. `prefix` is what the subjects of a bucket's keys begin with, those
-    of its origin for a mirror, and `write_prefix` where keys are written to.
+    whether others are mirrored or sourced into it, `now_ns` the server's time, 0 if it does not say. `prefix` is what
+    the subjects of a bucket's keys begin with, those of its origin for a mirror, and `write_prefix` where keys are
+    written to.
     """
 
     name: str
@@ -91,6 +93,7 @@ class StreamState:
     is_copy: bool = False
     prefix: str = ""
     write_prefix: str = ""
+    now_ns: int = 0
 
     @property
     def identity(self) -> bytes:
@@ -116,9 +119,18 @@ class StreamState:
         return bool(self.age_max_ns) and not self._evicts_otherwise
 
     @property
+    def drops_current_values(self) -> bool:
+        """Tell whether age, size, count or an origin can remove the last message of a subject."""
+        return bool(self.age_max_ns) or self._overflows
+
+    @property
     def _evicts_otherwise(self) -> bool:
+        return self.allows_ttl or self._overflows
+
+    @property
+    def _overflows(self) -> bool:
         bounded = self.discards_old and bool(self.messages_max or self.bytes_max)
-        return self.allows_ttl or bounded or self.retention != "limits" or self.is_copy
+        return bounded or self.retention != "limits" or self.is_copy
 
     def to_retention(self) -> Retention:
         """Return what the stream tells of a bucket's retention."""
@@ -131,6 +143,9 @@ class StreamState:
             identity=self.identity,
             updates=self.messages,
             in_order=not self.allows_ttl,
+            ttl_only=self.allows_ttl and not self.drops_current_values,
+            history=self.per_subject_max,
+            now_ns=self.now_ns,
         )
 
 
@@ -164,6 +179,7 @@ def parse_stream_info(answer: Mapping[str, Any]) -> StreamState:
             is_copy=bool(config.get("mirror") or config.get("sources")),
             prefix=prefix,
             write_prefix=write_prefix,
+            now_ns=max(parse_time(str(answer["ts"])), 0) if answer.get("ts") else 0,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError("JetStream", "an answer about a stream lacks its config or state") from None

@@ -153,7 +153,14 @@ class NatsWatcher(WatchForms):
         after = None if cursor is None else parse_cursor(cursor)
         settings = self._settings()
 
-        plan = ReadPlan(stream=self._info.name, after=after, exact_state=True, overrun=self._overrun, outage_s=math.inf)
+        plan = ReadPlan(
+            stream=self._info.name,
+            after=after,
+            exact_state=True,
+            times=self._info.allows_ttl,
+            overrun=self._overrun,
+            outage_s=math.inf,
+        )
 
         hangup = Hangup()
 

@@ -10,6 +10,7 @@ Of folds:
 `CursorModel`: batches that a store takes, refuses, tears, or takes without saying so.
 `LiveWatchModel`: a watcher that falls behind a log which evicts; with a sentinel if it watches some keys only.
 `AgedGapModel`: a hole after a cursor that is too young for evictions, by clocks that disagree.
+`LeavingModel`: what retention, deletes, a time to live and a purge remove, and what a mirror or an archive follows.
 `RepairOrderModel`: a repair step by step, cut off anywhere, while the bucket goes on.
 `RepairPlanModel`: buckets that evict in every way, with settings that are edited, and what a fold is repaired from.
 """
@@ -17,6 +18,7 @@ Of folds:
 from strandline.sim.models.aged_gap import AgedBounds, AgedGapModel
 from strandline.sim.models.cursors import CursorBounds, CursorModel
 from strandline.sim.models.leases import LeaseBounds, LeaseModel
+from strandline.sim.models.leaving import LeavingBounds, LeavingModel
 from strandline.sim.models.live_watch import LiveBounds, LiveWatchModel
 from strandline.sim.models.page_commit import PageBounds, PageCommitModel
 from strandline.sim.models.repair_order import OrderBounds, RepairOrderModel
@@ -31,6 +33,8 @@ __all__ = [
     "CursorModel",
     "LeaseBounds",
     "LeaseModel",
+    "LeavingBounds",
+    "LeavingModel",
     "LiveBounds",
     "LiveWatchModel",
     "OrderBounds",

@@ -221,7 +221,7 @@ class RepairPlanModel:
             truth = _truth(state, basis)
             if state.cursor == NO_CURSOR:
                 has_data = any(state.stored)
-                if repairs.cursorless_start_needs_repair(self.bounds.mode, truth, has_data=has_data):
+                if repairs.cursorless_start_needs_repair(self.bounds.mode, truth, has_data=has_data, can_restore=True):
                     yield from self._repair(state, basis)
                 else:
                     yield "start anew", looked._replace(phase=Phase.LISTING, basis=basis._replace(anew=True))
@@ -267,7 +267,7 @@ class RepairPlanModel:
     def _may_list(self, state: PlanState, basis: Basis) -> bool:
         mode, truth = self.bounds.mode, _truth(state, basis)
         if basis.anew:
-            return not repairs.cursorless_start_needs_repair(mode, truth, has_data=any(state.stored))
+            return not repairs.cursorless_start_needs_repair(mode, truth, has_data=any(state.stored), can_restore=True)
         return repairs.plan_repair(mode, truth) == RepairPlan.RELIST
 
     def _watch(self, state: PlanState) -> Iterator[tuple[str, PlanState]]:

@@ -6,8 +6,8 @@
     rename    the store gets its name
 
 Invariants: under the fold's name there is nothing, or the whole fold; it is locked from before the plan until then, so
-that nobody begins another there. A build that was killed leaves a folder beside it, which the next one removes. What a
-bucket evicted before the build, or during it, is never left out in silence.
+that nobody begins another there. A build that was killed leaves a folder beside it, which the next one removes. A
+mirror holds what the stream held; an archive says from which revision on it is complete.
 """
 
 import os
@@ -28,10 +28,13 @@ from strandline.fold.columns import version_column
 from strandline.fold.marks import Mark, format_mark
 from strandline.fold.opening import Backend, backend_of, existing_backend, open_fold
 from strandline.fold.places import LOCK_SUFFIX
+from strandline.fold.repairing.deciding import complete_from
 from strandline.journal import WRITTEN
 from strandline.kv import NO_CURSOR
+from strandline.kv.nats.streams import StreamState
+from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.carried import carried_batches, parse_carried
-from strandline.spark.folds.marking import check_truth, options_of, scope_digest
+from strandline.spark.folds.marking import first_mark, options_of
 from strandline.spark.folds.merging import chunks, puts_of, read_cut, rows_of, write_cuts
 from strandline.spark.journals.errors import RecordsMissing, refused
 from strandline.spark.streams.options import StreamOptions
@@ -61,11 +64,17 @@ class Built:
 
 
 def fold_build(
-    spark: "SparkSession", options: Mapping[str, str], path: Path | str, backend: Backend | None = None
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    path: Path | str,
+    backend: Backend | None = None,
+    *,
+    mode: FoldMode | None = None,
 ) -> Built:
     """Build the fold of a stream or bucket at `path`, where none may be; the options are those of a bounded read.
 
-    A key of a stream that is no bucket is its subject. `watch_applied` goes on from the fold of a bucket.
+    A key of a stream that is no bucket is its subject. `watch_applied` goes on from the fold of a bucket. `mode` is a
+    mirror unless it says otherwise: what the stream dropped is not in it, and what it drops later will not be.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 - tasks have other working folders
     wanted = options_of(options)
@@ -73,17 +82,17 @@ def fold_build(
         since_ns = time.time_ns()
         with open_session(wanted) as session:
             state, whole = session.state(), resolve_range(session, wanted)
-        check_truth(state, wanted)
-        # Where the newest value of a key is never evicted, what is pushed out meanwhile comes again behind the end.
-        wanted = replace(wanted, is_floor_watched=state.evicts_current_values)
+        # What is pushed out meanwhile comes again behind the end, has left a mirror, or is before an archive's floor.
+        wanted = replace(wanted, is_floor_watched=False)
         parts = split_range(whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES))
         cuts = min(CUTS_MAX, 1 + state.stored_bytes // CUT_BYTES)
         messages = read_parts(spark, wanted, parts, folder / "staged", cuts)
-        mark = Mark((whole.stop or 1) - 1, state.evicts_current_values, state.identity, scope_digest(wanted), since_ns)
+        mark = first_mark(state, wanted, mode)._replace(revision=(whole.stop or 1) - 1, since_ns=since_ns)
         chosen = backend_of(path, backend)
         with _closing(open_fold(folder / "fold", chosen, sync=WRITTEN)) as store:
-            entries = _fill(store, folder / "staged", len(parts), cuts)
-            _check_end(wanted, whole, entries)
+            entries, expires = _fill(store, folder / "staged", len(parts), cuts)
+            end = _check_end(wanted, whole, entries)
+            mark = mark._replace(floor=_floor(mark, state, end), has_deadlines=expires)
             store.apply(FoldBatch(), format_mark(mark))
         put_in_place(folder / "fold", path)
     return Built(path, chosen, mark, messages, entries)
@@ -143,7 +152,14 @@ def stage_part(
             yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows]}, schema=_TASK)
 
 
-def _check_end(options: StreamOptions, whole: Range, entries: int) -> None:
+def _floor(mark: Mark, before: StreamState, after: StreamState) -> int:
+    """Return where a mirror begins, or from where on an archive is complete, whatever was dropped meanwhile."""
+    if mark.mode is FoldMode.MIRROR:
+        return before.first
+    return complete_from(replace(after, last=mark.revision).to_retention())
+
+
+def _check_end(options: StreamOptions, whole: Range, entries: int) -> StreamState:
     """Refuse what nobody could go on from: a stream that was made again or purged, or that begins behind the end.
 
     Where all that was read is gone it was pushed out by newer values, and then every key is still there; or purged.
@@ -156,19 +172,23 @@ def _check_end(options: StreamOptions, whole: Range, entries: int) -> None:
     is_purged = options.filters or state.num_subjects < entries
     if stop < state.first or (entries and stop == state.first and is_purged):
         raise RecordsMissing(str(options.target), f"it was purged, or all of it replaced, up to {state.first}")
+    return state
 
 
-def _fill(store: SnapshotStore, folder: Path, parts: int, cuts: int) -> int:
-    """Apply what is left of every cut, and return how many keys that is."""
-    entries = 0
+def _fill(store: SnapshotStore, folder: Path, parts: int, cuts: int) -> tuple[int, bool]:
+    """Apply what is left of every cut, and return how many keys that is, and whether one of them expires."""
+    entries, expires = 0, False
     for cut in range(cuts):
         rows = puts_of(read_cut(folder, range(parts), cut))
         entries += rows.num_rows
         for begin in range(0, rows.num_rows, APPLY_ROWS):
             piece = rows.slice(begin, APPLY_ROWS).combine_chunks()
-            keys, revisions, values = (piece[name].chunk(0) for name in ("key", "revision", "value"))
-            store.apply(FoldBatch(keys, values, version_column(revisions.to_numpy())), NO_CURSOR)
-    return entries
+            keys, values = piece["key"].chunk(0), piece["value"].chunk(0)
+            revisions, deadlines = piece["revision"].to_numpy(), piece["expires"].to_numpy()
+            is_timed = bool(deadlines.any())
+            expires = expires or is_timed
+            store.apply(FoldBatch(keys, values, version_column(revisions, deadlines if is_timed else None)), NO_CURSOR)
+    return entries, expires
 
 
 def put_in_place(built: Path, path: Path) -> None:

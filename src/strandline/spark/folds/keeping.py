@@ -6,10 +6,11 @@
 Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is a folder that is thrown away: every
 start makes a new one and begins behind the mark, so that whatever Spark forgot or repeats changes nothing. A fold of
 another stream or of other keys, one ahead of its log, and one with keys and no cursor are refused. The fold is locked
-while it is kept.
+while it is kept. What left the bucket leaves a mirror between two batches, when it holds all that the bucket does.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +25,17 @@ from strandline.fold.columns import version_column
 from strandline.fold.errors import ScopeChanged
 from strandline.fold.marks import UNKNOWN, Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
+from strandline.fold.records import STORED_VERSION_BYTES_MAX
+from strandline.fold.repairing.deciding import complete_from
+from strandline.fold.repairing.modes import decided_mode
+from strandline.fold.scopes import StoredScope
+from strandline.fold.watching.looking import LOOK_S, Look
+from strandline.fold.watching.sweeping import PAUSE_FACTOR, swept_keys
 from strandline.kv import UpdateKind
 from strandline.kv.nats.streams import StreamState
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.windows import is_other_log
-from strandline.spark.folds.marking import check_truth, options_of, scope_digest
+from strandline.spark.folds.marking import first_mark, options_of, stored_scope
 from strandline.spark.journals.errors import RecordsMissing
 from strandline.spark.queries import ForgetfulQuery
 from strandline.spark.streams.columns import KINDS
@@ -47,13 +55,14 @@ def keep_current(
     path: Path | str,
     backend: Backend | None = None,
     *,
+    mode: FoldMode | None = None,
     follow: bool = True,
     records_per_trigger: int = RECORDS_PER_TRIGGER,
 ) -> "KeptFold":
     """Keep the fold at `path` current with a stream or bucket until it is stopped; without `follow`, until it is.
 
     The options are those of a read. Use it in a `with` statement. A fold that is not there is begun with everything
-    that the stream holds; for much, `fold_build` is faster.
+    that the stream holds; for much, `fold_build` is faster. `mode` is what a new fold is to its bucket.
     """
     if ".connect." in type(spark).__module__:
         raise InvalidInput(
@@ -65,7 +74,9 @@ def keep_current(
         check_retention(session.state(), wanted)
         store = open_fold(path, backend)
         try:
-            mark = mark_of(store, session.state(), wanted)  # asked anew: until it was locked, the fold may have moved
+            mark = mark_of(
+                store, session.state(), wanted, mode
+            )  # asked anew: until it was locked, the fold may have moved
             kept = KeptFold(store, wanted, mark)
             kept.start(spark, options, records_per_trigger, follow=follow)
         except BaseException:
@@ -74,21 +85,38 @@ def keep_current(
     return kept
 
 
-def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions) -> Mark:
+def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions, mode: FoldMode | None = None) -> Mark:
     """Return where the fold stands; refuse what is not a fold of this stream and these keys, or lacks its cursor."""
-    scope, mark, held = scope_digest(options), parse_mark(store.cursor()), store.load()
+    scope, mark, held = stored_scope(options), parse_mark(store.cursor()), store.load()
+    chosen = decided_mode(mark, options.target.name, mode, asked=False)
     if not mark.revision:
         if held is not None and held.has_data:
             raise _unfit(options, "the fold has keys and no cursor, so what it lacks is unknown")
-        check_truth(state, options)
-    elif mark.identity not in (UNKNOWN, state.identity):
+        return _begun(state, options, chosen)
+    if mark.identity not in (UNKNOWN, state.identity):
         raise _unfit(options, "the fold is of another stream, or it was made again")
-    elif is_other_log(mark.revision, state.last, same_identity=True):
+    if is_other_log(mark.revision, state.last, same_identity=True):
         raise _unfit(options, f"the log ends at {state.last}, before the fold's {mark.revision}")
-    if mark.scope not in (UNKNOWN, scope):
+    if mark.scope not in (UNKNOWN, scope, _digest(scope)):
         raise ScopeChanged(options.target.name, ", ".join(options.filters) or "all keys")
-    seen = mark.seen_evicting or state.evicts_current_values
-    return mark._replace(seen_evicting=seen, identity=state.identity, scope=scope, since_ns=0)
+    return mark._replace(
+        seen_evicting=mark.seen_evicting or state.evicts_current_values,
+        identity=state.identity,
+        scope=scope,
+        since_ns=0,
+        mode=chosen,
+        seen_dropping=mark.seen_dropping or state.drops_current_values,
+    )
+
+
+def _begun(state: StreamState, options: StreamOptions, mode: FoldMode) -> Mark:
+    """Return the mark of a new fold; an archive is complete from where the log begins, or not before its end."""
+    mark = first_mark(state, options, mode)
+    return mark if mode is FoldMode.MIRROR else mark._replace(floor=complete_from(state.to_retention()))
+
+
+def _digest(scope: StoredScope) -> bytes:
+    return scope if isinstance(scope, bytes) else scope.digest
 
 
 def _unfit(options: StreamOptions, problem: str) -> RecordsMissing:
@@ -106,6 +134,7 @@ class KeptFold:
         self._options = options
         self._mark = mark
         self._query = ForgetfulQuery()
+        self._sweep_after = 0.0
 
     @property
     def revision(self) -> int:
@@ -119,8 +148,18 @@ class KeptFold:
         given = {**options, "maxRecordsPerTrigger": str(records_per_trigger)}
         if self._mark.revision:
             given["startingOffset"] = str(self._mark.revision + 1)
-        names = "key, revision, kind, value" if self._options.target.kind == "bucket" else "subject, sequence, data"
-        types = {"revision": "BIGINT", "sequence": "BIGINT", "value": "BINARY", "data": "BINARY"}
+        names = (
+            "key, revision, kind, value, expires"
+            if self._options.target.kind == "bucket"
+            else "subject, sequence, data"
+        )
+        types = {
+            "revision": "BIGINT",
+            "sequence": "BIGINT",
+            "value": "BINARY",
+            "data": "BINARY",
+            "expires": "TIMESTAMP",
+        }
         ddl = ", ".join(f"{name} {types.get(name, 'STRING')}" for name in names.split(", "))
         stream = spark.readStream.format("strandline").schema(ddl).options(**given).load()
         self._query.start(stream, self._apply, follow=follow)
@@ -149,10 +188,30 @@ class KeptFold:
         changes, last = changes_of(batch.toArrow(), self._mark.revision)
         last = max(last, self._planned_end(number))
         if last > self._mark.revision:
-            mark = self._mark._replace(revision=last)
+            expires = any(len(version) == STORED_VERSION_BYTES_MAX for version in changes.versions)
+            mark = self._mark._replace(revision=last, has_deadlines=self._mark.has_deadlines or expires)
             self.store.apply(changes, format_mark(mark))
             self._mark = mark
             self.applied += len(changes)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what left the bucket, if the fold holds everything else; the next look waits, longer after a scan."""
+        if time.monotonic() < self._sweep_after or self._options.target.kind != "bucket":
+            return
+        began = time.monotonic()
+        with open_session(self._options) as session:
+            look = Look(session.state().to_retention(), time.time_ns())
+        gone = swept_keys(self.store, self._mark, look)
+        if gone is not None:
+            mark = self._mark
+            if mark.mode is FoldMode.MIRROR and look.retention is not None:
+                mark = mark._replace(floor=max(mark.floor, look.retention.first_revision))
+            kinds = np.full(len(gone), UpdateKind.DELETE, np.uint8)
+            self.store.apply(FoldBatch(gone, [b""] * len(gone), [b""] * len(gone), kinds), format_mark(mark))
+            self._mark = mark
+        ended = time.monotonic()
+        self._sweep_after = ended + max(LOOK_S, PAUSE_FACTOR * (ended - began))
 
     def _planned_end(self, number: int) -> int:
         """Return the last revision of a batch's range, which may lie behind its last row; 0 where nobody knows.
@@ -185,7 +244,16 @@ def changes_of(rows: pa.Table, after: int) -> tuple[FoldBatch, int]:
         codes = np.array([UpdateKind(KINDS.index(word)) for word in words.dictionary.to_pylist()], np.uint8)
         kinds = codes[words.indices.to_numpy()]
     ordered = rows[names[1]].to_numpy().astype(np.uint64)
-    return FoldBatch(keys, values, version_column(ordered), kinds), int(ordered[-1])
+    return FoldBatch(keys, values, version_column(ordered, _deadlines(rows)), kinds), int(ordered[-1])
+
+
+def _deadlines(rows: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.uint64]] | None":
+    """Return when values expire; None if none does."""
+    if "expires" not in rows.schema.names or rows["expires"].null_count == rows.num_rows:
+        return None
+    micros = rows["expires"].combine_chunks().cast(pa.int64()).fill_null(0)
+    deadlines: np.ndarray[tuple[int], np.dtype[np.uint64]] = micros.to_numpy(zero_copy_only=False).astype(np.uint64)
+    return deadlines * np.uint64(1000)
 
 
 def _binary(column: pa.ChunkedArray) -> pa.Array:

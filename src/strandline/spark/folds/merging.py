@@ -1,6 +1,7 @@
 """The last write of each key, by columns; and rows cut by a hash of their key, so that each cut can be merged alone.
 
-    key binary, revision uint64, kind uint8 (put, delete or purge), value binary (empty unless it is put)
+    key binary, revision uint64, kind uint8 (put, delete or purge), value binary (empty unless it is put),
+    expires uint64 (ns since 1970; of a put with a time to live of its own, else 0)
 
 Invariants: rows go in by revision, and of the rows of a key the last is kept, whatever it does; deletes are kept too
 until everything is merged, since an earlier part may hold what they delete. Rows of one key are always in one cut.
@@ -15,11 +16,19 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from strandline.kv import UpdateKind
-from strandline.spark.streams.columns import kinds_of
+from strandline.spark.streams.columns import deadlines_of, kinds_of
 from strandline.wire import FrameBatch, binary_spans
 from strandline.wire.acks import AckColumns
 
-ROWS = pa.schema([("key", pa.binary()), ("revision", pa.uint64()), ("kind", pa.uint8()), ("value", pa.binary())])
+ROWS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("revision", pa.uint64()),
+        ("kind", pa.uint8()),
+        ("value", pa.binary()),
+        ("expires", pa.uint64()),
+    ]
+)
 CHUNK_BYTES = 32 * 1024 * 1024
 _WORD = 8
 _STEPS = 8
@@ -31,7 +40,9 @@ def rows_of(frames: FrameBatch, acks: AckColumns, prefix: str, *, is_bucket: boo
     """Return messages as rows: of a bucket as it means them, of another stream each a put of its subject."""
     keys = frames.subject_array(len(prefix))
     kinds = kinds_of(frames) if is_bucket else np.zeros(len(frames), np.uint8)
-    return pa.RecordBatch.from_arrays([keys, acks.stream_sequence, kinds, frames.payload_array()], schema=ROWS)
+    deadlines = deadlines_of(frames, acks) if is_bucket else np.zeros(len(frames), np.uint64)
+    columns = [keys, acks.stream_sequence, kinds, frames.payload_array(), deadlines]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
 def last_writes(rows: pa.Table) -> pa.Table:

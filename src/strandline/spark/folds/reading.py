@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from strandline.fold.append_log import AppendLogReader
 from strandline.fold.batches import PutColumns
+from strandline.fold.columns import tokens_of
 from strandline.fold.opening import Backend, existing_backend
 from strandline.fold.rocksdb import RocksDbReader
 from strandline.fold.sqlite import SqliteReader
@@ -94,9 +95,9 @@ def _column(page: PutColumns, name: str) -> pa.Array:
         case "value":
             return page.values
         case "version":
-            return page.versions
+            return tokens_of(page.versions)
         case _:
-            return revisions_of(page.versions)
+            return revisions_of(tokens_of(page.versions))
 
 
 def revisions_of(versions: pa.BinaryArray) -> pa.Array:

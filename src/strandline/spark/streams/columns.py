@@ -5,6 +5,7 @@
              time      timestamp, never null                         kind      string: put, delete or purge
              headers   map of lists, null without headers            value     binary, null unless it is put
              data      binary, never null                            time      timestamp, never null
+                                                                     expires   timestamp; only if it is asked for
 
 Invariants: a batch has the very schema that was asked for, which Spark compares by equality; a column that was not
 asked for is not made. Subjects and keys that are not UTF-8 are refused, since a string cannot hold them.
@@ -14,7 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.kv.nats.messages import KIND_OF_OPERATION, KIND_OF_REASON, MARKER_REASON, OPERATION
+from strandline.kv.nats.messages import (
+    KIND_OF_OPERATION,
+    KIND_OF_REASON,
+    MARKER_REASON,
+    OPERATION,
+    TTL,
+    deadline_ns,
+)
 from strandline.spark.journals.errors import refused
 from strandline.spark.schemas import Columns
 from strandline.wire import FrameBatch, parse_headers
@@ -50,6 +58,7 @@ COLUMNS = {
             ]
         ),
         cast="value",
+        extra=(pa.field("expires", TIME),),
     ),
 }
 DDL = {
@@ -90,6 +99,19 @@ def kinds_of(frames: FrameBatch) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]"
     return kinds
 
 
+def deadlines_of(frames: FrameBatch, acks: AckColumns) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    """Return when each value of a bucket expires by a time to live of its own, 0 for never."""
+    deadlines = np.zeros(len(frames), np.uint64)
+    marked = np.flatnonzero(frames.with_headers())
+    if len(marked):
+        blocks = gather(frames.data, frames.column("header_start")[marked], frames.column("payload_start")[marked])
+        found = _having(blocks, TTL.encode())
+        rows, times = marked[found], acks.timestamp_ns.view(np.int64)
+        for row, block in zip(rows.tolist(), blocks.filter(pa.array(found)).to_pylist(), strict=True):
+            deadlines[row] = deadline_ns(block, int(times[row]))
+    return deadlines
+
+
 def _having(blocks: pa.BinaryArray, text: bytes) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = pc.match_substring(blocks, text).to_numpy(zero_copy_only=False)
     return found
@@ -103,6 +125,9 @@ def _column(field: pa.Field, frames: FrameBatch, acks: AckColumns, skip: int) ->
     if field.name == "time":
         micros = acks.timestamp_ns.view(np.int64) // MICROSECOND_NS
         return pa.Array.from_buffers(TIME, len(frames), [None, pa.py_buffer(micros)])
+    if field.name == "expires":
+        deadlines = deadlines_of(frames, acks).view(np.int64) // MICROSECOND_NS
+        return pa.array(deadlines, TIME, mask=deadlines == 0)
     if field.name == "data":
         return frames.payload_array()
     return _headers(frames, field.type) if field.name == "headers" else _of_kind(frames, field.name)

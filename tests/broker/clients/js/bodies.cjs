@@ -170,6 +170,14 @@ async function kv(nc, name) {
   assert.equal(await bucket.destroy(), true);
 }
 
+async function bucket(nc, name) {
+  const made = await new Kvm(nc).create(name);
+  for (const value of ["1", "2", "3"]) await made.put("fruit.apple", value);
+  await made.put("fruit.pear", "4");
+  await made.put("fruit.plum", "5");
+  await made.delete("fruit.pear");
+}
+
 async function objects(nc, name) {
   const store = await new Objm(nc).create(name, { description: "d" });
   const data = new Uint8Array(700_000).map((_, index) => index % 251);
@@ -207,7 +215,7 @@ async function websocket(nc, name) {
   assert.equal((await collect(await consumer.fetch({ max_messages: 5, expires: 1000 }))).length, 5);
 }
 
-const bodies = { core, publishing, pulling, ordered, pushing, kv, objects, direct, websocket };
+const bodies = { core, publishing, pulling, ordered, pushing, kv, bucket, objects, direct, websocket };
 
 async function main() {
   const [body, address, name] = process.argv.slice(2);

@@ -4,6 +4,7 @@ Invariants: a message with the header of a delete or purge, or with a server's m
 what it means; everything else is a put, an empty value too. Keys are bytes as the subject has them.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -22,7 +23,7 @@ from strandline.kv.nats.bulk.deliveries import Delivered
 from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.ordered import OrderedReader
 from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, kind_of_headers, parse_headers
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, TTL, deadline_ns, kind_of_headers, parse_headers
 from strandline.kv.nats.settings import NatsSettings
 from strandline.kv.nats.streams import STREAM_PREFIX
 from strandline.wire import binary_list, binary_spans, gather
@@ -37,7 +38,31 @@ def update_batch(delivered: Delivered) -> UpdateBatch:
     if kinds.any():
         data, edges = binary_spans(values)
         values = gather(data, np.where(kinds == UpdateKind.PUT, edges[:-1], edges[1:]), edges[1:])
-    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values)
+    return UpdateBatch(delivered.subjects, kinds, delivered.sequences, values, deadlines_of(delivered))
+
+
+def deadlines_of(delivered: Delivered) -> NDArray[np.uint64] | None:
+    """Return when each value expires by a time to live of its own, or expired if it is marked; None if none does.
+
+    A time that was not asked for is taken to be now: later than it was, so that nothing is taken for expired that is
+    not.
+    """
+    if delivered.headers is None:
+        return None
+    either = pc.or_(
+        pc.match_substring(delivered.headers, pattern=TTL),
+        pc.match_substring(delivered.headers, pattern=MARKER_REASON),
+    )
+    rows = np.flatnonzero(either.to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return None
+    times = delivered.times_ns
+    if times is None:
+        times = np.full(len(delivered), time.time_ns(), np.int64)
+    blocks = binary_list(delivered.headers.take(pa.array(rows)))
+    deadlines = np.zeros(len(delivered), np.uint64)
+    deadlines[rows] = [deadline_ns(*pair) for pair in zip(blocks, times[rows].tolist(), strict=True)]
+    return deadlines
 
 
 def kinds_of(headers: pa.BinaryArray | None, count: int) -> NDArray[np.uint8]:

@@ -229,13 +229,16 @@ class OrderedReader:
     def _attach(self) -> Attachment:
         """Make a consumer after the frontier; the stream is looked at before and after."""
         api = self._connected_api()
-        self._check_stream(api.stream(self._plan.stream))
+        before = api.stream(self._plan.stream)
+        self._check_stream(before)
         attachment = self._attachment = Attachment.begin(self._settings, api, self._plan, self._start(), self._closing)
         if self._plan.overrun is Overrun.SENTINEL and not self._reads_all:
             self._guard.begin_anew()
             self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard, self._closing)
         state = api.stream(self._plan.stream)
         self._check_stream(state)
+        if not attachment.pending and not self._is_within_state:
+            self._guard.prove(before.last)  # a consumer that was made later has nothing to send up to there
         self._goal = self._goal or state.last
         self._pending = attachment.pending
         self._is_current = self._is_current or not self._pending
@@ -291,7 +294,7 @@ class OrderedReader:
             self._check_stream(state)
         elif state.identity != self.state.identity:
             raise BucketReplaced(state.label, self.frontier, state.first, state.last)
-        probes = self._plan.overrun is Overrun.PROBE and not self._reads_all
+        probes = self._needs_proof(state.last)
         if probes or not self._is_current:
             told = api.consumer_standing(self._plan.stream, attachment.name)
             if told is None:
@@ -303,6 +306,12 @@ class OrderedReader:
                     self._guard.prove(self._probed_last)
                 self._is_current, self._pending = True, 0
             self._probed_last = state.last
+
+    def _needs_proof(self, last: int) -> bool:
+        """Tell whether a probe can move the frontier: over others' subjects, or over an end that was removed."""
+        if self._reads_all:
+            return self._is_current and self.frontier < last
+        return self._plan.overrun is Overrun.PROBE
 
     @property
     def _reads_all(self) -> bool:

@@ -1,0 +1,37 @@
+"""Hints in the words of the command line: libraries name parameters and functions, commands have options.
+
+Invariants: a hint says the same in other words; what has no word here is printed as it is. The table is the only place
+that knows both, so that an error's hint is written once.
+"""
+
+import re
+
+WORDS = {
+    "a restorer": "another fold of this bucket",
+    "RepairMode.NONE": "--repair none",
+    "`repair_fold` (strandline fold repair)": "`strandline fold repair`",
+    "`repair_fold` with FoldMode.MIRROR": "`strandline fold repair --mode mirror`",
+    "leave the mode out": "leave --mode out",
+    "begin an archive at a path of its own": "begin an archive with --mode archive at a path of its own",
+    "a StoreConfig to create it with": "the name of one that exists",
+    "StoreConfig(ttl=True)": "a time to live of single values allowed",
+    "tls_ca": "--tls-ca",
+    "tls_cert": "--tls-cert",
+    "tls_key": "--tls-key",
+    "creds, creds_file,": "--creds",
+    "bytes_max": "--max-bucket-size",
+    "open_read_only": "`strandline fold get`, `range` or `status`",
+    "`repair_append_log`": "`strandline.fold.repair_append_log` in Python",
+    "follow()": "--follow",
+    "status()": "`strandline fold status`",
+    "(JournalReader.open)": "",
+    "watch_applied": "`strandline fold run`",
+}
+"""What libraries call things, and what the command line does."""
+
+_FOUND = re.compile("|".join(map(re.escape, sorted(WORDS, key=len, reverse=True))))
+
+
+def in_cli_words(hint: str) -> str:
+    """Return a hint as somebody at the command line can follow it."""
+    return _FOUND.sub(lambda found: WORDS[found.group()], hint).rstrip()

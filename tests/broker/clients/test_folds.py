@@ -1,0 +1,287 @@
+"""Folds of buckets as nats-py makes them by default, on both servers: a first copy always works, and both modes hold.
+
+nats-py allows a time to live of single values in every bucket, so a bucket that keeps everything looks as if it could
+evict. What the bucket lists is what a mirror holds; an archive holds what was not deleted.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js import JetStreamContext
+from nats.js.errors import KeyNotFoundError, NoKeysError
+from nats.js.kv import KeyValue
+from typer.testing import CliRunner
+
+from strandline import follow
+from strandline.cli.app import app
+from strandline.fold import (
+    ALL,
+    FoldMode,
+    Mark,
+    ModeChanged,
+    RepairPolicy,
+    SnapshotStore,
+    catch_up,
+    open_fold,
+    open_read_only,
+    parse_mark,
+    repair_fold,
+    watch_applied,
+)
+from strandline.kv.nats import NatsConnection
+from tests.servers_nats import NatsServer
+
+PATIENCE_S = 60.0
+MIRROR, ARCHIVE = RepairPolicy(fold_mode=FoldMode.MIRROR), RepairPolicy(fold_mode=FoldMode.ARCHIVE)
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "history": {"history": 5},
+    "ages": {"ttl": 120.0},
+    "max_bytes": {"max_bytes": 1 << 20},
+    "markers": {"limit_marker_ttl": 60.0},
+}
+
+
+class Fold:
+    """A fold of a bucket on disk."""
+
+    def __init__(self, path: Path, address: str, bucket: str) -> None:
+        self.path = path
+        self.address = address
+        self.bucket = bucket
+
+    def open(self) -> SnapshotStore:
+        return open_fold(self.path)
+
+    @property
+    def held(self) -> dict[str, bytes]:
+        with open_read_only(self.path) as reader:  # type: ignore[attr-defined]
+            return {entry.key.decode(): entry.value for entry in reader.range()}
+
+    @property
+    def mark(self) -> Mark:
+        with open_read_only(self.path) as reader:  # type: ignore[attr-defined]
+            return parse_mark(reader.cursor())
+
+    async def catch_up(self, policy: RepairPolicy = MIRROR) -> Mark:
+        async with NatsConnection(self.address) as connection:
+            return await catch_up(await connection.store(self.bucket), ALL, self.open, policy=policy)
+
+    @asynccontextmanager
+    async def watched(self, policy: RepairPolicy = MIRROR) -> AsyncIterator[None]:
+        """Keep it up to date while the block runs."""
+        stop = asyncio.Event()
+        async with NatsConnection(self.address) as connection:
+            store = await connection.store(self.bucket)
+            task = asyncio.create_task(watch_applied(store, ALL, self.open, policy=policy, stop=stop))
+            try:
+                yield
+            finally:
+                stop.set()
+                await task
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (self.path.exists() and holds()):  # noqa: ASYNC110 - another process may keep it
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def fold(tmp_path: Path, server: NatsServer, name: str) -> Fold:
+    return Fold(tmp_path / "fold.log", server.url, name)
+
+
+async def listed(bucket: KeyValue) -> dict[str, bytes]:
+    """Return what nats-py sees in the bucket."""
+    found = {}
+    with suppress(NoKeysError):
+        for key in await bucket.keys():
+            with suppress(KeyNotFoundError):
+                found[key] = (await bucket.get(key)).value or b""
+    return found
+
+
+async def expired(bucket: KeyValue, key: str) -> None:
+    """Wait until the server has removed a key."""
+    async with asyncio.timeout(PATIENCE_S):
+        while key in await listed(bucket):  # noqa: ASYNC110 - the server does not tell
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("config", DEFAULTS.values(), ids=DEFAULTS)
+@pytest.mark.parametrize("policy", [MIRROR, ARCHIVE], ids=["mirror", "archive"])
+async def test_a_first_copy_of_an_ordinary_bucket_works_and_goes_on(
+    js: JetStreamContext, fold: Fold, config: dict[str, Any], policy: RepairPolicy
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket, **config)
+    for value in (b"1", b"2", b"3"):
+        await bucket.put("fruit.apple", value)
+    await bucket.put("fruit.pear", b"4")
+    await fold.catch_up(policy)
+    assert fold.held == {"fruit.apple": b"3", "fruit.pear": b"4"}
+    await bucket.put("fruit.plum", b"5")
+    await bucket.delete("fruit.pear")
+    assert (await fold.catch_up(policy)).mode is policy.fold_mode
+    assert fold.held == await listed(bucket) == {"fruit.apple": b"3", "fruit.plum": b"5"}
+
+
+async def test_the_command_and_the_library_follow_an_ordinary_bucket(
+    js: JetStreamContext, fold: Fold, tmp_path: Path
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    await bucket.put("a", b"1")
+    await bucket.put("a", b"2")
+    run = CliRunner()
+    address = f"{fold.address}/{fold.bucket}"
+    done = await asyncio.to_thread(run.invoke, app, ["fold", "run", address, str(fold.path), "--once", "-q"])
+    assert done.exit_code == 0, done.output
+    assert fold.held == {"a": b"2"}
+    told = await asyncio.to_thread(run.invoke, app, ["fold", "status", str(fold.path), "--bucket", address, "--json"])
+    status = json.loads(told.stdout)
+    assert (status["mode"], status["complete_from"], status["next"]) == ("mirror", None, "resume")
+
+    def followed() -> bytes:
+        with follow(address, tmp_path / "other", mode=FoldMode.ARCHIVE) as other:
+            other.wait_current(PATIENCE_S)
+            return other["a"]
+
+    assert await asyncio.to_thread(followed) == b"2"
+    told = await asyncio.to_thread(run.invoke, app, ["fold", "status", str(tmp_path / "other"), "--json"])
+    status = json.loads(told.stdout)
+    assert (status["mode"], status["complete_from"]) == ("archive", 3), "a time to live may have ended before"
+
+
+@pytest.mark.parametrize("policy", [MIRROR, ARCHIVE], ids=["mirror", "archive"])
+async def test_a_purge_of_the_whole_bucket_and_a_write_behind_it_leave_that_write_alone(
+    js: JetStreamContext, fold: Fold, policy: RepairPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.2)
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    await bucket.put("a", b"1")
+    await bucket.put("b", b"2")
+    async with fold.watched(policy):
+        await fold.until(lambda: fold.held == {"a": b"1", "b": b"2"})
+        await js.purge_stream(f"KV_{fold.bucket}")
+        await bucket.put("c", b"3")
+        await fold.until(lambda: fold.held == {"c": b"3"})
+    await fold.catch_up(policy)
+    assert fold.held == {"c": b"3"}
+
+
+@pytest.mark.parametrize("policy", [MIRROR, ARCHIVE], ids=["mirror", "archive"])
+async def test_a_purge_while_the_fold_is_away_is_noticed_when_it_is_back(
+    js: JetStreamContext, fold: Fold, policy: RepairPolicy
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    await bucket.put("a", b"1")
+    await fold.catch_up(policy)
+    await js.purge_stream(f"KV_{fold.bucket}")
+    await fold.catch_up(policy)
+    assert fold.held == {}
+    await bucket.put("c", b"3")
+    await fold.catch_up(policy)
+    assert fold.held == {"c": b"3"}
+
+
+async def test_values_that_age_out_leave_a_mirror_and_stay_in_an_archive(
+    js: JetStreamContext, fold: Fold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.2)
+    kept = Fold(tmp_path / "archive.db", fold.address, fold.bucket)
+    bucket = await js.create_key_value(bucket=fold.bucket, ttl=3.0)
+    await bucket.put("a", b"1")
+    async with fold.watched(), kept.watched(ARCHIVE):
+        await fold.until(lambda: fold.held == {"a": b"1"})
+        await kept.until(lambda: kept.held == {"a": b"1"})
+        await fold.until(lambda: fold.held == {})
+        await bucket.put("b", b"2")
+        await kept.until(lambda: kept.held == {"a": b"1", "b": b"2"})
+        await fold.until(lambda: "b" in fold.held)
+    assert kept.held == {"a": b"1", "b": b"2"}
+    assert "a" not in fold.held
+
+
+@pytest.mark.parametrize("config", [{}, {"limit_marker_ttl": 60.0}], ids=["plain", "markers"])
+async def test_a_value_with_a_time_to_live_leaves_a_mirror_in_time_and_stays_in_an_archive(
+    js: JetStreamContext, fold: Fold, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    kept = Fold(tmp_path / "archive.db", fold.address, fold.bucket)
+    bucket = await js.create_key_value(bucket=fold.bucket, **config)
+    await bucket.put("stays", b"1")
+    await bucket.create("goes", b"2", msg_ttl=2.0)
+    await kept.catch_up(ARCHIVE)
+    async with fold.watched():
+        await fold.until(lambda: fold.held == {"stays": b"1", "goes": b"2"})
+        await fold.until(lambda: fold.held == {"stays": b"1"})
+    await expired(bucket, "goes")
+    await fold.catch_up()
+    await kept.catch_up(ARCHIVE)
+    assert fold.held == {"stays": b"1"}
+    assert kept.held == {"stays": b"1", "goes": b"2"}
+
+
+async def test_a_value_that_expires_while_the_mirror_is_away_is_gone_when_it_is_back(
+    js: JetStreamContext, fold: Fold
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    await bucket.create("goes", b"2", msg_ttl=1.0)
+    await bucket.put("stays", b"1")
+    await fold.catch_up()
+    assert fold.held == {"stays": b"1", "goes": b"2"}
+    await expired(bucket, "goes")
+    await fold.catch_up()
+    assert fold.held == {"stays": b"1"}
+
+
+async def test_what_a_full_bucket_drops_leaves_a_mirror_whose_cursor_expired_and_an_archive_is_refused(
+    js: JetStreamContext, fold: Fold, tmp_path: Path
+) -> None:
+    kept = Fold(tmp_path / "archive", fold.address, fold.bucket)
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    config = (await js.stream_info(f"KV_{fold.bucket}")).config
+    await js.update_stream(config.evolve(max_msgs=3, discard="old"))
+    for number in range(5):
+        await bucket.put(f"k{number}", b"x")
+    await fold.catch_up()
+    await kept.catch_up(ARCHIVE)
+    assert fold.held == kept.held == {"k2": b"x", "k3": b"x", "k4": b"x"}
+    assert kept.mark.floor == 6, "values with a time to live may have gone as well"
+    for number in range(5, 9):
+        await bucket.put(f"k{number}", b"x")
+    await fold.catch_up()
+    assert fold.held == await listed(bucket) == {"k6": b"x", "k7": b"x", "k8": b"x"}
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, ["fold", "run", f"{fold.address}/{fold.bucket}", str(kept.path), "--once", "-q"]
+    )
+    assert done.exit_code == 1
+    assert "--repair none" in done.output
+    assert "RepairMode" not in done.output
+
+
+async def test_an_archive_becomes_a_mirror_by_a_repair_and_a_mirror_never_an_archive(
+    js: JetStreamContext, fold: Fold
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    await bucket.create("goes", b"2", msg_ttl=1.0)
+    await bucket.put("stays", b"1")
+    await fold.catch_up(ARCHIVE)
+    await expired(bucket, "goes")
+    with pytest.raises(ModeChanged):
+        await fold.catch_up(MIRROR)
+    assert fold.held == {"stays": b"1", "goes": b"2"}
+    async with NatsConnection(fold.address) as connection:
+        store = await connection.store(fold.bucket)
+        await repair_fold(store, ALL, fold.open, policy=MIRROR)
+        assert fold.held == {"stays": b"1"}
+        assert fold.mark.mode is FoldMode.MIRROR
+        for policy in (ARCHIVE, MIRROR, RepairPolicy()):
+            if policy is ARCHIVE:
+                with pytest.raises(ModeChanged):
+                    await repair_fold(store, ALL, fold.open, policy=policy)
+            else:
+                assert (await fold.catch_up(policy)).mode is FoldMode.MIRROR
