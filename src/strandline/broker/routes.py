@@ -71,6 +71,9 @@ class Routes(Protocol):
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether some client listens on a subject; with a queue, whether one does so in that queue group."""
 
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
+
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
 

@@ -37,6 +37,10 @@ class FakeRoutes:
         del queue
         return subject in self.listened
 
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell the same: nobody here listens by a wildcard."""
+        return self.has_interest(subject, queue)
+
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Watch nothing."""
         del subject, changed

@@ -201,6 +201,11 @@ class Router:
         route = self._sublist.find(subject)
         return queue in route.queues if queue else route.has_clients
 
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
+        route = self._sublist.find(subject)
+        return any(each.pattern == subject for each in (route.queues.get(queue, ()) if queue else route.plain))
+
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
         return self._interest.watch(subject, changed)
