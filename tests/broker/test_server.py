@@ -168,6 +168,19 @@ def test_what_was_acknowledged_is_there_when_the_server_comes_back(tmp_path: Pat
     run(test)
 
 
+def test_a_server_without_a_name_leads_its_streams_by_its_id() -> None:
+    async def test() -> None:
+        async with serve() as server, connected(server.port) as peer:
+            await peer.ask(CREATE)
+            await peer.say(b"PUB $JS.API.STREAM.INFO.S in.3 0\r\n\r\n")
+            while not (line := await peer.line()).startswith(b"MSG in.3 "):
+                assert line
+            shown = json.loads(await peer.line())
+            assert shown["cluster"] == {"leader": server.server_id} == {"leader": peer.info["server_name"]}
+
+    run(test)
+
+
 def test_accounts_share_the_room_of_their_server() -> None:
     names = ("ann", "bob")
     accounts = [AccountSettings(name, (UserSettings(user=name, password="p"),)) for name in names]  # noqa: S106

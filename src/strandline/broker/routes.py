@@ -50,6 +50,11 @@ class Deliveries:
     def __len__(self) -> int:
         return len(self.subjects)
 
+    @property
+    def message_bytes(self) -> int:
+        """The size of all payloads and header blocks."""
+        return sum(map(len, self.payloads)) + (sum(map(len, self.headers)) if self.headers is not None else 0)
+
 
 class Sink(Protocol):
     """A subscriber inside the server."""

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from strandline.broker.api.answers import AccountLimits
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.facts import ServerFacts, facts_of
+from strandline.broker.core.facts import ServerFacts, facts_of, new_server_id
 from strandline.broker.core.session import Session
 from strandline.broker.core.traces import Tracer
 from strandline.broker.jetstream import JetStream, Surroundings
@@ -58,6 +58,8 @@ class Server:
         self.settings = settings
         self._log = log
         self.clock = clock or SystemClock()
+        self.server_id = new_server_id()
+        """What no other server is called."""
         self.facts: ServerFacts
         self.accounts: Accounts
         self.loop: asyncio.AbstractEventLoop
@@ -86,14 +88,9 @@ class Server:
     # What it is.
 
     @property
-    def server_id(self) -> str:
-        """What no other server is called."""
-        return self.facts.server_id
-
-    @property
     def server_name(self) -> str:
         """What people call it."""
-        return self.facts.server_name or self.facts.server_id
+        return self.settings.server_name or self.server_id
 
     @property
     def url(self) -> str:
@@ -210,7 +207,7 @@ class Server:
                 executor=self._executor,
                 disk=disk,
                 sharing=self._sharing,
-                server_name=settings.server_name,
+                server_name=self.server_name,
             ),
             clock=self.clock,
             durability=settings.durability,
@@ -239,7 +236,7 @@ class Server:
             self.websocket_port = await listen(
                 websocket.host, websocket.port, lambda address: Connection(self, self._websocket_listener, address)
             )
-        self.facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
+        self.facts = self._facts_of(settings)
         if settings.http_port is not None:
             from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - only who asks for it pays for it
 
@@ -305,9 +302,11 @@ class Server:
         self._entrance.go_on()
         for session in self.sessions:
             self._trace(session)
-        self.facts = replace(
-            facts_of(settings, auth_required=accounts.needs_credentials, port=self.port), server_id=self.facts.server_id
-        )
+        self.facts = self._facts_of(settings)
+
+    def _facts_of(self, settings: ServerSettings) -> ServerFacts:
+        facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
+        return replace(facts, server_id=self.server_id)
 
     # Connections.
 

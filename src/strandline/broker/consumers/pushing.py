@@ -1,7 +1,8 @@
 """The side of a consumer that sends messages as they come.
 
-Invariants: nothing is sent while no client has subscribed to the deliver subject itself (a wildcard does not count), while the flow control window is full, or faster than the rate limit
-or the replay allows; a heartbeat goes out when nothing else did for that long.
+Invariants: nothing is sent while no client has subscribed to the deliver subject itself (a wildcard does not count),
+while the flow control window is full, or faster than the rate limit or the replay allows; a heartbeat goes out when
+nothing else did for that long.
 """
 
 from collections.abc import Callable

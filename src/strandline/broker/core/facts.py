@@ -13,6 +13,13 @@ SERVER_VERSION = "2.15.1"
 """The nats-server whose behaviour this is; clients look at it to know what they may ask for."""
 
 API_LEVEL = 5
+FEATURE_FLAGS = {
+    "js_ack_fc_v2": False,
+    "js_api_reply_v2": False,
+    "js_raft_delete_range": True,
+    "js_snapshot_sources": False,
+}
+"""Those of nats-server, as they are where nobody sets them."""
 GIT_COMMIT = "strandline"
 GO_VERSION = "none"
 """Clients expect to be told; nobody acts on it."""

@@ -171,12 +171,16 @@ class Router:
         denied = session.gate.denied
         if denied is not None and denied.has(frames[0].subject, subscription.queue):
             return False
-        data = (from_frames if session.headers else without_headers)(frames, subscription.sid)
-        if not session.write(data, count):
+        if session.headers:
+            data, size = from_frames(frames, subscription.sid), frames.message_bytes()
+        else:
+            data = without_headers(frames, subscription.sid)
+            size = sum(end - start for start, end in frames.spans("payload_start", "payload_end"))
+        if not session.write(data, count, size):
             return False
         if session.gate.responses is not None:
             session.gate.responses.expect(frames.replies(), session.clock.now_ns())
-        self._count(subscription, count, len(data))
+        self._count(subscription, count, size)
         return True
 
     def _count(self, subscription: Subscription, count: int, size: int) -> None:
@@ -270,7 +274,7 @@ class Router:
             own = self._own_subscription(session, replies[row]) if replies[row] else None
             if own is not None:
                 headers = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % messages.subjects[row]
-                session.write(from_one(replies[row], b"", b"", headers, own.sid), 1)
+                session.write(from_one(replies[row], b"", b"", headers, own.sid))
 
     def _own_subscription(self, session: Session, reply: bytes) -> Subscription | None:
         return next((each for each in self._sublist.find(reply).plain if each.session is session), None)
@@ -308,12 +312,12 @@ class Router:
             messages = messages if len(kept) == len(messages) else _pick(messages, kept)
         if not session.headers and messages.headers is not None:
             messages = Deliveries(messages.subjects, messages.payloads, messages.replies)
-        data = from_columns(messages, subscription.sid)
-        if not session.write(data, len(messages)):
+        data, size = from_columns(messages, subscription.sid), messages.message_bytes
+        if not session.write(data, len(messages), size):
             return False
         if session.gate.responses is not None and messages.replies is not None:
             session.gate.responses.expect(messages.replies, session.clock.now_ns())
-        self._count(subscription, len(messages), len(data))
+        self._count(subscription, len(messages), size)
         return True
 
 

@@ -246,7 +246,7 @@ def subscriptions_that_bind(talk: Talk) -> None:
     ):
         client = talk.another()
         sid = client.listen(listen, queue)
-        config = {"name": f"c{number}", "durable_name": f"c{number}", "deliver_subject": "bound.x", "ack_policy": "none"}
+        config = {"durable_name": f"c{number}", "deliver_subject": "bound.x", "ack_policy": "none"}
         body = {"stream_name": "BIND", "config": config | ({"deliver_group": group} if group else {})}
         talk.ask(f"{API}.CONSUMER.CREATE.BIND.c{number}", body)
         client.heard(sid, int(queue == group and "*" not in listen and ">" not in listen))
