@@ -7,9 +7,12 @@ the caller of `Routes` to see to.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from strandline.wire import FrameBatch
+
+if TYPE_CHECKING:
+    from strandline.broker.core.message_trace import MessageTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """Messages that one client sent in a row, all of them for one sink; `subjects` are those of `frames`."""
+    """Messages that one client sent in a row, all of them for one sink; `subjects` are those of `frames`.
+
+    A message that is traced comes alone.
+    """
 
     frames: FrameBatch
     subjects: list[bytes]
     origin: Origin
+    trace: "MessageTrace | None" = None
 
     def __len__(self) -> int:
         return len(self.subjects)

@@ -185,6 +185,16 @@ class FrameBatch:
             return sum([row[_PAYLOAD_END] - row[_HEADER_START] for row in self._tuples])
         return int((self.column("payload_end") - self.column("header_start")).sum())
 
+    def may_have_header(self, name: bytes) -> bool:
+        """Tell whether some header block may hold a name; a payload that holds it says yes as well."""
+        if not self.has_headers():
+            return False
+        if self._tuples is not None:
+            start, end = self._tuples[0][_HEADER_START], self._tuples[-1][_PAYLOAD_END]
+        else:
+            start, end = int(self.column("header_start")[0]), int(self.column("payload_end")[-1])
+        return self.data.find(name, start, end) >= 0
+
     def has_headers(self) -> bool:
         """Tell whether some frame is one with headers."""
         if self._tuples is not None:

@@ -43,6 +43,7 @@ class ServerFacts:
 
     server_id: str = field(default_factory=new_server_id)
     server_name: str = ""
+    system_account: str = "$SYS"
     host: str = "127.0.0.1"
     port: int = 4222
     jetstream: bool = True
@@ -103,6 +104,7 @@ def facts_of(settings: ServerSettings, *, auth_required: bool, port: int | None 
     tls = settings.tls is not None
     facts = ServerFacts(
         server_name=settings.server_name,
+        system_account=settings.system_account,
         host=settings.host,
         port=settings.port if port is None else port,
         jetstream=settings.jetstream is not None,

@@ -13,19 +13,25 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from strandline.broker.core import message_trace
 from strandline.broker.core.interest import Interest
 from strandline.broker.core.message_frames import from_columns, from_frames, from_one, without_headers
+from strandline.broker.core.message_trace import MessageTrace
 from strandline.broker.core.outbox import ROOM_BYTES_MAX
 from strandline.broker.core.session import Session
 from strandline.broker.core.sublist import Sublist
 from strandline.broker.core.subscriptions import Entry, Route, SinkEntry, Subscription
-from strandline.broker.routes import Cancel, Deliveries, Inbound, Sink
-from strandline.wire import FrameBatch
+from strandline.broker.routes import Cancel, Deliveries, Inbound, Origin, Sink
+from strandline.wire import FrameBatch, FrameParser, Side, WireLimits, format_pub
 
 ROUTES_APART_MAX = 16
 COMMON_MIN = 4
 _BEGINNING = itemgetter(slice(8))
 """Enough of a subject to tell `$JS.ACK.` from `$JS.API.`."""
+
+_REQUESTS = (b"$JS.API.", b"$SYS.REQ.")
+"""Where the server itself answers."""
+_REPORTS = WireLimits(payload_bytes_max=1 << 30, line_bytes_max=1 << 20)
 
 Segment = tuple[Route, int, int]
 """A route, and the rows that take it: the first, and the one after the last."""
@@ -109,6 +115,50 @@ class Router:
             # What an earlier run did may have ended a subscription: the route is asked for again.
             own = [subjects[row] for row in rows] if len(rows) < count else subjects
             self._follow(self._sublist.find(own[0]), frames.pick(rows), own, session)
+
+    def publish_traced(self, frames: FrameBatch, session: Session, trace: MessageTrace) -> None:
+        """Send one message that is traced; one that is only traced goes nowhere, but streams look at it."""
+        subject, size = frames[0].subject, frames.message_bytes()
+        self.in_msgs += 1
+        self.in_bytes += size
+        session.in_msgs += 1
+        session.in_bytes += size
+        route = self._sublist.find(subject)
+        messages = Inbound(frames, [subject], session.origin, trace)
+        heard = False
+        for sink in route.sinks:
+            heard |= self._trace_to_sink(sink, messages, trace)
+        groups = [_able(members, session) for members in route.queues.values()]
+        self._turn += 1
+        for subscription in (*route.plain, *(able[self._turn % len(able)] for able in groups)):
+            problem = _obstacle(subscription, subject, session)
+            if not problem and not trace.only:
+                self._hand(subscription, frames, session)
+            trace.note_egress(subscription, problem)
+            heard |= not problem
+        if not heard and session.no_responders and frames.has_replies():
+            self.no_responders(messages, [0])
+        trace.end()
+
+    def _trace_to_sink(self, sink: Sink, messages: Inbound, trace: MessageTrace) -> bool:
+        if getattr(sink, "is_stream", False):
+            trace.wait_for_stream()
+        else:
+            if messages.subjects[0].startswith(_REQUESTS):
+                trace.note_request()
+            if trace.only:
+                return False
+        sink.take(messages)
+        return True
+
+    def publish_report(self, subject: bytes, payload: bytes, headers: bytes) -> None:
+        """Send something of the server's own to clients and streams of the account."""
+        self.send(subject, payload, headers=headers)
+        sinks = [sink for sink in self._sublist.find(subject).sinks if getattr(sink, "is_stream", False)]
+        if sinks:
+            frames = FrameParser(Side.CLIENT, _REPORTS).feed(format_pub(subject, payload, b"", headers))
+            for sink in sinks:
+                sink.take(Inbound(frames, [subject], Origin(0, self.account)))
 
     def _segments(self, subjects: list[bytes]) -> list[Segment]:
         """Return neighbours that have one route, with one question for those that begin alike."""
@@ -319,6 +369,19 @@ class Router:
             session.gate.responses.expect(messages.replies, session.clock.now_ns())
         self._count(subscription, len(messages), size)
         return True
+
+
+def _obstacle(subscription: Subscription, subject: bytes, publisher: Session) -> str:
+    """Return why a message on a subject does not go to a subscription, empty if it does."""
+    session = subscription.session
+    if subscription.remaining == 0:
+        return message_trace.SUBSCRIPTION_CLOSED
+    if session is publisher and not session.echo:
+        return message_trace.NO_ECHO
+    denied = session.gate.denied
+    if denied is not None and denied.has(subject, subscription.queue):
+        return message_trace.SUBSCRIPTION_DENIES
+    return message_trace.CLIENT_CLOSED if session.closing is not None else ""
 
 
 def _all(route: Route) -> list[Subscription]:

@@ -92,6 +92,7 @@ class Session(Outbox):
         self.gate = Gate()
         self.origin = Origin(client_id, "", host=host, start_ns=self.started_ns)
         self.echo, self.headers, self.no_responders = True, False, False
+        self.trace_dest, self.trace_sampling = b"", 0
         self._parser = FrameParser(Side.CLIENT, facts.wire_limits)
         self._pings_out = 0
         self._pinged_ns = 0
@@ -306,6 +307,7 @@ class Session(Outbox):
         self.gate = Gate(login.permissions)
         limits = login.account.settings
         self.payload_max = limits.max_payload
+        self.trace_dest, self.trace_sampling = limits.trace_dest.encode(), limits.trace_sampling
         self._subscriptions_max = min(
             each or sys.maxsize for each in (self.facts.max_subscriptions, limits.max_subscriptions)
         )

@@ -4,7 +4,9 @@ Invariants: rows keep the order in which they came; a row is answered once if it
 and in order; nothing is answered for a stream without acks.
 """
 
+import json
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from strandline.broker.api import codes
 from strandline.broker.api.answers import PubAck
@@ -17,14 +19,24 @@ from strandline.broker.streams import PublishBatch, Published, Stream
 from strandline.wire import FrameBatch
 from strandline.wire.lines import Row
 
+if TYPE_CHECKING:
+    from strandline.broker.core.message_trace import MessageTrace
+
 BATCH_BYTES_MAX = 16 << 20
 """How much is stored by one append."""
 _REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
 _HEADER, _PAYLOAD, _END = (Row._fields.index(name) for name in ("header_start", "payload_start", "payload_end"))
 
 
+Traces = list[tuple[int, "MessageTrace"]]
+"""Rows of a batch that are traced."""
+
+
 class StreamSink:
     """Where what is published on a stream's subjects comes to; `note` is told when there is something."""
+
+    is_stream = True
+    """It keeps what it takes, and tells a trace what became of it."""
 
     def __init__(
         self,
@@ -75,6 +87,14 @@ class StreamSink:
             return ((batch, replies, gathered),)
         return _joined(gathered)
 
+    def tell_traces(self, traces: Traces, replies: list[bytes], answers: dict[int, bytes]) -> None:
+        """Tell those who trace messages what became of them; one that is only traced has an answer if it went wrong."""
+        for row, trace in traces:
+            answer = answers.get(row)
+            if trace.only and answer is None:
+                replies[row] = b""
+            trace.note_stream(self.name, _problem(answer))
+
     def acks(self, published: Published, replies: list[bytes]) -> Deliveries:
         """Return the answers to those who asked for one."""
         head, sequences, answers = self._head, published.sequences.tolist(), published.answers
@@ -93,6 +113,17 @@ class StreamSink:
         """Return the answers to those whose messages could not be stored."""
         refusal = codes.STREAM_STORE_FAILED.with_text(err=for_clients(error))
         return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
+
+
+def traces_of(gathered: list[Inbound]) -> Traces:
+    """Return the rows that are traced of what was gathered."""
+    traces: Traces = []
+    row = 0
+    for messages in gathered:
+        if messages.trace is not None:
+            traces.append((row, messages.trace))
+        row += len(messages)
+    return traces
 
 
 def columns_of(messages: Inbound) -> tuple[PublishBatch, list[bytes]]:
@@ -145,6 +176,12 @@ def _one(gathered: list[Inbound]) -> tuple[PublishBatch, list[bytes]]:
         payloads += batch.payloads
         replies += asked
     return PublishBatch(subjects, payloads, headers), replies
+
+
+def _problem(answer: bytes | None) -> str:
+    """Return why a message was not stored, by the answer to it; empty if it was."""
+    told = json.loads(answer) if answer else {}
+    return "msgid is duplicate" if told.get("duplicate") else str(told.get("error", {}).get("description", ""))
 
 
 def _asked(replies: list[bytes], texts: list[bytes]) -> Deliveries:
