@@ -218,6 +218,16 @@ class FrameBatch:
         likely = np.logical_or.reduce([words == int.from_bytes(prefix[:4], "little") for prefix in prefixes])
         return bool(likely.any()) and any(data.startswith(prefixes, start) for start in starts[likely].tolist())
 
+    def replies_ending(self, suffix: bytes) -> list[int]:
+        """Return the numbers of the messages whose reply subject ends so."""
+        data = self.data
+        if self._tuples is not None:
+            rows = enumerate(self._tuples)
+            return [number for number, row in rows if data.endswith(suffix, row[_REPLY_START], row[_REPLY_END])]
+        starts, ends = self.column("reply_start"), self.column("reply_end")
+        likely = np.flatnonzero((ends > starts) & (np.frombuffer(data, np.uint8)[ends - 1] == suffix[-1]))
+        return [each for each in likely.tolist() if data.endswith(suffix, int(starts[each]), int(ends[each]))]
+
     def replies(self) -> list[bytes]:
         """Return the reply subject of each message, empty if there is none."""
         return self._pieces("reply_start", "reply_end")

@@ -352,7 +352,7 @@ class JetStream:
         sink = self._sinks.get(name)
         if sink is None:
             sink = self._sinks[name] = StreamSink(
-                name, stream, Line(self.settling), self._note, self._late, self.domain
+                name, stream, Line(self.settling), self._note, self._late, self.routes.send_many, self.domain
             )
             self._attend(stream)
             self._sinks.changed()

@@ -22,6 +22,8 @@ from strandline.wire.lines import Row
 if TYPE_CHECKING:
     from strandline.broker.core.message_trace import MessageTrace
 
+FAST_INGEST = b".$FI"
+"""How the reply subject of a message ends that belongs to a batch of fast ingest."""
 BATCH_BYTES_MAX = 16 << 20
 """How much is stored by one append."""
 _REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
@@ -45,6 +47,7 @@ class StreamSink:
         line: Line,
         note: Callable[["StreamSink"], None],
         late: Callable[[Inbound], None],
+        refuse: Callable[[Deliveries], None],
         domain: str = "",
     ) -> None:
         self.name = name
@@ -59,6 +62,7 @@ class StreamSink:
         self.expires = False
         self._note = note
         self._late = late
+        self._refuse = refuse
         self._plain = to_json(PubAck(stream=name)).removesuffix(b"0}")
         self._head = self._plain.decode()
         self._has_domain = bool(domain)
@@ -70,9 +74,24 @@ class StreamSink:
         if self.is_gone:
             self._late(messages)
             return
+        fast = messages.frames.replies_ending(FAST_INGEST)
+        if fast:
+            messages = self._without_fast(messages, set(fast))
+            if not len(messages):
+                return
         if not self.gathered:
             self._note(self)
         self.gathered.append(messages)
+
+    def _without_fast(self, messages: Inbound, fast: set[int]) -> Inbound:
+        """Refuse messages of fast ingest, which is not served, and return the others."""
+        refused, kept = messages.frames.pick(sorted(fast)), [row for row in range(len(messages)) if row not in fast]
+        refusal = codes.BATCH_PUBLISH_DISABLED.error()
+        answer = to_json(PubAck(error=refusal, stream=self.name))
+        self._refuse(Deliveries(refused.replies(), [answer] * len(fast)))
+        if messages.trace is not None:
+            messages.trace.note_stream(self.name, refusal.description)
+        return Inbound(messages.frames.pick(kept), [messages.subjects[row] for row in kept], messages.origin)
 
     def let_go(self) -> list[Inbound]:
         """Return what was gathered, as it came."""
