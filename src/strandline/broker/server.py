@@ -10,6 +10,7 @@ import contextvars
 import logging
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from strandline.broker.sockets.listening import Entrance
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import open_store
 from strandline.broker.streams.sharing import Sharing
+from strandline.broker.system_requests import SystemRequests
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
@@ -41,6 +43,7 @@ from strandline.files import Disk, storage_errors
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
+    from strandline.broker.monitoring.http import Counted
 
 logger = logging.getLogger("strandline.broker")
 THREADS_MAX = 4
@@ -112,6 +115,13 @@ class Server:
         """How many clients have connected since the start."""
         return self._last_client
 
+    @property
+    def counted(self) -> "Counted":
+        """What the monitoring endpoints remember; nothing where there are none."""
+        from strandline.broker.monitoring.http import Counted  # noqa: PLC0415 - only who asks for it pays for it
+
+        return self._monitor.counted if self._monitor is not None else Counted(deque())
+
     # Beginning and end.
 
     async def start(self) -> None:
@@ -133,6 +143,8 @@ class Server:
             self._held.callback(self._password_executor.shutdown, cancel_futures=True)
             self.accounts = Accounts(self.settings, loop.call_soon, self._beside)
             self._configure(self.settings)
+            for account in self.accounts.by_name.values():
+                SystemRequests(self, account)
             self._open_jetstream(loop)
             await self._listen()
         except BaseException:
@@ -296,8 +308,11 @@ class Server:
         """Take new settings over: users, permissions, limits and certificates, for those who connect from now on."""
         accounts = self.accounts
         self._configure(settings)
+        known = set(accounts.by_name)
         with heard_by(self._log):
             accounts.reload(settings)
+        for name in accounts.by_name.keys() - known:
+            SystemRequests(self, accounts.by_name[name])
         self.settings = settings
         self._entrance.go_on()
         for session in self.sessions:
