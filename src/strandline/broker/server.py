@@ -33,13 +33,13 @@ from strandline.broker.sockets.connection import READ_BYTES, Connection, Listene
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
 from strandline.broker.sockets.tls import server_context
-from strandline.broker.store import open_store
+from strandline.broker.store import open_store, storage_unavailable
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.system_requests import SystemRequests
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
-from strandline.files import Disk, storage_errors
+from strandline.files import Disk
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
@@ -174,12 +174,13 @@ class Server:
         folder = self.store_dir / "strandline"
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
-        with storage_errors(folder):
-            try:
-                disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
-            except Locked as error:
-                hint = "stop that server, or give this one another folder (store_dir, -sd)"
-                raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+        try:
+            disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
+        except Locked as error:
+            hint = "stop that server, or give this one another folder (store_dir, -sd)"
+            raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+        except OSError as error:
+            raise storage_unavailable(self.store_dir, error) from error
         self._sharing = Sharing(settings.jetstream.max_memory, settings.jetstream.max_storage)
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:

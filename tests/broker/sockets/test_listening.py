@@ -197,7 +197,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
         sockets = await handles.listening_sockets("", 0)
         try:
             assert len({each.getsockname()[1] for each in sockets}) == 1
-            with pytest.raises(Unavailable, match="Address already in use"):
+            with pytest.raises(Unavailable, match="address already in use"):
                 await handles.listening_sockets("", int(sockets[0].getsockname()[1]))
         finally:
             for each in sockets:
