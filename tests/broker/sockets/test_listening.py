@@ -207,7 +207,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.EAFNOSUPPORT, "no such family")
 
     async def nowhere() -> None:
-        with pytest.raises(Unavailable, match="Cannot assign requested address"):
+        with pytest.raises(Unavailable, match="cannot assign requested address"):
             await handles.listening_sockets("127.0.0.1", 0)
 
     run(test)
