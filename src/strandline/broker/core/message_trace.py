@@ -26,6 +26,7 @@ NO_ECHO = "Not delivered because of no echo"
 SUBSCRIPTION_DENIES = "Not delivered because subscription denies this subject"
 CLIENT_CLOSED = "Not delivered because client is closed"
 SUBSCRIPTION_CLOSED = "Not delivered because subscription is closed"
+_DEST_LINE = b"\r\n" + TRACE_DEST + b":"
 _PARENT = b"raceparent"
 _FLAGS_WITH_JETSTREAM = 7
 _sequence = count(1)
@@ -49,7 +50,7 @@ def describe_server(facts: ServerFacts, now_ns: int) -> Fields:
 
 def may_be_traced(frames: FrameBatch, session: "Session") -> bool:
     """Tell whether some message of a run may ask to be traced; a payload may look like it."""
-    return frames.may_have_header(TRACE_DEST) or (bool(session.trace_dest) and frames.may_have_header(_PARENT))
+    return frames.may_have_header(_DEST_LINE) or (bool(session.trace_dest) and frames.may_have_header(_PARENT))
 
 
 def trace_of(block: bytes, session: "Session") -> TraceRequest | None:
