@@ -86,6 +86,10 @@ class MessageTrace:
     def _event(self, what: str, fields: Fields) -> Fields:
         return {"type": what, "ts": format_time(self._session.clock.now_ns()), **fields}
 
+    def header(self, name: bytes) -> str:
+        """Return a header of the message, empty if it has none."""
+        return next((_text(value) for own, value in _pairs(bytes(self._frame.headers)) if own == name), "")
+
     def refuse(self, problem: str) -> None:
         """Note that the message went nowhere."""
         self._entry["error"] = problem

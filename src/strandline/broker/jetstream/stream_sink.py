@@ -16,6 +16,7 @@ from strandline.broker.api.schema import to_json
 from strandline.broker.jetstream.settling import Line
 from strandline.broker.routes import Cancel, Deliveries, Inbound
 from strandline.broker.streams import PublishBatch, Published, Stream
+from strandline.broker.streams.headers import EXPECTED_LAST_SEQ, EXPECTED_LAST_SUBJECT_SEQ
 from strandline.wire import FrameBatch
 from strandline.wire.lines import Row
 
@@ -112,7 +113,7 @@ class StreamSink:
             answer = answers.get(row)
             if trace.only and answer is None:
                 replies[row] = b""
-            trace.note_stream(self.name, _problem(answer))
+            trace.note_stream(self.name, _problem(answer, trace))
 
     def acks(self, published: Published, replies: list[bytes]) -> Deliveries:
         """Return the answers to those who asked for one."""
@@ -197,10 +198,23 @@ def _one(gathered: list[Inbound]) -> tuple[PublishBatch, list[bytes]]:
     return PublishBatch(subjects, payloads, headers), replies
 
 
-def _problem(answer: bytes | None) -> str:
-    """Return why a message was not stored, by the answer to it; empty if it was."""
+def _problem(answer: bytes | None, trace: "MessageTrace") -> str:
+    """Return why a message was not stored, in the words of a trace, by the answer to it; empty if it was."""
     told = json.loads(answer) if answer else {}
-    return "msgid is duplicate" if told.get("duplicate") else str(told.get("error", {}).get("description", ""))
+    if told.get("duplicate"):
+        return "msgid is duplicate"
+    error = told.get("error", {})
+    text = str(error.get("description", ""))
+    if error.get("err_code") == codes.STREAM_WRONG_LAST_SEQUENCE.err_code:
+        seen = text.rpartition(" ")[2]
+        for name, what in (
+            (EXPECTED_LAST_SUBJECT_SEQ, "last sequence by subject"),
+            (EXPECTED_LAST_SEQ, "last sequence"),
+        ):
+            expected = trace.header(name)
+            if expected:
+                return f"{what} mismatch: {expected} vs {seen}"
+    return text
 
 
 def _asked(replies: list[bytes], texts: list[bytes]) -> Deliveries:
