@@ -83,9 +83,12 @@ class SystemRequests:
             return self._wrap({"data": self._user(origin)})
         try:
             options = json.loads(payload) if payload.strip() else {}
-        except ValueError as error:
-            return self._wrap({"error": {"code": BAD_REQUEST, "description": f"invalid request: {error}"}})
-        if not isinstance(options, dict) or not self._is_meant(options):
+            problem = "" if isinstance(options, dict) else "expected an object"
+        except (ValueError, RecursionError) as error:
+            options, problem = {}, str(error)
+        if problem:
+            return self._wrap({"error": {"code": BAD_REQUEST, "description": f"invalid request: {problem}"}})
+        if not self._is_meant(options):
             return None
         name = self._account.name
         if name != self._server.settings.system_account:

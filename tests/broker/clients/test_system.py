@@ -63,6 +63,13 @@ async def test_a_client_sees_its_own_account_alone(start: StartServer, body: dic
         assert [each["acc"] for each in data["account_statz"]] == ["A"]
 
 
+@pytest.mark.parametrize("payload", [b"{nope", b"[]", b"7", b"\xff", b"[" * 100_000])
+async def test_options_that_cannot_be_read_are_refused(start: StartServer, payload: bytes) -> None:
+    async with connected(start(SETTINGS).url, user="a", password="p") as client:  # noqa: S106
+        answer = await client.request("$SYS.REQ.ACCOUNT.PING.CONNZ", payload, timeout=WITHIN_S)
+        assert json.loads(answer.data)["error"]["code"] == 400
+
+
 async def test_only_the_system_account_asks_about_the_server(start: StartServer) -> None:
     server = start(SETTINGS)
     subjects = ["SERVER.PING", "SERVER.PING.VARZ", "SERVER.PING.JSZ", "ACCOUNT.B.CONNZ", "ACCOUNT.A.INFO", "NOTHING"]
