@@ -210,22 +210,22 @@ def _destination(value: Value) -> str:
 
 def _sampling(value: Value) -> int:
     content = value.content
-    digits = content.strip().removesuffix("%").strip() if isinstance(content, str) else str(content)
+    digits = content.removesuffix("%") if isinstance(content, str) else str(content)
     if not digits.isdecimal() or not digits.isascii() or not 0 < int(digits) <= ALL_PERCENT:
         raise refuse(value, f"Trace destination sampling value {content!r} is invalid, needs to be [1..100]")
     return int(digits)
 
 
-MESSAGE_TRACE: Table = {
-    **dict.fromkeys(("dest", "destination", "subject"), to("trace_dest", _destination)),
-    **dict.fromkeys(("sampling", "sample"), to("trace_sampling", _sampling)),
-}
+MESSAGE_TRACE: Table = {"dest": to("trace_dest", _destination), "sampling": to("trace_sampling", _sampling)}
 
 
 def _message_trace(value: Value) -> Fields:
     if isinstance(value.content, str):
         return {"trace_dest": _destination(value)}
-    return read_block(entries(value), MESSAGE_TRACE)
+    fields = read_block(entries(value), MESSAGE_TRACE)
+    if "trace_sampling" in fields and "trace_dest" not in fields:
+        raise refuse(value, "Trace destination sampling ignored since no destination was set")
+    return fields
 
 
 ACCOUNT_LIMITS: Table = {
