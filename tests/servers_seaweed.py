@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-STARTS_WITHIN_S = 120.0
+from tests.waiting import PATIENCE_S
+
 ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
 BUCKET = "strandline-tests"
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
@@ -60,7 +61,7 @@ class SeaweedServer:
         (self._folder / "s3.json").write_text(json.dumps(identities))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        give_up = time.monotonic() + STARTS_WITHIN_S
+        give_up = time.monotonic() + PATIENCE_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 self.kill()
@@ -87,7 +88,7 @@ class SeaweedServer:
         ]
 
     def _answers(self) -> bool:
-        with closing(http.client.HTTPConnection("127.0.0.1", self._ports["s3.port"], timeout=5)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._ports["s3.port"], timeout=PATIENCE_S)) as connection:
             try:
                 connection.request("GET", "/healthz")
                 return connection.getresponse().status == http.HTTPStatus.OK

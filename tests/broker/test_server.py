@@ -169,6 +169,19 @@ def test_what_was_acknowledged_is_there_when_the_server_comes_back(tmp_path: Pat
     run(test)
 
 
+def test_a_server_without_a_name_leads_its_streams_by_its_id() -> None:
+    async def test() -> None:
+        async with serve() as server, connected(server.port) as peer:
+            await peer.ask(CREATE)
+            await peer.say(b"PUB $JS.API.STREAM.INFO.S in.3 0\r\n\r\n")
+            while not (line := await peer.line()).startswith(b"MSG in.3 "):
+                assert line
+            shown = json.loads(await peer.line())
+            assert shown["cluster"] == {"leader": server.server_id} == {"leader": peer.info["server_name"]}
+
+    run(test)
+
+
 def test_accounts_share_the_room_of_their_server() -> None:
     names = ("ann", "bob")
     accounts = [AccountSettings(name, (UserSettings(user=name, password="p"),)) for name in names]  # noqa: S106
@@ -206,10 +219,33 @@ def test_a_server_without_asyncio_runs_on_a_thread_of_its_own() -> None:
     assert _left() == before
 
 
+def test_a_store_that_cannot_be_is_refused_in_words_that_tools_match(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def test() -> None:
+        for folder, reason in (
+            (tmp_path / "file", "storage directory is not a directory"),
+            (tmp_path / "file" / "below", "storage directory is not a directory"),
+            (
+                Path("/proc/nothing"),
+                "could not create storage directory - mkdir /proc/nothing: no such file or directory",
+            ),
+        ):
+            with pytest.raises(Unavailable) as refused:
+                async with serve(store_dir=folder):
+                    pass
+            assert (str(refused.value), str(folder) in (refused.value.hint or "")) == (
+                f"Can't start JetStream: {reason}",
+                True,
+            )
+
+    run(test)
+
+
 def test_a_port_that_is_taken_and_a_store_that_is_in_use_are_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with serve(store_dir=tmp_path) as server:
-            with pytest.raises(Unavailable, match=r"cannot listen .* Address already in use") as taken:
+            with pytest.raises(Unavailable, match=r"Error listening on port: .*address already in use") as taken:
                 async with serve(port=server.port):
                     pass
             assert taken.value.hint == "another server is there; port -1 takes a free one"

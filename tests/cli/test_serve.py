@@ -220,7 +220,9 @@ def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:
             timeout=PATIENCE_S,
         )
     assert ran.returncode == 1
-    assert f"[FTL] cannot listen on 127.0.0.1:{port}" in ran.stderr
+    place = f"127.0.0.1:{port}"
+    text = f'[FTL] Error listening on port: {place}, "listen tcp {place}: bind: address already in use"'
+    assert text in ran.stderr
     assert "hint:" in ran.stderr
 
 

@@ -18,6 +18,7 @@ from strandline.wire import (
     format_ack,
     format_headers,
     format_msgs,
+    format_pubs,
     has_wildcard,
     matcher,
     parse_ack,
@@ -245,3 +246,18 @@ def test_covering_and_overlap_agree_with_matching(one: str, other: str) -> None:
         assert theirs <= ours
     elif "*" not in one and "*" not in other:
         assert not theirs <= ours
+
+
+@pytest.mark.parametrize("count", [1, 3, 200])
+def test_names_of_headers_and_ends_of_replies_are_found_in_any_row(count: int) -> None:
+    plain, named = b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\nA: b\r\nNats-Name: c\r\n\r\n"
+    for where in {0, count // 2, count - 1}:
+        rows = [(b"s", b"in.$FI" if row == where else b"in.FI", plain, b"x") for row in range(count)]
+        frames = FrameParser(Side.CLIENT).feed(format_pubs(rows))
+        assert (frames.may_have_header(b"Nats-Name"), frames.replies_ending(b".$FI")) == (False, [where])
+        rows[where] = (b"s", b"", named, b"x")
+        frames = FrameParser(Side.CLIENT).feed(format_pubs(rows))
+        assert (frames.may_have_header(b"Nats-Name"), frames.replies_ending(b".$FI")) == (True, [])
+        assert frames.message_bytes() == sum(len(block) + 1 for _, _, block, _ in rows)
+    without = FrameParser(Side.CLIENT).feed(format_pubs([(b"s", b"", b"", b"Nats-Name")] * count))
+    assert (without.may_have_header(b"Nats-Name"), without.replies_ending(b".$FI")) == (False, [])

@@ -7,9 +7,12 @@ the caller of `Routes` to see to.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from strandline.wire import FrameBatch
+
+if TYPE_CHECKING:
+    from strandline.broker.core.message_trace import MessageTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """Messages that one client sent in a row, all of them for one sink; `subjects` are those of `frames`."""
+    """Messages that one client sent in a row, all of them for one sink; `subjects` are those of `frames`.
+
+    A message that is traced comes alone.
+    """
 
     frames: FrameBatch
     subjects: list[bytes]
     origin: Origin
+    trace: "MessageTrace | None" = None
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -49,6 +56,11 @@ class Deliveries:
 
     def __len__(self) -> int:
         return len(self.subjects)
+
+    @property
+    def message_bytes(self) -> int:
+        """The size of all payloads and header blocks."""
+        return sum(map(len, self.payloads)) + (sum(map(len, self.headers)) if self.headers is not None else 0)
 
 
 class Sink(Protocol):
@@ -71,8 +83,8 @@ class Routes(Protocol):
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether some client listens on a subject; with a queue, whether one does so in that queue group."""
 
-    def has_subscription(self, subject: bytes) -> bool:
-        """Tell whether some client has subscribed to exactly a subject, not only to a pattern that matches it."""
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""

@@ -10,6 +10,7 @@ import contextvars
 import logging
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 from strandline.broker.api.answers import AccountLimits
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.facts import ServerFacts, facts_of
+from strandline.broker.core.facts import ServerFacts, facts_of, new_server_id
 from strandline.broker.core.session import Session
 from strandline.broker.core.traces import Tracer
 from strandline.broker.jetstream import JetStream, Surroundings
@@ -32,15 +33,17 @@ from strandline.broker.sockets.connection import READ_BYTES, Connection, Listene
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
 from strandline.broker.sockets.tls import server_context
-from strandline.broker.store import open_store
+from strandline.broker.store import open_store, storage_unavailable
 from strandline.broker.streams.sharing import Sharing
+from strandline.broker.system_requests import SystemRequests
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
-from strandline.files import Disk, storage_errors
+from strandline.files import Disk
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
+    from strandline.broker.monitoring.http import Counted
 
 logger = logging.getLogger("strandline.broker")
 THREADS_MAX = 4
@@ -58,6 +61,8 @@ class Server:
         self.settings = settings
         self._log = log
         self.clock = clock or SystemClock()
+        self.server_id = new_server_id()
+        """What no other server is called."""
         self.facts: ServerFacts
         self.accounts: Accounts
         self.loop: asyncio.AbstractEventLoop
@@ -86,14 +91,9 @@ class Server:
     # What it is.
 
     @property
-    def server_id(self) -> str:
-        """What no other server is called."""
-        return self.facts.server_id
-
-    @property
     def server_name(self) -> str:
         """What people call it."""
-        return self.facts.server_name or self.facts.server_id
+        return self.settings.server_name or self.server_id
 
     @property
     def url(self) -> str:
@@ -114,6 +114,13 @@ class Server:
     def total_connections(self) -> int:
         """How many clients have connected since the start."""
         return self._last_client
+
+    @property
+    def counted(self) -> "Counted":
+        """What the monitoring endpoints remember; nothing where there are none."""
+        from strandline.broker.monitoring.http import Counted  # noqa: PLC0415 - only who asks for it pays for it
+
+        return self._monitor.counted if self._monitor is not None else Counted(deque())
 
     # Beginning and end.
 
@@ -136,6 +143,8 @@ class Server:
             self._held.callback(self._password_executor.shutdown, cancel_futures=True)
             self.accounts = Accounts(self.settings, loop.call_soon, self._beside)
             self._configure(self.settings)
+            for account in self.accounts.by_name.values():
+                SystemRequests(self, account)
             self._open_jetstream(loop)
             await self._listen()
         except BaseException:
@@ -165,12 +174,13 @@ class Server:
         folder = self.store_dir / "strandline"
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
-        with storage_errors(folder):
-            try:
-                disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
-            except Locked as error:
-                hint = "stop that server, or give this one another folder (store_dir, -sd)"
-                raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+        try:
+            disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
+        except Locked as error:
+            hint = "stop that server, or give this one another folder (store_dir, -sd)"
+            raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+        except OSError as error:
+            raise storage_unavailable(self.store_dir, error) from error
         self._sharing = Sharing(settings.jetstream.max_memory, settings.jetstream.max_storage)
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
@@ -210,7 +220,7 @@ class Server:
                 executor=self._executor,
                 disk=disk,
                 sharing=self._sharing,
-                server_name=settings.server_name,
+                server_name=self.server_name,
             ),
             clock=self.clock,
             durability=settings.durability,
@@ -239,7 +249,7 @@ class Server:
             self.websocket_port = await listen(
                 websocket.host, websocket.port, lambda address: Connection(self, self._websocket_listener, address)
             )
-        self.facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
+        self.facts = self._facts_of(settings)
         if settings.http_port is not None:
             from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - only who asks for it pays for it
 
@@ -299,15 +309,20 @@ class Server:
         """Take new settings over: users, permissions, limits and certificates, for those who connect from now on."""
         accounts = self.accounts
         self._configure(settings)
+        known = set(accounts.by_name)
         with heard_by(self._log):
             accounts.reload(settings)
+        for name in accounts.by_name.keys() - known:
+            SystemRequests(self, accounts.by_name[name])
         self.settings = settings
         self._entrance.go_on()
         for session in self.sessions:
             self._trace(session)
-        self.facts = replace(
-            facts_of(settings, auth_required=accounts.needs_credentials, port=self.port), server_id=self.facts.server_id
-        )
+        self.facts = self._facts_of(settings)
+
+    def _facts_of(self, settings: ServerSettings) -> ServerFacts:
+        facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
+        return replace(facts, server_id=self.server_id)
 
     # Connections.
 

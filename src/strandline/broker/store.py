@@ -10,10 +10,22 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from strandline.errors import Unavailable
 from strandline.files import Disk, Lock, OsDisk, OsLock, read_file, replace_file
 from strandline.journal.handles import HandleDisk
 from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.recovery import LOCK_NAME
+
+
+def storage_unavailable(folder: Path, error: OSError) -> Unavailable:
+    """Return why a server cannot keep its data in a folder, in nats-server's words, which tools match."""
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        reason, hint = "storage directory is not a directory", "it, or a part of its path, is a file"
+    else:
+        text = (error.strerror or str(error)).lower()
+        reason = f"could not create storage directory - mkdir {folder}: {text}"
+        hint = "it has to exist, or to be made, and the server has to write there"
+    return Unavailable(f"Can't start JetStream: {reason}", hint=f"{folder}: {hint}; give another (store_dir, -sd)")
 
 
 class StoreDisk(HandleDisk):

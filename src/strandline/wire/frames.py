@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 class FrameBatch:
     """Frames of one buffer; `problem` is the violation that follows the last of them, if there is one."""
 
-    __slots__ = ("_alike", "_columns", "_stride", "_tuples", "data", "is_tidy", "problem")
+    __slots__ = ("_alike", "_columns", "_message_bytes", "_stride", "_tuples", "data", "is_tidy", "problem")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class FrameBatch:
         """The lines of messages have single spaces and end with CR LF."""
         self._tuples: list[tuple[int, ...]] | None = rows if isinstance(rows, list) else None
         self._columns: Ints | None = None if isinstance(rows, list) else rows
+        self._message_bytes: int | None = None
 
     @property
     def rows(self) -> Ints:
@@ -180,10 +181,28 @@ class FrameBatch:
         return decimals(self.data, ends, ends - self.column("sid_start"))[0]
 
     def message_bytes(self) -> int:
-        """Return the size of all payloads and header blocks."""
+        """Return the size of all payloads and header blocks; it is counted once."""
+        size = self._message_bytes
+        if size is None:
+            if self._tuples is not None:
+                size = sum([row[_PAYLOAD_END] - row[_HEADER_START] for row in self._tuples])
+            else:
+                size = int((self.column("payload_end") - self.column("header_start")).sum())
+            self._message_bytes = size
+        return size
+
+    def may_have_header(self, name: bytes) -> bool:
+        """Tell whether some header block may hold a name; a payload that holds it says yes as well."""
+        if not self.has_headers():
+            return False
         if self._tuples is not None:
-            return sum([row[_PAYLOAD_END] - row[_HEADER_START] for row in self._tuples])
-        return int((self.column("payload_end") - self.column("header_start")).sum())
+            start, end = self._tuples[0][_HEADER_START], self._tuples[-1][_PAYLOAD_END]
+        else:
+            starts = self.column("header_start")
+            if int((self.column("payload_start") - starts).max()) <= len(name):
+                return False
+            start, end = int(starts[0]), int(self.column("payload_end")[-1])
+        return self.data.find(name, start, end) >= 0
 
     def has_headers(self) -> bool:
         """Tell whether some frame is one with headers."""
@@ -207,6 +226,16 @@ class FrameBatch:
         words = words_at(data, "<u4", starts)
         likely = np.logical_or.reduce([words == int.from_bytes(prefix[:4], "little") for prefix in prefixes])
         return bool(likely.any()) and any(data.startswith(prefixes, start) for start in starts[likely].tolist())
+
+    def replies_ending(self, suffix: bytes) -> list[int]:
+        """Return the numbers of the messages whose reply subject ends so."""
+        data = self.data
+        if self._tuples is not None:
+            rows = enumerate(self._tuples)
+            return [number for number, row in rows if data.endswith(suffix, row[_REPLY_START], row[_REPLY_END])]
+        starts, ends = self.column("reply_start"), self.column("reply_end")
+        likely = np.flatnonzero((ends > starts) & (np.frombuffer(data, np.uint8)[ends - 1] == suffix[-1]))
+        return [each for each in likely.tolist() if data.endswith(suffix, int(starts[each]), int(ends[each]))]
 
     def replies(self) -> list[bytes]:
         """Return the reply subject of each message, empty if there is none."""

@@ -32,6 +32,7 @@ _REPLACED = [
     (re.compile(r'("(?:pause_remaining|active|rtt|uptime|cid|client_id|port)":) ?[^,}]+'), r"\1<n>"),
     (re.compile(r'("(?:id|nonce)":) ?"[^"]*"'), r"\1<id>"),
     (re.compile(r"\bN[A-Z2-7]{55}\b"), "<server>"),
+    (re.compile(r'("flags":\d,"seq":)\d+'), r"\1<n>"),
     (re.compile(r"(Nats-(?:Pin-Id|Stream-Identity): )\w+"), r"\1<id>"),
     (re.compile(r'("pinned_(?:client_)?id":)"\w{22}"'), r"\1<pin>"),
     (re.compile(r"(\$JS\.FC\.[^.]+\.[^.]+\.)\w{4,8}\b"), r"\1<fc>"),

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 
-from tests.broker.clients.servers import StartServer, connected, eventually, settled
+from tests.broker.clients.servers import WITHIN_S, StartServer, connected, eventually, settled
 from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
 
@@ -52,6 +53,39 @@ async def test_connections_are_described(server: NatsServer, name: str) -> None:
     assert (told["subscriptions"], told["in_msgs"], told["in_bytes"], told["out_msgs"]) == (1, 1, 5, 1)
 
 
+COUNTS = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
+
+
+async def test_messages_are_counted_and_the_protocol_around_them_is_not(start: StartServer) -> None:
+    server = start()
+    async with connected(server.url, name="counted") as client:
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s"])
+        with pytest.raises(NoRespondersError):
+            await client.request("nobody", b"x")
+        await settled(client)
+
+        def counts() -> list[int]:
+            (told,) = [each for each in _page(server, "/connz")["connections"] if each.get("name") == "counted"]
+            whole, (account,) = _page(server, "/varz"), _page(server, "/accstatz")["account_statz"]
+            assert [told[name] for name in COUNTS] == [whole[name] for name in COUNTS]
+            assert [account[way][what] for way in ("received", "sent") for what in ("msgs", "bytes")] == [
+                told[name] for name in COUNTS
+            ]
+            return [told[name] for name in COUNTS]
+
+        before = counts()
+        subscription = await client.subscribe("a.*")
+        await client.publish("a.b", b"12345", headers={"A": "b"})
+        await client.publish("a.b", b"123", reply="there")
+        await js.publish("s", b"1234567")
+        await subscription.next_msg(WITHIN_S)
+        await settled(client)
+        block, ack = len(b"NATS/1.0\r\nA: b\r\n\r\n"), len(b'{"stream":"S","seq":1}')
+        after = [3, 5 + block + 3 + 7, 3, 5 + block + 3 + ack]
+        assert [now - then for now, then in zip(counts(), before, strict=True)] == after
+
+
 async def test_streams_are_counted(start: StartServer, name: str) -> None:
     server = start()
     async with connected(server.url) as client:
@@ -63,6 +97,31 @@ async def test_streams_are_counted(start: StartServer, name: str) -> None:
     assert (told["streams"], told["consumers"], told["messages"]) == (1, 1, 1)
     (stream,) = told["account_details"][0]["stream_detail"]
     assert (stream["name"], stream["state"]["messages"], stream["consumer_detail"][0]["name"]) == (name, 1, "c")
+
+
+INDEX = ["varz", "jsz", "connz", "accountz", "accstatz", "subsz", "routez", "leafz", "gatewayz", "raftz", "healthz"]
+
+
+def test_pages_for_debugging_answer_alike(server: NatsServer) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.monitor_port, timeout=60)) as connection:
+
+        def page(path: str) -> tuple[int, str, str]:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.headers["Content-Type"].partition(";")[0], answer.read().decode()
+
+        status, kind, stacks = page("/stacksz")
+        assert (status, kind) == (200, "application/json")
+        assert len(stacks.splitlines()) > 1
+        assert page("/raftz") == (404, "text/plain", "No Raft nodes registered")
+        status, kind, queues = page("/ipqueuesz")
+        assert (status, kind, type(json.loads(queues))) == (200, "application/json", dict)
+        status, kind, variables = page("/debug/vars")
+        assert (status, kind) == (200, "application/json")
+        assert {"cmdline", "memstats"} <= set(json.loads(variables))
+        index = page("/")[2]
+        assert [path for path in [*INDEX, "debug/vars"] if f"./{path}" not in index] == []
+    assert {"feature_flags", "disk_io_wait_stats"} <= set(_page(server, "/varz"))
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz?js-enabled-only=true", "/routez", "/subsz", "/accountz", "/nothing"])

@@ -122,8 +122,8 @@ class RecordingRoutes:
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         return subject in self.listening and (not queue or self.queues.get(subject) == queue)
 
-    def has_subscription(self, subject: bytes) -> bool:
-        return subject in self.listening
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        return self.has_interest(subject, queue)
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         watcher = (subject, changed)

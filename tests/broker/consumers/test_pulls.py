@@ -235,6 +235,23 @@ def test_a_pull_that_nobody_listens_for_any_more_is_dropped() -> None:
     assert consumer.info(world.now_ns).num_waiting == 0
 
 
+def test_a_pull_outlasts_the_absence_of_its_client() -> None:
+    world = World(on_disk=True)
+    world.publish("1")
+    consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, state=world.state("C"))
+    consumer.info(world.now_ns)
+    (first,) = world.pull(consumer, '{"batch": 3, "expires": 20000000000}')
+    world.answer(consumer, first)
+    world.routes.leave("_INBOX.1")
+
+    world.wait(3)  # what was acknowledged is synced meanwhile
+    assert statuses(world.pull(consumer, '{"batch": 1, "no_wait": true}', "_INBOX.2")) == ["404 No Messages"]
+    world.routes.listen("_INBOX.1")
+    world.publish("2", "3")
+
+    assert [(one.to, one.sequence) for one in world.routes.take()] == [("_INBOX.1", 2), ("_INBOX.1", 3)]
+
+
 def test_messages_that_found_nobody_go_to_the_next_and_are_not_counted() -> None:
     world = World()
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)

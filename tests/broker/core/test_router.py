@@ -122,6 +122,13 @@ def test_deliver_goes_to_one_member_of_a_group_while_there_is_one() -> None:
     assert (world.router.has_interest(b"to", b"g"), world.router.has_interest(b"to", b"none")) == (True, False)
 
 
+def test_only_a_subscription_to_the_subject_itself_binds() -> None:
+    world = World()
+    world.client(CONNECT + b"SUB to.> 1\r\nSUB to.* g 2\r\nSUB there 3\r\nSUB here g 4\r\n")
+    asked = [(b"to.x", b""), (b"to.x", b"g"), (b"there", b""), (b"there", b"g"), (b"here", b""), (b"here", b"g")]
+    assert [world.router.has_subscription(*each) for each in asked] == [False, False, True, False, False, True]
+
+
 COLUMN = st.lists(st.sampled_from([b"", b"a", b"bc", HEADERS]), min_size=1, max_size=6)
 
 

@@ -40,8 +40,9 @@ class FakeRoutes:
         del queue
         return subject in self.listened
 
-    def has_subscription(self, subject: bytes) -> bool:
-        """Tell whether a test said that somebody listens, and not by a pattern."""
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell whether a test said that a client listens, and not by a wildcard."""
+        del queue
         return subject in self.listened - self.matched
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:

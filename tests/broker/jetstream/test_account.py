@@ -62,6 +62,22 @@ def test_what_asks_for_no_ack_gets_none(world: World) -> None:
     assert _acks(world) == [("two", {"stream": "S", "seq": 2})]
 
 
+@pytest.mark.parametrize("count", [3, 60])
+def test_fast_ingest_is_refused_and_what_came_with_it_is_stored(world: World, count: int) -> None:
+    world.stream("S", allow_batched=True)
+    replies = [f"in.{number}.$FI" if number % 3 == 1 else f"in.{number}.FI" for number in range(count)]
+
+    world.routes.publish_together(*(("S", b"x", reply) for reply in replies))
+    refusal = {"code": 400, "err_code": 10205, "description": "batch publish is disabled"}
+    refused = {"error": refusal, "stream": "S", "seq": 0}
+    assert _acks(world) == [(reply, refused) for reply in replies if reply.endswith("$FI")]
+
+    world.turn()
+    world.settle()
+    others = [reply for reply in replies if not reply.endswith("$FI")]
+    assert _acks(world) == [(reply, {"stream": "S", "seq": at + 1}) for at, reply in enumerate(others)]
+
+
 def test_a_request_sees_what_was_published_before_it_and_nothing_after(world: World) -> None:
     world.stream("S")
     world.routes.publish(("S", b"1", ""), ("S", b"2", ""), ("$JS.API.STREAM.PURGE.S", b"", "purged"), ("S", b"3", ""))

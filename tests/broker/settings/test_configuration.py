@@ -221,7 +221,7 @@ def test_a_listener_for_leaf_nodes_that_nobody_could_find_is_only_noted() -> Non
         ("listen: nowhere", "could not parse address string 'nowhere'"),
         ("port: 70000", "port must be at most 65535"),
         ("authorization { users: [{user: a, permissions: {publish: 'a..b'}}] }", "'a..b' is not a valid subject"),
-        ('server_name: one\nhost: "127.0.0.1', "c.conf:2:7: a quoted text does not end"),
+        ('server_name: one\nhost: "127.0.0.1', "c.conf:2:7: Parse error on line 2: a quoted text does not end"),
     ],
 )
 def test_what_cannot_work_is_refused(text: str, message: str) -> None:

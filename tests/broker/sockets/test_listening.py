@@ -198,7 +198,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
         sockets = await handles.listening_sockets("", 0)
         try:
             assert len({each.getsockname()[1] for each in sockets}) == 1
-            with pytest.raises(Unavailable, match="Address already in use"):
+            with pytest.raises(Unavailable, match="address already in use"):
                 await handles.listening_sockets("", int(sockets[0].getsockname()[1]))
         finally:
             for each in sockets:
@@ -208,7 +208,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.EAFNOSUPPORT, "no such family")
 
     async def nowhere() -> None:
-        with pytest.raises(Unavailable, match="Cannot assign requested address"):
+        with pytest.raises(Unavailable, match="cannot assign requested address"):
             await handles.listening_sockets("127.0.0.1", 0)
 
     run(test)

@@ -49,6 +49,8 @@ class Pulling:
         self.last_ns = 0
         """When somebody asked, or was given, something last."""
         self._looked_ns = 0
+        self._has_new = False
+        """A pull has come in this turn."""
         self._due_ns: int | None = None
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -86,6 +88,7 @@ class Pulling:
             return b"" if request.idle_heartbeat else statuses.status(statuses.MAX_WAITING)
         pull = make_pull(inbox, request, now_ns, is_formal=is_formal)
         self.pulls.add(pull)
+        self._has_new = True
         self._note_due(pull)
         return b""
 
@@ -141,11 +144,11 @@ class Pulling:
         passed_over = in_round = 0
         no_room = False
         while limit > 0 and (pull := pulls.first()) is not None:
-            if self._is_over(pull, now_ns):
-                continue
             available = feed.available()
             if not available:
                 return Served(more=False, at_end=not feed.is_full)
+            if self._is_over(pull, now_ns):
+                continue
             allowed = self._allowed(pull, now_ns)
             room = self._room(pull)
             if allowed and room:
@@ -258,12 +261,16 @@ class Pulling:
         self.pulls.keep(lambda pull: self._still_waits(pull, now_ns, at_end=at_end))
 
     def look_if_due(self, now_ns: int, *, at_end: bool) -> None:
-        """Look through the pulls if one is over, or it may have been long."""
+        """Look through the pulls if one is over, or if one has just come and it has been long.
+
+        An acknowledgement is no reason to: a client that is away for a moment finds its pulls when it comes back.
+        """
+        has_new, self._has_new = self._has_new, False
         if not len(self.pulls):
             self._due_ns = None
             return
         is_due = self._due_ns is not None and self._due_ns <= now_ns
-        if is_due or now_ns - self._looked_ns > LOOK_NS or (at_end and self.pulls.any_no_wait()):
+        if is_due or (has_new and now_ns - self._looked_ns > LOOK_NS) or (at_end and self.pulls.any_no_wait()):
             self.look(now_ns, at_end=at_end)
 
     def _still_waits(self, pull: Pull, now_ns: int, *, at_end: bool) -> bool:

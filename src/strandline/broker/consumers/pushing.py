@@ -1,7 +1,8 @@
 """The side of a consumer that sends messages as they come.
 
-Invariants: nothing is sent while nobody listens, while the flow control window is full, or faster than the rate limit
-or the replay allows; a heartbeat goes out when nothing else did for that long.
+Invariants: nothing is sent while no client has subscribed to the deliver subject itself (a wildcard does not count),
+while the flow control window is full, or faster than the rate limit or the replay allows; a heartbeat goes out when
+nothing else did for that long.
 """
 
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class Pushing:
 
     def look(self, now_ns: int) -> None:
         """See whether somebody listens."""
-        is_active = self._routes.has_interest(self._subject, self._queue)
+        is_active = self._routes.has_subscription(self._subject, self._queue)
         if is_active:
             self.inactive_since_ns = None
         elif self.is_active or self.inactive_since_ns is None:

@@ -206,7 +206,7 @@ class Registry:
         if stream.config.retention is Retention.WORK_QUEUE:
             others = self.entries[stream.config.name]
             check_unique(config, {name: other.config for name, other in others.items()})
-        bound = old.is_push and self._routes.has_interest(old.deliver_subject.encode(), old.deliver_group.encode())
+        bound = old.is_push and self._routes.has_subscription(old.deliver_subject.encode(), old.deliver_group.encode())
         config = check_changed_consumer(old, config, is_bound=bound)
         if config != old:
             history = entry.consumer.history

@@ -13,6 +13,13 @@ SERVER_VERSION = "2.15.1"
 """The nats-server whose behaviour this is; clients look at it to know what they may ask for."""
 
 API_LEVEL = 5
+FEATURE_FLAGS = {
+    "js_ack_fc_v2": False,
+    "js_api_reply_v2": False,
+    "js_raft_delete_range": True,
+    "js_snapshot_sources": False,
+}
+"""Those of nats-server, as they are where nobody sets them."""
 GIT_COMMIT = "strandline"
 GO_VERSION = "none"
 """Clients expect to be told; nobody acts on it."""
@@ -36,6 +43,7 @@ class ServerFacts:
 
     server_id: str = field(default_factory=new_server_id)
     server_name: str = ""
+    system_account: str = "$SYS"
     host: str = "127.0.0.1"
     port: int = 4222
     jetstream: bool = True
@@ -96,6 +104,7 @@ def facts_of(settings: ServerSettings, *, auth_required: bool, port: int | None 
     tls = settings.tls is not None
     facts = ServerFacts(
         server_name=settings.server_name,
+        system_account=settings.system_account,
         host=settings.host,
         port=settings.port if port is None else port,
         jetstream=settings.jetstream is not None,

@@ -47,6 +47,10 @@ class Gate:
                 complaints.append(f'Permissions Violation for Publish to "{shown(subject)}"')
         return allowed, complaints
 
+    def may_publish(self, subject: bytes, now_ns: int) -> bool:
+        """Tell whether a subject may be published to, and count it as an answer if only that allows it."""
+        return self._publish is None or self._publish.allows(subject) or self._may_answer(subject, now_ns)
+
     def refusal(self, subject: bytes, queue: bytes) -> str:
         """Return what is to be said to a subscription that may not be; empty if it may."""
         if self._subscribe is None or self._subscribe.allows(as_text(subject), as_text(queue)):

@@ -25,7 +25,8 @@ class Outbox:
         self.out: list[bytes] = []
         self.out_bytes = 0
         self.buffered = 0
-        self.out_msgs = self.sent_bytes = 0
+        self.out_msgs = self.out_msg_bytes = 0
+        """Messages that were sent, and their headers and payloads; the rest of the protocol is not counted."""
         self.closing: str | None = None
         self.tracer: Tracer | None = None
         """Who is told what is said; None unless the protocol is traced."""
@@ -55,8 +56,11 @@ class Outbox:
         """Tell whether so little is unsent that more may come."""
         return self.out_bytes + self.buffered <= self.room_again
 
-    def write(self, data: bytes, messages: int = 0) -> bool:
-        """Append whole frames to what is to be sent; return False if the client is on its way out."""
+    def write(self, data: bytes, messages: int = 0, message_bytes: int = 0) -> bool:
+        """Append whole frames to what is to be sent; return False if the client is on its way out.
+
+        Counted are so many messages, with so many bytes of headers and payloads.
+        """
         if self.closing is not None:
             return False
         if self.tracer is not None:
@@ -66,7 +70,7 @@ class Outbox:
         self.out.append(data)
         self.out_bytes += len(data)
         self.out_msgs += messages
-        self.sent_bytes += len(data)
+        self.out_msg_bytes += message_bytes
         if self.out_bytes + self.buffered > self._pending_max:
             self.aborted = True
             self.close(SLOW_CONSUMER)

@@ -6,8 +6,10 @@ looked at as a whole unless somebody wants to hear of each message.
 
 from typing import TYPE_CHECKING
 
+from strandline.broker.api.message_trace import TraceRequest
 from strandline.broker.core.domains import without_domain
-from strandline.broker.core.gate import as_text
+from strandline.broker.core.gate import as_text, shown
+from strandline.broker.core.message_trace import MessageTrace, may_be_traced, trace_of
 from strandline.broker.core.reasons import PAYLOAD_EXCEEDED, PROTOCOL_VIOLATION
 from strandline.errors import InvalidInput
 from strandline.wire import FrameBatch, validate_subject
@@ -37,6 +39,13 @@ def publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
         return
     if session.facts.domain:
         frames = without_domain(frames, session.facts.domain)
+    if may_be_traced(frames, session):
+        _publish_around_traces(frames, session, router)
+    else:
+        _publish(frames, session, router)
+
+
+def _publish(frames: FrameBatch, session: "Session", router: "Router") -> None:
     if session.options.verbose or session.options.pedantic:
         _publish_singly(frames, session, router)
         return
@@ -66,6 +75,36 @@ def _publish_singly(frames: FrameBatch, session: "Session", router: "Router") ->
             router.publish(frame, session)
 
 
+def _publish_around_traces(frames: FrameBatch, session: "Session", router: "Router") -> None:
+    """Send messages that are to be traced one by one, and those between them as ever."""
+    start = 0
+    for number, (begin, end) in enumerate(frames.spans("header_start", "payload_start")):
+        asked = trace_of(frames.data[begin:end], session) if end > begin else None
+        if asked is not None:
+            if number > start:
+                _publish(frames.part(start, number), session, router)
+            _publish_with_report(frames.part(number, number + 1), session, router, asked)
+            start = number + 1
+    if start < len(frames):
+        _publish(frames.part(start, len(frames)), session, router)
+
+
+def _publish_with_report(frame: FrameBatch, session: "Session", router: "Router", asked: TraceRequest) -> None:
+    """Send one message that is traced; where the report may not go, the message does not go either."""
+    if asked.dest != session.trace_dest and not session.gate.may_publish(asked.dest, session.active_ns):
+        _complain(f'Permissions Violation for Publish to "{shown(asked.dest)}"', session)
+        return
+    trace = MessageTrace(asked, session, frame, router.publish_report)
+    allowed, complaints = session.gate.allowed(frame, session.active_ns)
+    if not allowed:
+        trace.refuse(complaints[0])
+        trace.end()
+        _complain(complaints[0], session)
+        return
+    session.confirm()
+    router.publish_traced(frame, session, trace)
+
+
 def _fitting(frames: FrameBatch, payload_max: int) -> int:
     """Return how many messages come before the first that is too large."""
     sizes = [end - start for start, end in frames.spans("header_start", "payload_end")]
@@ -76,8 +115,12 @@ def _allowed(frames: FrameBatch, session: "Session") -> list[int]:
     """Return the numbers of the messages that may be published, and complain about the others."""
     allowed, complaints = session.gate.allowed(frames, session.active_ns)
     for complaint in complaints:
-        session.complain(complaint, complaint.replace(*_BY_SUBJECT).replace(*_BY_REPLY))
+        _complain(complaint, session)
     return allowed
+
+
+def _complain(complaint: str, session: "Session") -> None:
+    session.complain(complaint, complaint.replace(*_BY_SUBJECT).replace(*_BY_REPLY))
 
 
 def _is_subject(subject: bytes) -> bool:

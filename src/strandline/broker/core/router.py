@@ -13,19 +13,25 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from strandline.broker.core import message_trace
 from strandline.broker.core.interest import Interest
 from strandline.broker.core.message_frames import from_columns, from_frames, from_one, without_headers
+from strandline.broker.core.message_trace import MessageTrace
 from strandline.broker.core.outbox import ROOM_BYTES_MAX
 from strandline.broker.core.session import Session
 from strandline.broker.core.sublist import Sublist
 from strandline.broker.core.subscriptions import Entry, Route, SinkEntry, Subscription
-from strandline.broker.routes import Cancel, Deliveries, Inbound, Sink
-from strandline.wire import FrameBatch
+from strandline.broker.routes import Cancel, Deliveries, Inbound, Origin, Sink
+from strandline.wire import FrameBatch, FrameParser, Side, WireLimits, format_pub
 
 ROUTES_APART_MAX = 16
 COMMON_MIN = 4
 _BEGINNING = itemgetter(slice(8))
 """Enough of a subject to tell `$JS.ACK.` from `$JS.API.`."""
+
+_REQUESTS = (b"$JS.API.", b"$SYS.REQ.")
+"""Where the server itself answers."""
+_REPORTS = WireLimits(payload_bytes_max=1 << 30, line_bytes_max=1 << 20)
 
 Segment = tuple[Route, int, int]
 """A route, and the rows that take it: the first, and the one after the last."""
@@ -110,6 +116,50 @@ class Router:
             own = [subjects[row] for row in rows] if len(rows) < count else subjects
             self._follow(self._sublist.find(own[0]), frames.pick(rows), own, session)
 
+    def publish_traced(self, frames: FrameBatch, session: Session, trace: MessageTrace) -> None:
+        """Send one message that is traced; one that is only traced goes nowhere, but streams look at it."""
+        subject, size = frames[0].subject, frames.message_bytes()
+        self.in_msgs += 1
+        self.in_bytes += size
+        session.in_msgs += 1
+        session.in_bytes += size
+        route = self._sublist.find(subject)
+        messages = Inbound(frames, [subject], session.origin, trace)
+        heard = False
+        for sink in route.sinks:
+            heard |= self._trace_to_sink(sink, messages, trace)
+        groups = [_able(members, session) for members in route.queues.values()]
+        self._turn += 1
+        for subscription in (*route.plain, *(able[self._turn % len(able)] for able in groups)):
+            problem = _obstacle(subscription, subject, session)
+            if not problem and not trace.only:
+                self._hand(subscription, frames, session)
+            trace.note_egress(subscription, problem)
+            heard |= not problem
+        if not heard and session.no_responders and frames.has_replies():
+            self.no_responders(messages, [0])
+        trace.end()
+
+    def _trace_to_sink(self, sink: Sink, messages: Inbound, trace: MessageTrace) -> bool:
+        if getattr(sink, "is_stream", False):
+            trace.wait_for_stream()
+        else:
+            if messages.subjects[0].startswith(_REQUESTS):
+                trace.note_request()
+            if trace.only:
+                return False
+        sink.take(messages)
+        return True
+
+    def publish_report(self, subject: bytes, payload: bytes, headers: bytes) -> None:
+        """Send something of the server's own to clients and streams of the account."""
+        self.send(subject, payload, headers=headers)
+        sinks = [sink for sink in self._sublist.find(subject).sinks if getattr(sink, "is_stream", False)]
+        if sinks:
+            frames = FrameParser(Side.CLIENT, _REPORTS).feed(format_pub(subject, payload, b"", headers))
+            for sink in sinks:
+                sink.take(Inbound(frames, [subject], Origin(0, self.account)))
+
     def _segments(self, subjects: list[bytes]) -> list[Segment]:
         """Return neighbours that have one route, with one question for those that begin alike."""
         find, segments, at = self._sublist.find, list[Segment](), 0
@@ -171,12 +221,16 @@ class Router:
         denied = session.gate.denied
         if denied is not None and denied.has(frames[0].subject, subscription.queue):
             return False
-        data = (from_frames if session.headers else without_headers)(frames, subscription.sid)
-        if not session.write(data, count):
+        if session.headers:
+            data, size = from_frames(frames, subscription.sid), frames.message_bytes()
+        else:
+            data = without_headers(frames, subscription.sid)
+            size = sum(end - start for start, end in frames.spans("payload_start", "payload_end"))
+        if not session.write(data, count, size):
             return False
         if session.gate.responses is not None:
             session.gate.responses.expect(frames.replies(), session.clock.now_ns())
-        self._count(subscription, count, len(data))
+        self._count(subscription, count, size)
         return True
 
     def _count(self, subscription: Subscription, count: int, size: int) -> None:
@@ -201,9 +255,10 @@ class Router:
         route = self._sublist.find(subject)
         return queue in route.queues if queue else route.has_clients
 
-    def has_subscription(self, subject: bytes) -> bool:
-        """Tell whether some client has subscribed to exactly a subject, not only to a pattern that matches it."""
-        return any(each.pattern == subject for each in _all(self._sublist.find(subject)))
+    def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
+        route = self._sublist.find(subject)
+        return any(each.pattern == subject for each in (route.queues.get(queue, ()) if queue else route.plain))
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
         """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
@@ -269,7 +324,7 @@ class Router:
             own = self._own_subscription(session, replies[row]) if replies[row] else None
             if own is not None:
                 headers = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % messages.subjects[row]
-                session.write(from_one(replies[row], b"", b"", headers, own.sid), 1)
+                session.write(from_one(replies[row], b"", b"", headers, own.sid))
 
     def _own_subscription(self, session: Session, reply: bytes) -> Subscription | None:
         return next((each for each in self._sublist.find(reply).plain if each.session is session), None)
@@ -307,13 +362,26 @@ class Router:
             messages = messages if len(kept) == len(messages) else _pick(messages, kept)
         if not session.headers and messages.headers is not None:
             messages = Deliveries(messages.subjects, messages.payloads, messages.replies)
-        data = from_columns(messages, subscription.sid)
-        if not session.write(data, len(messages)):
+        data, size = from_columns(messages, subscription.sid), messages.message_bytes
+        if not session.write(data, len(messages), size):
             return False
         if session.gate.responses is not None and messages.replies is not None:
             session.gate.responses.expect(messages.replies, session.clock.now_ns())
-        self._count(subscription, len(messages), len(data))
+        self._count(subscription, len(messages), size)
         return True
+
+
+def _obstacle(subscription: Subscription, subject: bytes, publisher: Session) -> str:
+    """Return why a message on a subject does not go to a subscription, empty if it does."""
+    session = subscription.session
+    if subscription.remaining == 0:
+        return message_trace.SUBSCRIPTION_CLOSED
+    if session is publisher and not session.echo:
+        return message_trace.NO_ECHO
+    denied = session.gate.denied
+    if denied is not None and denied.has(subject, subscription.queue):
+        return message_trace.SUBSCRIPTION_DENIES
+    return message_trace.CLIENT_CLOSED if session.closing is not None else ""
 
 
 def _all(route: Route) -> list[Subscription]:

@@ -50,6 +50,7 @@ from strandline.wire import (
 if TYPE_CHECKING:
     from strandline.broker.core.accounts import Accounts, Login
     from strandline.broker.core.router import Router
+    from strandline.broker.settings import Permissions
 
 FIRST_PING_NS = 2_000_000_000
 PROTOCOL_MAX = 1
@@ -90,8 +91,10 @@ class Session(Outbox):
         self.nonce = new_nonce() if accounts.needs_nonce else ""
         self.router: Router | None = None
         self.gate = Gate()
+        self.permissions: Permissions | None = None
         self.origin = Origin(client_id, "", host=host, start_ns=self.started_ns)
         self.echo, self.headers, self.no_responders = True, False, False
+        self.trace_dest, self.trace_sampling = b"", 0
         self._parser = FrameParser(Side.CLIENT, facts.wire_limits)
         self._pings_out = 0
         self._pinged_ns = 0
@@ -303,9 +306,10 @@ class Session(Outbox):
             self.router.leave(self)
         self.router = router
         router.join(self)
-        self.gate = Gate(login.permissions)
+        self.gate, self.permissions = Gate(login.permissions), login.permissions
         limits = login.account.settings
         self.payload_max = limits.max_payload
+        self.trace_dest, self.trace_sampling = limits.trace_dest.encode(), limits.trace_sampling
         self._subscriptions_max = min(
             each or sys.maxsize for each in (self.facts.max_subscriptions, limits.max_subscriptions)
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strandline.broker.api.answers import AccountLimits
-from strandline.broker.api.reasons import for_log
+from strandline.broker.api.reasons import for_clients, for_log
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.ending import Ending
 from strandline.broker.jetstream.advisories import Advisories
@@ -27,7 +27,7 @@ from strandline.broker.jetstream.requests import Requests
 from strandline.broker.jetstream.returning import go_on
 from strandline.broker.jetstream.settling import Line, Settling
 from strandline.broker.jetstream.sinks import Sinks
-from strandline.broker.jetstream.stream_sink import StreamSink
+from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
 from strandline.broker.jetstream.surroundings import Surroundings
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.jetstream.upkeep import Upkeep
@@ -220,44 +220,55 @@ class JetStream:
     def _publish_to(self, sink: StreamSink, now_ns: int) -> None:
         if sink.is_gone:
             for messages in sink.let_go():
+                if messages.trace is not None:
+                    messages.trace.note_stream(sink.name, "stream not found")
                 self._late(messages)
             return
         for batch, replies, gathered in sink.taken():
             try:
                 published = sink.stream.publish(batch, now_ns)
             except Exception as error:  # noqa: BLE001 - who published is told
-                self._refuse(sink, replies, error)
+                self._refuse(sink, replies, traces_of(gathered), error)
                 continue
             self._settle(sink, published, replies, gathered)
         if not sink.has_chores or sink.expires:
             self._upkeep.touch(sink, now_ns)
 
     def _settle(self, sink: StreamSink, published: Published, replies: list[bytes], gathered: list[Inbound]) -> None:
-        ticket = published.ticket
+        ticket, traces = published.ticket, traces_of(gathered)
         if not len(sink.line) and (ticket is DONE or ticket.done()):
-            self._answer(sink, published, replies, None if ticket is DONE else ticket.exception())
+            self._answer(sink, published, replies, traces, None if ticket is DONE else ticket.exception())
             return
         noted = self._holding.add(gathered)
 
         def answer(error: BaseException | None) -> None:
             self._holding.remove(noted)
-            self._answer(sink, published, replies, error)
+            self._answer(sink, published, replies, traces, error)
 
         sink.line.then(published.ticket, answer)
 
     def _answer(
-        self, sink: StreamSink, published: Published, replies: list[bytes], error: BaseException | None
+        self,
+        sink: StreamSink,
+        published: Published,
+        replies: list[bytes],
+        traces: Traces,
+        error: BaseException | None,
     ) -> None:
         if error is not None:
-            self._refuse(sink, replies, error)
+            self._refuse(sink, replies, traces, error)
             return
+        if traces:
+            sink.tell_traces(traces, replies, published.answers)
         if not sink.stream.config.no_ack:
             self.routes.send_many(sink.acks(published, replies))
         self._tell_stored(sink, published)
 
-    def _refuse(self, sink: StreamSink, replies: list[bytes], error: BaseException) -> None:
+    def _refuse(self, sink: StreamSink, replies: list[bytes], traces: Traces, error: BaseException) -> None:
         if not sink.is_gone:
             self.fail(sink.name, error)
+        for _, trace in traces:
+            trace.note_stream(sink.name, for_clients(error))
         self.routes.send_many(sink.refusals(replies, error))
 
     def fail(self, name: str, error: BaseException) -> None:
@@ -343,7 +354,7 @@ class JetStream:
         sink = self._sinks.get(name)
         if sink is None:
             sink = self._sinks[name] = StreamSink(
-                name, stream, Line(self.settling), self._note, self._late, self.domain
+                name, stream, Line(self.settling), self._note, self._late, self.routes.send_many, self.domain
             )
             self._attend(stream)
             self._sinks.changed()

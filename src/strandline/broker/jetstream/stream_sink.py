@@ -4,7 +4,9 @@ Invariants: rows keep the order in which they came; a row is answered once if it
 and in order; nothing is answered for a stream without acks.
 """
 
+import json
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from strandline.broker.api import codes
 from strandline.broker.api.answers import PubAck
@@ -14,17 +16,30 @@ from strandline.broker.api.schema import to_json
 from strandline.broker.jetstream.settling import Line
 from strandline.broker.routes import Cancel, Deliveries, Inbound
 from strandline.broker.streams import PublishBatch, Published, Stream
+from strandline.broker.streams.headers import EXPECTED_LAST_SEQ, EXPECTED_LAST_SUBJECT_SEQ
 from strandline.wire import FrameBatch
 from strandline.wire.lines import Row
 
+if TYPE_CHECKING:
+    from strandline.broker.core.message_trace import MessageTrace
+
+FAST_INGEST = b".$FI"
+"""How the reply subject of a message ends that belongs to a batch of fast ingest."""
 BATCH_BYTES_MAX = 16 << 20
 """How much is stored by one append."""
 _REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
 _HEADER, _PAYLOAD, _END = (Row._fields.index(name) for name in ("header_start", "payload_start", "payload_end"))
 
 
+Traces = list[tuple[int, "MessageTrace"]]
+"""Rows of a batch that are traced."""
+
+
 class StreamSink:
     """Where what is published on a stream's subjects comes to; `note` is told when there is something."""
+
+    is_stream = True
+    """It keeps what it takes, and tells a trace what became of it."""
 
     def __init__(
         self,
@@ -33,6 +48,7 @@ class StreamSink:
         line: Line,
         note: Callable[["StreamSink"], None],
         late: Callable[[Inbound], None],
+        refuse: Callable[[Deliveries], None],
         domain: str = "",
     ) -> None:
         self.name = name
@@ -47,6 +63,7 @@ class StreamSink:
         self.expires = False
         self._note = note
         self._late = late
+        self._refuse = refuse
         self._plain = to_json(PubAck(stream=name)).removesuffix(b"0}")
         self._head = self._plain.decode()
         self._has_domain = bool(domain)
@@ -58,9 +75,24 @@ class StreamSink:
         if self.is_gone:
             self._late(messages)
             return
+        fast = messages.frames.replies_ending(FAST_INGEST)
+        if fast:
+            messages = self._without_fast(messages, set(fast))
+            if not len(messages):
+                return
         if not self.gathered:
             self._note(self)
         self.gathered.append(messages)
+
+    def _without_fast(self, messages: Inbound, fast: set[int]) -> Inbound:
+        """Refuse messages of fast ingest, which is not served, and return the others."""
+        refused, kept = messages.frames.pick(sorted(fast)), [row for row in range(len(messages)) if row not in fast]
+        refusal = codes.BATCH_PUBLISH_DISABLED.error()
+        answer = to_json(PubAck(error=refusal, stream=self.name))
+        self._refuse(Deliveries(refused.replies(), [answer] * len(fast)))
+        if messages.trace is not None:
+            messages.trace.note_stream(self.name, refusal.description)
+        return Inbound(messages.frames.pick(kept), [messages.subjects[row] for row in kept], messages.origin)
 
     def let_go(self) -> list[Inbound]:
         """Return what was gathered, as it came."""
@@ -74,6 +106,14 @@ class StreamSink:
             batch, replies = columns_of(gathered[0])
             return ((batch, replies, gathered),)
         return _joined(gathered)
+
+    def tell_traces(self, traces: Traces, replies: list[bytes], answers: dict[int, bytes]) -> None:
+        """Tell those who trace messages what became of them; one that is only traced has an answer if it went wrong."""
+        for row, trace in traces:
+            answer = answers.get(row)
+            if trace.only and answer is None:
+                replies[row] = b""
+            trace.note_stream(self.name, _problem(answer, trace))
 
     def acks(self, published: Published, replies: list[bytes]) -> Deliveries:
         """Return the answers to those who asked for one."""
@@ -93,6 +133,17 @@ class StreamSink:
         """Return the answers to those whose messages could not be stored."""
         refusal = codes.STREAM_STORE_FAILED.with_text(err=for_clients(error))
         return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
+
+
+def traces_of(gathered: list[Inbound]) -> Traces:
+    """Return the rows that are traced of what was gathered."""
+    traces: Traces = []
+    row = 0
+    for messages in gathered:
+        if messages.trace is not None:
+            traces.append((row, messages.trace))
+        row += len(messages)
+    return traces
 
 
 def columns_of(messages: Inbound) -> tuple[PublishBatch, list[bytes]]:
@@ -145,6 +196,25 @@ def _one(gathered: list[Inbound]) -> tuple[PublishBatch, list[bytes]]:
         payloads += batch.payloads
         replies += asked
     return PublishBatch(subjects, payloads, headers), replies
+
+
+def _problem(answer: bytes | None, trace: "MessageTrace") -> str:
+    """Return why a message was not stored, in the words of a trace, by the answer to it; empty if it was."""
+    told = json.loads(answer) if answer else {}
+    if told.get("duplicate"):
+        return "msgid is duplicate"
+    error = told.get("error", {})
+    text = str(error.get("description", ""))
+    if error.get("err_code") == codes.STREAM_WRONG_LAST_SEQUENCE.err_code:
+        seen = text.rpartition(" ")[2]
+        for name, what in (
+            (EXPECTED_LAST_SUBJECT_SEQ, "last sequence by subject"),
+            (EXPECTED_LAST_SEQ, "last sequence"),
+        ):
+            expected = trace.header(name)
+            if expected:
+                return f"{what} mismatch: {expected} vs {seen}"
+    return text
 
 
 def _asked(replies: list[bytes], texts: list[bytes]) -> Deliveries:

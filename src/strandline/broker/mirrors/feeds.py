@@ -72,7 +72,7 @@ class Feed:
             external=source.external,
             lag=self.lag(),
             seq=position.sequence if position is not None and not self.plan.is_mirror else 0,
-            active=-1 if self.heard_ns < 0 else max(0, now_ns - self.heard_ns),
+            active=-1 if self.heard_ns < 0 else max(1, now_ns - self.heard_ns),  # 0 is shown as "never"
             filter_subject=source.filter_subject,
             subject_transforms=source.subject_transforms,
             error=self.error,

@@ -38,7 +38,7 @@ SORTS = {
     "pending": Sort(lambda session: session.unsent_bytes, "pending_bytes"),
     "msgs_to": Sort(lambda session: session.out_msgs, "out_msgs"),
     "msgs_from": Sort(lambda session: session.in_msgs, "in_msgs"),
-    "bytes_to": Sort(lambda session: session.sent_bytes, "out_bytes"),
+    "bytes_to": Sort(lambda session: session.out_msg_bytes, "out_bytes"),
     "bytes_from": Sort(lambda session: session.in_bytes, "in_bytes"),
     "last": Sort(lambda session: session.active_ns, "_active_ns"),
     "idle": Sort(lambda session: session.active_ns, "_active_ns", largest_first=False),
@@ -75,7 +75,7 @@ def describe(session: "Session", now_ns: int) -> Fields:
         "in_msgs": session.in_msgs,
         "out_msgs": session.out_msgs,
         "in_bytes": session.in_bytes,
-        "out_bytes": session.sent_bytes,
+        "out_bytes": session.out_msg_bytes,
         "subscriptions": len(session.subscriptions),
     }
     named = {"name": options.name, "lang": options.lang, "version": options.version}

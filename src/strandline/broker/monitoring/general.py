@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.broker.api.times import format_time
-from strandline.broker.core.facts import SERVER_VERSION
+from strandline.broker.core.facts import FEATURE_FLAGS, GIT_COMMIT, GO_VERSION, SERVER_VERSION
 from strandline.broker.monitoring.asked import Asked, BadQuestion
 from strandline.broker.monitoring.connections import format_age, sublist_stats
 from strandline.broker.monitoring.jetstream import config_of, stats_of
@@ -51,9 +51,11 @@ def varz(server: "Server", counted: "Counted") -> Fields:
         "subscriptions": sum(each.router.subscription_count for each in server.accounts.by_name.values()),
         "http_req_stats": dict(sorted(counted.requests.items())),
         "config_load_time": format_time(server.started_ns),
+        "feature_flags": FEATURE_FLAGS,
         "system_account": server.settings.system_account,
         "slow_consumer_stats": dict.fromkeys(KINDS, 0) | {"clients": counted.slow},
         "stale_connection_stats": dict.fromkeys(KINDS, 0) | {"clients": counted.stale},
+        "disk_io_wait_stats": dict.fromkeys(("waiters", "waits", "wait_time", "max_wait_time"), 0),
     }
 
 
@@ -65,8 +67,8 @@ def _identity(server: "Server") -> Fields:
         "server_name": server.server_name,
         "version": SERVER_VERSION,
         "proto": 1,
-        "git_commit": "",
-        "go": "",
+        "git_commit": GIT_COMMIT,
+        "go": GO_VERSION,
         "host": settings.host,
         "port": server.port,
         **{name: True for name, value in secured.items() if value},

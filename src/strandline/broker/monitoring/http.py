@@ -43,7 +43,7 @@ class Monitor:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self._counted = Counted(deque(maxlen=max(0, server.settings.max_closed_clients)))
+        self.counted = Counted(deque(maxlen=max(0, server.settings.max_closed_clients)))
         self._entrance = Entrance(lambda: server.shares.monitors)
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -70,9 +70,9 @@ class Monitor:
     def note_closed(self, session: "Session") -> None:
         """Remember a connection that has ended."""
         reason = session.closing or ""
-        self._counted.slow += reason.startswith("Slow Consumer")
-        self._counted.stale += reason == "Stale Connection"
-        self._counted.closed.append(describe_end(session, self._server.clock.now_ns()))
+        self.counted.slow += reason.startswith("Slow Consumer")
+        self.counted.stale += reason == "Stale Connection"
+        self.counted.closed.append(describe_end(session, self._server.clock.now_ns()))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -110,7 +110,7 @@ class Monitor:
 
     def _page(self, target: str) -> Page:
         try:
-            return answer(self._server, self._counted, parse_target(target))
+            return answer(self._server, self.counted, parse_target(target))
         except Exception:
             logger.exception("cannot answer %s", target)
             return Page(b"500 Internal Server Error\n", 500, TEXT)

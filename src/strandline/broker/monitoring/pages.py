@@ -1,6 +1,9 @@
 """Which path is answered by whom, and how an answer is written."""
 
 import json
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.api.times import format_time
 from strandline.broker.monitoring.asked import Asked, BadQuestion
 from strandline.broker.monitoring.connections import connz, subsz
-from strandline.broker.monitoring.general import accountz, accstatz, varz
+from strandline.broker.monitoring.general import accountz, accstatz, resident_bytes, varz
 from strandline.broker.monitoring.jetstream import healthz, jsz
 
 if TYPE_CHECKING:
@@ -25,7 +28,12 @@ LINKS = (
     ("Accounts", "accountz"),
     ("Account Stats", "accstatz"),
     ("Subscriptions", "subsz"),
+    ("Routes", "routez"),
+    ("LeafNodes", "leafz"),
+    ("Gateways", "gatewayz"),
+    ("Raft Groups", "raftz"),
     ("Health Probe", "healthz"),
+    ("Expvar", "debug/vars"),
 )
 
 
@@ -77,6 +85,25 @@ def _nobody(**more: Sequence[object] | dict[str, object] | int) -> Answer:
     return _fields(fields)
 
 
+def _stacks(server: "Server", counted: "Counted", asked: Asked) -> Page:
+    """Show where every thread of the process is."""
+    del server, counted, asked
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()  # noqa: SLF001 - there is no other way to see the stacks of other threads
+    stacks = [
+        f"thread {number} [{names.get(number, 'unknown')}]:\n{''.join(traceback.format_stack(frame))}"
+        for number, frame in frames.items()
+    ]
+    return Page("\n".join(stacks).encode())
+
+
+def _variables(server: "Server", counted: "Counted", asked: Asked) -> Fields:
+    """Show what Go programs publish there, without arguments: a password may be among them."""
+    del server, counted, asked
+    size = resident_bytes()
+    return {"cmdline": sys.argv[:1], "memstats": {"Alloc": size, "Sys": size}}
+
+
 def _root(server: "Server", counted: "Counted", asked: Asked) -> Page:
     del counted, asked
     links = "\n".join(f'<a href="./{path}">{name}</a><br/>' for name, path in LINKS)
@@ -96,6 +123,10 @@ PAGES: dict[str, Answer] = {
     "/routez": _fields(lambda server, _, __: {**_about(server), "num_routes": 0, "routes": []}),
     "/gatewayz": _nobody(outbound_gateways={}, inbound_gateways={}),
     "/leafz": _nobody(leafnodes=0, leafs=[]),
+    "/raftz": lambda _, __, ___: Page(b"No Raft nodes registered", 404, TEXT),
+    "/ipqueuesz": _fields(lambda _, __, ___: {}),
+    "/stacksz": _stacks,
+    "/debug/vars": _fields(_variables),
 }
 PAGES["/subscriptionsz"] = PAGES["/subsz"]
 

@@ -196,6 +196,38 @@ def _account_jetstream(value: Value) -> JetStreamLimits | None:
             raise refuse(value, f"expected 'enabled' or 'disabled' or a map, got {content!r}")
 
 
+ALL_PERCENT = 100
+
+
+def _destination(value: Value) -> str:
+    subject = text(value)
+    try:
+        validate_subject(subject)
+    except InvalidSubject as error:
+        raise refuse(value, f"Trace destination {subject!r} is not valid") from error
+    return subject
+
+
+def _sampling(value: Value) -> int:
+    content = value.content
+    digits = content.removesuffix("%") if isinstance(content, str) else str(content)
+    if not digits.isdecimal() or not digits.isascii() or not 0 < int(digits) <= ALL_PERCENT:
+        raise refuse(value, f"Trace destination sampling value {content!r} is invalid, needs to be [1..100]")
+    return int(digits)
+
+
+MESSAGE_TRACE: Table = {"dest": to("trace_dest", _destination), "sampling": to("trace_sampling", _sampling)}
+
+
+def _message_trace(value: Value) -> Fields:
+    if isinstance(value.content, str):
+        return {"trace_dest": _destination(value)}
+    fields = read_block(entries(value), MESSAGE_TRACE)
+    if "trace_sampling" in fields and "trace_dest" not in fields:
+        raise refuse(value, "Trace destination sampling ignored since no destination was set")
+    return fields
+
+
 ACCOUNT_LIMITS: Table = {
     **dict.fromkeys(("max_connections", "max_conn"), to("max_connections", limit)),
     **dict.fromkeys(("max_subscriptions", "max_subs"), to("max_subscriptions", limit)),
@@ -212,7 +244,7 @@ ACCOUNT: Table = {
     "imports": not_served("imports between accounts are not served"),
     "exports": not_served("exports between accounts are not served"),
     **dict.fromkeys(("mappings", "maps"), not_served("mappings of subjects are not served")),
-    **dict.fromkeys(("msg_trace", "trace_dest"), not_served("tracing of messages is not served")),
+    **dict.fromkeys(("msg_trace", "trace_dest"), _message_trace),
 }
 
 

@@ -94,6 +94,10 @@ class AccountSettings:
     max_connections: int | None = None
     max_subscriptions: int | None = None
     max_payload: int | None = None
+    trace_dest: str = ""
+    """Where messages with a sampled `traceparent` are traced to; empty if they are not."""
+    trace_sampling: int = 100
+    """How many of a hundred of them are."""
     remotes: "Mapping[str, NatsSettings]" = field(default_factory=dict)
     """Other servers that its mirrors and sources copy from, by the API prefix that their `external` names."""
 

@@ -343,4 +343,5 @@ class _Parser:
         return Place(self.source.file, line + 1, self.at - max(newline, 0) + within_quotes)
 
     def _refusal(self, problem: str) -> ConfigurationRefused:
-        return ConfigurationRefused([f"{self._place()}: {problem}"])
+        place = self._place()
+        return ConfigurationRefused([f"{place}: Parse error on line {place.line}: {problem}"])

@@ -84,7 +84,7 @@ def _listen_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        place = f"{host or '0.0.0.0'}:{port}"  # noqa: S104 - only shown
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        raise Unavailable(
-            f"cannot listen on {host or '*'}:{port}: {reason}", hint=_LISTEN_HINTS.get(error.errno or 0)
-        ) from error
+        text = f'Error listening on port: {place}, "listen tcp {place}: bind: {reason.lower()}"'  # as tools match it
+        raise Unavailable(text, hint=_LISTEN_HINTS.get(error.errno or 0)) from error

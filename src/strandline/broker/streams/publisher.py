@@ -12,6 +12,7 @@ from strandline.broker.api.answers import PubAck, format_duplicate
 from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, INSUFFICIENT_RESOURCES, ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.mapping import SubjectMapping
+from strandline.broker.api.message_trace import parse_trace, without_trace
 from strandline.broker.api.schema import to_json
 from strandline.broker.api.times import format_time
 from strandline.broker.streams import headers as names
@@ -151,12 +152,18 @@ class Publisher:
             raise INSUFFICIENT_RESOURCES.error()
         if self._room is not None and size + OVERHEAD > self._room():
             raise ACCOUNT_RESOURCES_EXCEEDED.error()
-        if draft.special.get(names.BATCH_ID):
+        trace = parse_trace(draft.special)
+        is_only_traced = trace is not None and trace.only
+        if draft.special.get(names.BATCH_ID) and not is_only_traced:
             return self._staged(writing, draft, at, answers)
         found = checker.check(draft, writing.time_ns)
         if isinstance(found, Duplicate):
             answers[at] = format_duplicate(self._state.config.name, found.sequence)
             return 0
+        if is_only_traced:
+            return 0
+        if trace is not None:
+            draft.headers = without_trace(draft.headers)
         sequence = self.store(writing, draft)
         if draft.counter:
             answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, val=draft.counter))

@@ -259,7 +259,26 @@ def groups_by_priority(talk: Talk) -> None:
         talk.heard(sid, 1)
 
 
+def a_client_that_is_away_for_a_while(talk: Talk) -> None:
+    _stream(talk, "ABSENT", 1)
+    _consumer(talk, "ABSENT")
+    client = talk.another()
+    sid = client.listen("absent-inbox")
+    body = {"batch": 3, "expires": 20 * SECOND_NS}
+    client.publish(f"{API}.CONSUMER.MSG.NEXT.ABSENT.C", body, reply="absent-inbox")
+    (message,) = client.heard(sid, 1)
+    client.ask(message.split(" ")[2], "+ACK")
+    client.wire.close()
+    talk.pause(1.3)
+    _pull(talk, "ABSENT", {"batch": 1, "no_wait": True}, 1)
+    client = talk.another()
+    sid = client.listen("absent-inbox")
+    talk.ask("absent.1", "back")
+    client.heard(sid, 1)
+
+
 SCRIPTS: list[Script] = [
+    a_client_that_is_away_for_a_while,
     how_requests_are_read,
     how_requests_end,
     requests_that_wait,

@@ -231,7 +231,32 @@ def an_abandoned_batch(talk: Talk) -> None:
     talk.heard(sid, 1)
 
 
+def subscriptions_that_bind(talk: Talk) -> None:
+    _stream(talk, "BIND", 1)
+    for number, (listen, queue, group) in enumerate(
+        [
+            ("bound.x", "", ""),
+            ("bound.>", "", ""),
+            ("bound.x", "g", ""),
+            ("bound.x", "", "g"),
+            ("bound.x", "g", "g"),
+            ("bound.*", "g", "g"),
+            ("bound.x", "h", "g"),
+        ]
+    ):
+        client = talk.another()
+        sid = client.listen(listen, queue)
+        config = {"durable_name": f"c{number}", "deliver_subject": "bound.x", "ack_policy": "none"}
+        body = {"stream_name": "BIND", "config": config | ({"deliver_group": group} if group else {})}
+        talk.ask(f"{API}.CONSUMER.CREATE.BIND.c{number}", body)
+        client.heard(sid, int(queue == group and "*" not in listen and ">" not in listen))
+        talk.ask(f"{API}.CONSUMER.INFO.BIND.c{number}")
+        talk.ask(f"{API}.CONSUMER.DELETE.BIND.c{number}")
+        client.wire.close()
+
+
 SCRIPTS: list[Script] = [
+    subscriptions_that_bind,
     messages_pushed,
     pushed_to_a_queue_group,
     headers_only_by_subject,

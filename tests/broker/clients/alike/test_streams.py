@@ -341,7 +341,20 @@ def refusals_seldom_met(talk: Talk) -> None:
     talk.ask(f"{API}.STREAM.MSG.GET.SELDOM1", {"seq": 1, "min_last_seq": 50})
 
 
+def fast_ingest_that_is_disabled(talk: Talk) -> None:
+    talk.ask("$JS.API.STREAM.CREATE.SLOW", {"name": "SLOW", "subjects": ["slow"]})
+    answers = talk.listen("fast.>")
+    for number, operation in ((1, 0), (2, 1), (3, 2)):
+        talk.publish("slow", "x", reply=f"fast.uuid.10.ok.{number}.{operation}.$FI")
+        talk.ask("slow", "y")
+        talk.heard(answers, 1)
+    talk.publish("slow", "x", reply="fast.nothing.$FI")
+    talk.heard(answers, 1)
+    talk.ask("$JS.API.STREAM.INFO.SLOW")
+
+
 SCRIPTS: list[Script] = [
+    fast_ingest_that_is_disabled,
     refusals_seldom_met,
     what_is_stored_and_told,
     purges,
