@@ -59,7 +59,7 @@ class _Children:
 _children = _Children()
 _children.watch()
 _shared_servers: list["_Server"] = []
-_shared_members: list["_Server"] = []
+_owned_servers: list["_Server"] = []
 
 
 class _Server(Protocol):
@@ -74,7 +74,7 @@ class _Server(Protocol):
 
 @contextmanager
 def shared_server(server: _Server) -> Iterator[None]:
-    """Have tests share a server during the block: it outlives them, and a test may not leave it dead."""
+    """Have tests share a server that they may not leave dead."""
     _shared_servers.append(server)
     try:
         yield
@@ -83,14 +83,14 @@ def shared_server(server: _Server) -> Iterator[None]:
 
 
 @contextmanager
-def shared_members(members: Sequence[_Server]) -> Iterator[None]:
-    """Have tests share a cluster during the block: members outlive them, dead ones are the business of its fixture."""
-    _shared_members.extend(members)
+def owned_servers(servers: Sequence[_Server]) -> Iterator[None]:
+    """Own servers during the block, which ends them: they outlive a test, whoever starts them again meanwhile."""
+    _owned_servers.extend(servers)
     try:
         yield
     finally:
-        for member in members:
-            _shared_members.remove(member)
+        for server in servers:
+            _owned_servers.remove(server)
 
 
 def restore_signals() -> None:
@@ -145,7 +145,7 @@ def nothing_left_behind() -> Iterator[None]:
     before = _State.now()
     yield
     problems = before.put_back(_State.now())
-    lasting = {server.pid for server in (*_shared_servers, *_shared_members) if server.is_running}
+    lasting = {server.pid for server in (*_shared_servers, *_owned_servers) if server.is_running}
     problems += [f"left a process running: {each}" for each in _kill(_children.new() - lasting)]
     for server in _shared_servers:
         if not server.is_running:

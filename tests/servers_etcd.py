@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import shared_server
+from tests.leftovers import owned_servers, shared_server
 from tests.waiting import PATIENCE_S
 
 
@@ -119,7 +119,8 @@ def running_etcd() -> Iterator[EtcdServer]:
         server = EtcdServer(Path(folder))
         server.start()
         try:
-            yield server
+            with owned_servers([server]):
+                yield server
         finally:
             server.stop()
 

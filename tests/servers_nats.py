@@ -28,7 +28,7 @@ from strandline.errors import StrandlineError
 from strandline.kv.nats.bulk.api import JetStreamApi
 from strandline.kv.nats.bulk.socket import BulkSocket
 from strandline.kv.nats.settings import NatsSettings
-from tests.leftovers import shared_members, shared_server
+from tests.leftovers import owned_servers, shared_server
 from tests.waiting import PATIENCE_S, eventually
 
 SYNC_ALWAYS = "sync_interval: always"
@@ -280,7 +280,8 @@ def running_nats(
         server = NatsServer(Path(folder), settings, jetstream=jetstream, scheme=scheme, program=program)
         server.start()
         try:
-            yield server
+            with owned_servers([server]):
+                yield server
         finally:
             server.stop()
 
@@ -292,7 +293,8 @@ def running_nats_cluster(settings: str = "", *, jetstream: str = "") -> Iterator
         cluster = NatsCluster(Path(folder), settings, jetstream=jetstream)
         try:
             cluster.start()
-            yield cluster
+            with owned_servers(cluster.members):
+                yield cluster
         finally:
             cluster.stop()
 
@@ -307,7 +309,7 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest.fixture(scope="session")
 def shared_nats_cluster() -> Iterator[NatsCluster]:
     """Share one cluster among the tests of a process, which take it as `nats_cluster`."""
-    with running_nats_cluster() as cluster, shared_members(cluster.members):
+    with running_nats_cluster() as cluster:
         yield cluster
 
 

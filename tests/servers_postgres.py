@@ -24,7 +24,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.leftovers import shared_server
+from tests.leftovers import owned_servers, shared_server
 from tests.waiting import PATIENCE_S
 
 _PR_SET_PDEATHSIG = 1
@@ -165,7 +165,8 @@ def running_postgres(**settings: str) -> Iterator[PostgresServer]:
     try:
         server.create()
         server.start()
-        yield server
+        with owned_servers([server]):
+            yield server
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
