@@ -1,6 +1,7 @@
 """What leaves a bucket leaves a mirror; what nobody deleted stays in an archive; neither before its time."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from strandline.sim.models import LeavingBounds, LeavingModel
 
 GONE, STAYS, VANISHED = "a live key is gone", "a key that left stays", "a key that is there vanished"
 MIRROR, ARCHIVE = LeavingBounds(FoldMode.MIRROR), LeavingBounds(FoldMode.ARCHIVE)
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "keeps": {},
     "drops": {"drops": True},
     "expires": {"expires": True},

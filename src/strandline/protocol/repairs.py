@@ -1,8 +1,8 @@
 """What to do with a fold whose cursor has fallen out of the log: from what it may be repaired, and key by key how.
 
 For a mirror the listing is the truth (`fold_modes`). For an archive the truth is every write minus every real delete.
-Where a bucket evicts current values (by age, by a time to live, because it is full), a key that is not listed may merely
-have aged out; then the folds are the only full copies, and a repair comes from one of them, as an artifact.
+Where a bucket evicts current values (by age, by a time to live, because it is full), a key that is not listed may
+merely have aged out; then the folds are the only full copies, and a repair comes from one of them, as an artifact.
 
 Invariants: nothing is deleted on the word of a listing that is not the truth; a fold never moves back; what a repair
 did not finish is repeated, because the cursor that calls it complete is written last (`next_repair_step`).

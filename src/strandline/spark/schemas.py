@@ -13,7 +13,7 @@ from strandline.spark.journals.errors import refused
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All columns of a kind of thing; `cast` is one that people would rather have as text, `extra` come by name only."""
+    """All columns of a kind of thing; `cast` is one that people would rather have as text, `extra` come by name."""
 
     what: str
     whole: pa.Schema

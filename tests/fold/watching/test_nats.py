@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from strandline.fold import (
     Applied,
     Backend,
     Batching,
+    FoldMode,
     FoldReader,
     Hooks,
     Mark,
@@ -40,6 +42,7 @@ from tests.servers_nats import NatsServer, running_nats
 from tests.waiting import PATIENCE_S
 
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
+ARCHIVE = RepairPolicy(fold_mode=FoldMode.ARCHIVE)
 
 
 class Live:
@@ -196,12 +199,13 @@ def test_without_a_repair_the_fold_diverges_and_says_so(
     nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     async def check() -> None:
-        async with live(nats_server, nats_bucket, tmp_path) as fold:
+        config = StoreConfig(updates_max=10, discard=Discard.OLD)
+        async with live(nats_server, nats_bucket, tmp_path, config) as fold:
             await fold.put("a=1", "b=2")
-            await fold.fold()
+            await fold.fold(policy=ARCHIVE)
             await fold.put("-a", "b=4")
             await fold.purge(4)
-            await fold.fold(policy=RepairPolicy(RepairMode.NONE))
+            await fold.fold(policy=replace(ARCHIVE, mode=RepairMode.NONE))
             assert fold.held() == {"a": b"1", "b": b"4"}
             assert fold.heard.of(StaleKeysPossible)
 
@@ -318,9 +322,9 @@ def test_a_bucket_that_overflows_is_refused_without_an_artifact_and_restored_wit
     async def check() -> None:
         async with live(nats_server, nats_bucket, tmp_path, OVERFLOWS) as fold:
             await fold.put("a=1", "b=2")
-            await fold.fold()
+            await fold.fold(policy=ARCHIVE)
             other = Live(fold.connection, fold.store, tmp_path / "other", Backend.SQLITE)
-            await other.fold()
+            await other.fold(policy=ARCHIVE)
             for pair in ("-a", "c=4", "b=5", "d=6"):
                 await fold.put(pair)
                 await other.fold()
@@ -328,7 +332,7 @@ def test_a_bucket_that_overflows_is_refused_without_an_artifact_and_restored_wit
             with pytest.raises(RepairRefused) as caught:
                 await fold.fold()
             assert caught.value.hint
-            await fold.fold(policy=RepairPolicy(restorer=Other(other.path)))
+            await fold.fold(policy=replace(ARCHIVE, restorer=Other(other.path)))
             assert fold.held() == {"b": b"5", "c": b"4", "d": b"6", "e": b"7"}
 
     asyncio.run(check())

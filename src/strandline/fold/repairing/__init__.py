@@ -1,6 +1,6 @@
 """Repairs of a fold that has missed updates: from a listing where that is the truth, from another fold elsewhere.
 
-**Promise.** Nothing is deleted on the word of a listing that is not the truth. For a mirror (`FoldMode`) the listing is.
+**Promise.** Nothing is deleted on the word of a listing that is not the truth. To a mirror (`FoldMode`) it always is.
 For an archive the truth is every write minus every real delete: a bucket that evicts current values (by age, by a time
 to live, because it is full) does not list them all, and then only another fold, an artifact, can tell. A repair that is
 interrupted is repeated, because the cursor that calls it complete is written last; and until then the old one stands.
