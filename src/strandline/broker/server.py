@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote
 
 from strandline.broker.api.answers import AccountLimits
 from strandline.broker.core.accounts import Accounts
@@ -32,7 +31,7 @@ from strandline.broker.sockets.connection import READ_BYTES, Connection, Listene
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
 from strandline.broker.sockets.tls import server_context
-from strandline.broker.store import open_store
+from strandline.broker.store import format_account_folder, open_store
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
@@ -175,7 +174,7 @@ class Server:
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
                 limits = AccountLimits(**asdict(account.jetstream))
-                self._open_account(account, limits, folder / quote(account.name, safe="$"), disk, loop)
+                self._open_account(account, limits, folder / format_account_folder(account.name), disk, loop)
             else:
                 Absent(self.accounts.by_name[account.name].router)
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 FIRST_PING_NS = 2_000_000_000
 PROTOCOL_MAX = 1
 HELD_BYTES_MAX = 1 << 20
+LIMIT_DIGITS_MAX = 9
+"""A limit of an UNSUB with more digits is none, as nats-server has it."""
 REASONS: dict[type, str] = {PayloadTooLarge: PAYLOAD_EXCEEDED, LineTooLong: LINE_EXCEEDED}
 
 
@@ -261,6 +263,9 @@ class Session(Outbox):
             self.fail("Authorization Violation", AUTH_VIOLATION)
             return True
         self.label = tellings.label_of(options, login.account.name, login.user)
+        if options.account or options.new_account:  # the server says which account is whose
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+            return True
         if login.account.is_full_for(self):
             self.fail("maximum account active connections exceeded", ACCOUNT_CONNECTIONS)
         elif not 0 <= options.protocol <= PROTOCOL_MAX:
@@ -360,8 +365,7 @@ class Session(Outbox):
     def _unsubscribe(self, frame: Frame, router: "Router") -> None:
         subscription = self.subscriptions.get(frame.sid)
         if subscription is not None:
-            count = bytes(frame.payload)
-            most = int(count) if count.isdigit() else 0
+            most = _limit(bytes(frame.payload))
             router.limit_client(subscription, most - subscription.delivered if most else 0)
         self.confirm()
 
@@ -394,3 +398,8 @@ class Session(Outbox):
             self.fail(problem.server_text, REASONS.get(type(problem), PROTOCOL_VIOLATION), told)
         else:
             self._refuse(told, PROTOCOL_VIOLATION)
+
+
+def _limit(digits: bytes) -> int:
+    """Return after how many messages an UNSUB ends a subscription, 0 for at once."""
+    return int(digits) if digits.isdigit() and len(digits) <= LIMIT_DIGITS_MAX else 0
