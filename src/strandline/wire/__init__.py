@@ -16,7 +16,7 @@ payload holds its whole buffer. A line of a client may end with LF alone, which 
 """
 
 from strandline.wire.acks import Ack, AckColumns, format_ack, parse_ack, parse_acks
-from strandline.wire.columns import binary_list, binary_spans, gather
+from strandline.wire.columns import binary_array, binary_list, binary_spans, gather
 from strandline.wire.deliveries import DeliveryPass, find_deliveries
 from strandline.wire.errors import (
     InvalidSubject,
@@ -79,6 +79,7 @@ __all__ = [
     "TooManySteps",
     "WireLimits",
     "WrongArguments",
+    "binary_array",
     "binary_list",
     "binary_spans",
     "find_deliveries",

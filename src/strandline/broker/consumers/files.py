@@ -23,13 +23,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.history import History, Span
 from strandline.broker.streams.files import CONSUMERS_FOLDER
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError, StrandlineError
 from strandline.files import TEMP_SUFFIX, Disk, read_file, remove_if_there, replace_file, storage_errors
 

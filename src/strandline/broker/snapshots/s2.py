@@ -9,8 +9,7 @@ better saved.
 
 from collections.abc import Generator, Iterator
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import StrandlineError
 
 _MAGICS = (b"S2sTwO", b"sNaPpY")
