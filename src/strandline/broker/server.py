@@ -27,9 +27,10 @@ from strandline.broker.jetstream.absent import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
-from strandline.broker.sockets.connection import READ_BYTES, Connection, Listener
+from strandline.broker.sockets.connection import Connection, Listener
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
+from strandline.broker.sockets.share import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store
 from strandline.broker.streams.sharing import Sharing
@@ -63,7 +64,7 @@ class Server:
         self.turn: Turn
         self.jetstreams: dict[str, JetStream] = {}
         self.store_dir: Path | None = None
-        self.read_buffer = bytearray(READ_BYTES)
+        self.read_buffer = bytearray(READ_BYTES_MAX)
         self.started_ns = 0
         self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
