@@ -9,7 +9,7 @@ also looks at the branches that they stand for. A caller that asks for a client 
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from strandline.wire.subjects import ANY, REST
+from strandline.wire.subjects import ANY, REST, has_wildcard
 
 K = TypeVar("K", bound=Hashable)
 
@@ -116,6 +116,8 @@ def first_overlap(patterns: Iterable[str], steps: int = -1) -> tuple[int, int] |
     `TooManySteps` if that takes more than `steps` looks.
     """
     listed = list(patterns)
+    if len(set(listed)) == len(listed) and not any(map(has_wildcard, listed)):
+        return None
     index: PatternIndex[int] = PatternIndex(steps)
     for number, pattern in enumerate(listed):
         index.add(pattern, number)

@@ -12,7 +12,7 @@ def _read(share: ReadShare, s_per_byte: float, later_s_per_byte: float = 0.0) ->
     return size * (s_per_byte + later_s_per_byte)
 
 
-@pytest.mark.parametrize("s_per_byte", [1e-6, 1e-5, 2.9e-5])
+@pytest.mark.parametrize("s_per_byte", [1e-6, 1e-5, 5e-5])
 def test_what_costs_much_takes_a_slice_from_the_second_read_on(s_per_byte: float) -> None:
     share = ReadShare()
     _read(share, s_per_byte)

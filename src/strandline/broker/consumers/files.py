@@ -157,8 +157,9 @@ class ConsumerFiles:
     def _named(self, name: str, file: str) -> tuple[str, Kept | StrandlineError]:
         """Return a consumer with its name, which is in the file if it is a long one."""
         kept = self._read(file)
-        is_known = file.endswith(LONG_SUFFIX) and not isinstance(kept, StrandlineError)
-        return (kept.config.name if is_known else name), kept
+        if file.endswith(LONG_SUFFIX) and not isinstance(kept, StrandlineError):
+            name = kept.config.name
+        return name, kept
 
     def _read(self, file: str) -> Kept | StrandlineError:
         path = self._folder / file

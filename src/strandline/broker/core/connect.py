@@ -56,7 +56,7 @@ def parse_connect(text: bytes, before: ConnectOptions) -> ConnectOptions | None:
         return None
     if not isinstance(given, _Fields):
         return None
-    changes = {}
+    changes: dict[str, Any] = {}
     for key, value in given:
         name = key.lower()
         wanted = _TYPES.get(name)
