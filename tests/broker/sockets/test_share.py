@@ -2,7 +2,14 @@
 
 import pytest
 
-from strandline.broker.sockets.share import READ_BYTES_FIRST, READ_BYTES_MAX, READ_BYTES_MIN, SLICE_S, ReadShare
+from strandline.broker.sockets.share import (
+    BULK_SLICE_S,
+    READ_BYTES_FIRST,
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    SLICE_S,
+    ReadShare,
+)
 
 
 def _read(share: ReadShare, s_per_byte: float, later_s_per_byte: float = 0.0) -> float:
@@ -12,7 +19,7 @@ def _read(share: ReadShare, s_per_byte: float, later_s_per_byte: float = 0.0) ->
     return size * (s_per_byte + later_s_per_byte)
 
 
-@pytest.mark.parametrize("s_per_byte", [1e-6, 1e-5, 5e-5])
+@pytest.mark.parametrize("s_per_byte", [1e-7, 1e-6, 1.5e-5])
 def test_what_costs_much_takes_a_slice_from_the_second_read_on(s_per_byte: float) -> None:
     share = ReadShare()
     _read(share, s_per_byte)
@@ -38,6 +45,13 @@ def test_what_costs_little_is_soon_read_as_a_whole() -> None:
     assert share.settle(0.0) == READ_BYTES_FIRST
     for _ in range(5):
         _read(share, 1e-9)
+    assert share.settle(0.0) == READ_BYTES_MAX
+
+
+def test_messages_in_bulk_have_a_longer_slice() -> None:
+    share = ReadShare()
+    taken = [_read(share, 12e-9) for _ in range(20)]
+    assert SLICE_S < max(taken) <= BULK_SLICE_S
     assert share.settle(0.0) == READ_BYTES_MAX
 
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 FIRST_PING_NS = 2_000_000_000
 PROTOCOL_MAX = 1
 HELD_BYTES_MAX = 1 << 20
-SLICE_S = 0.004
+SLICE_S = 0.002
 """Processor time after which a client's frames wait until others had their turn."""
 CONTROLS_PER_LOOK = 32
 """How many control frames take effect between two looks at the clock."""

@@ -1,6 +1,6 @@
 """How much of its socket a connection reads at once, so that what it asks for takes no more than its share of a cycle.
 
-Invariants: a read is no larger than what would have taken `SLICE_S` of processor time at the price of the one before,
+Invariants: a read is no larger than what would have taken a slice of processor time at the price of the one before,
 and no smaller than `READ_BYTES_MIN`. Only bytes are limited: a single request takes what it takes. Processor time
 counts, not the time of day, so a busy machine changes nothing.
 
@@ -13,8 +13,11 @@ READ_BYTES_MAX = 512 << 10
 READ_BYTES_FIRST = 16 << 10
 """A stranger's first read: nothing is known of what it costs."""
 READ_BYTES_MIN = 128
-SLICE_S = 0.008
+SLICE_S = 0.002
+BULK_SLICE_S = 0.008
 """In less, a full read of messages for a stream is stored: smaller ones would cost half as much again for each."""
+BULK_S_PER_BYTE = 30e-9
+"""What costs no more than this is bulk: messages, not pings."""
 
 
 class ReadShare:
@@ -38,8 +41,9 @@ class ReadShare:
         if not read_bytes:
             return self.size
         spent_s = self._spent_s + read_bytes * later_s_per_byte
-        if spent_s > SLICE_S:
-            self.size = max(READ_BYTES_MIN, int(min(self.size, read_bytes) * SLICE_S / spent_s))
-        elif read_bytes >= self.size and 2 * spent_s < SLICE_S:
+        slice_s = BULK_SLICE_S if spent_s <= read_bytes * BULK_S_PER_BYTE else SLICE_S
+        if spent_s > slice_s:
+            self.size = max(READ_BYTES_MIN, int(min(self.size, read_bytes) * slice_s / spent_s))
+        elif read_bytes >= self.size and 2 * spent_s < slice_s:
             self.size = min(READ_BYTES_MAX, 2 * self.size)
         return self.size
