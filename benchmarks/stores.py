@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -290,11 +290,11 @@ def _scan(store: Fold | BareStore, drawn: random.Random, count: int) -> Figures:
         numbers = sorted(range(part, count, PREFIXES), key=make_key)
         prefix = b"device.%04d." % part
         began = time.perf_counter()
-        found = store.scan(prefix)
+        found: Sequence[FoldEntry | tuple[bytes, bytes]] = store.scan(prefix)
         rates.append(len(found) / (time.perf_counter() - began))
         assert [each[0] for each in found] == [make_key(number) for number in numbers]
         for number, row in zip(numbers, found, strict=True):
-            check(row if isinstance(row, FoldEntry) else row[1], number)
+            check(row if isinstance(row, FoldEntry) else row[-1], number)
     return {"scan": statistics.median(rates)}
 
 

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote
 
 from strandline.broker.api.answers import AccountLimits
 from strandline.broker.core.accounts import Accounts
@@ -29,11 +28,12 @@ from strandline.broker.jetstream.absent import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
-from strandline.broker.sockets.connection import READ_BYTES, Connection, Listener
+from strandline.broker.sockets.connection import Connection, Listener
 from strandline.broker.sockets.handles import shares_of_handles
 from strandline.broker.sockets.listening import Entrance
+from strandline.broker.sockets.share import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
-from strandline.broker.store import open_store, storage_unavailable
+from strandline.broker.store import format_account_folder, open_store, storage_unavailable
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.system_requests import SystemRequests
 from strandline.broker.turn import Turn
@@ -69,7 +69,7 @@ class Server:
         self.turn: Turn
         self.jetstreams: dict[str, JetStream] = {}
         self.store_dir: Path | None = None
-        self.read_buffer = bytearray(READ_BYTES)
+        self.read_buffer = bytearray(READ_BYTES_MAX)
         self.started_ns = 0
         self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
@@ -185,7 +185,7 @@ class Server:
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
                 limits = AccountLimits(**asdict(account.jetstream))
-                self._open_account(account, limits, folder / quote(account.name, safe="$"), disk, loop)
+                self._open_account(account, limits, folder / format_account_folder(account.name), disk, loop)
             else:
                 Absent(self.accounts.by_name[account.name].router)
 

@@ -8,13 +8,27 @@ many, take no more handles than the share, plus those that are in use at the mom
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
+from urllib.parse import quote
 
 from strandline.errors import Unavailable
 from strandline.files import Disk, Lock, OsDisk, OsLock, read_file, replace_file
 from strandline.journal.handles import HandleDisk
 from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.recovery import LOCK_NAME
+
+FOLDER_BYTES_MAX = 255
+_DOTS = {".": "%2E", "..": "%2E%2E"}
+"""Names that mean another folder."""
+
+
+def format_account_folder(name: str) -> str:
+    """Return what the folder of an account is called: a name of its own for every account, and one name in a path."""
+    quoted = quote(name, safe="$", errors="surrogatepass")
+    if len(quoted) > FOLDER_BYTES_MAX:
+        return f"%long-{sha256(name.encode(errors='surrogatepass')).hexdigest()}"
+    return _DOTS.get(quoted, quoted)
 
 
 def storage_unavailable(folder: Path, error: OSError) -> Unavailable:

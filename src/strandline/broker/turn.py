@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Hashable
+from time import thread_time
 from typing import Protocol
 
 from strandline.broker.jetstream.timers import Timers
@@ -57,7 +58,10 @@ class Turn:
         self._is_asked = False
         self._is_reading = False
         self._reads = 0
+        self._read_bytes = 0
         self._alone = 0
+        self.run_s_per_byte = 0.0
+        """What a byte that was read cost in the last turn that ran after the reads, in processor time."""
         self._flushed: list[Flushed] = []
         self._written: list[Written] = []
         self._timers = Timers()
@@ -86,9 +90,10 @@ class Turn:
         """Note that what one socket brought is being taken."""
         self._is_reading = not self._is_asked
 
-    def end_read(self) -> None:
+    def end_read(self, read_bytes: int = 0) -> None:
         """Note that it was taken; what it asked for happens now or soon."""
         self._reads += 1
+        self._read_bytes += read_bytes
         if not self._is_reading:
             return
         self._is_reading = False
@@ -96,6 +101,7 @@ class Turn:
             return
         if self._alone:
             self._alone -= 1
+            self.run_s_per_byte = 0.0  # it counts as part of the read
             self._run()
         else:
             self._loop.call_soon(self.run, context=self._context)
@@ -116,10 +122,13 @@ class Turn:
         """Store, then write, when all that was ready has been read."""
         if self._reads == 1:
             self._alone = ALONE_TURNS
+        read_bytes = self._read_bytes
+        began_s = thread_time()
         self._run()
+        self.run_s_per_byte = (thread_time() - began_s) / read_bytes if read_bytes else 0.0
 
     def _run(self) -> None:
-        self._reads = 0
+        self._reads = self._read_bytes = 0
         now_ns = self._clock.now_ns()
         flushed, self._flushed = self._flushed, []
         for part in flushed:

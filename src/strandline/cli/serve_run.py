@@ -163,7 +163,6 @@ class _Serving:
                 write_ports_file(self._settings.ports_file_dir, server)
             self._tell_where(server)
             # What was imported stays: it need not be looked at again, and collections are seldom worth their time.
-            gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 10, 10)
             gc.enable()

@@ -32,8 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
 from strandline.files import Buffer
 from strandline.groups.operations import OPERATION_BYTES

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
 from strandline.groups.acks import Acks, Ranges
 from strandline.groups.delta import SAFE

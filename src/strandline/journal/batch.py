@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
+from strandline.checksums import crc32c
 from strandline.files import Buffer
 from strandline.journal.columns import HAS_HEADERS, HAS_KEY, HAS_TIMESTAMPS, HAS_VALUE, Columns, Offsets, Times
 

@@ -17,7 +17,7 @@ take it as proof that something was. A reader looks behind the end that it tells
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
+from strandline.checksums import crc32c
 
 FRONTIER_NAME = "frontier"
 FRONTIER_MAGIC = b"STRANDLF"

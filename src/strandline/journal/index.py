@@ -19,8 +19,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
 
 INDEX_MAGIC = b"STRANDLX"

@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.files import Disk, read_file, replace_file
 
 LOST_NAME = "lost"

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import FormatError
 from strandline.files import Disk, read_file, replace_file
 from strandline.journal.segment import IDENTITY_BYTES, SEGMENT_HEADER_BYTES

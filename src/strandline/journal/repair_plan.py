@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import FormatError
 from strandline.files import Disk, File, read_file
 from strandline.journal.batch import BadBatch, Batch, journal_tag

@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import FormatError
 from strandline.files import File
 from strandline.journal.batch import HEADER, HEADER_BYTES, MAGIC, BadBatch, Batch, parse_batch, parse_header

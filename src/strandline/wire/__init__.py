@@ -16,7 +16,7 @@ payload holds its whole buffer. A line of a client may end with LF alone, which 
 """
 
 from strandline.wire.acks import Ack, AckColumns, format_ack, parse_ack, parse_acks
-from strandline.wire.columns import binary_list, binary_spans, gather
+from strandline.wire.columns import binary_array, binary_list, binary_spans, gather
 from strandline.wire.deliveries import DeliveryPass, find_deliveries
 from strandline.wire.errors import (
     InvalidSubject,
@@ -30,6 +30,7 @@ from strandline.wire.errors import (
 from strandline.wire.frames import Frame, FrameBatch
 from strandline.wire.headers import NO_HEADERS, Headers, format_headers, parse_headers
 from strandline.wire.ops import Op, Side, WireLimits
+from strandline.wire.overlaps import PatternIndex, TooManySteps, first_overlap
 from strandline.wire.parser import FrameParser
 from strandline.wire.subjects import (
     has_wildcard,
@@ -71,14 +72,18 @@ __all__ = [
     "MalformedFrame",
     "MalformedHeaders",
     "Op",
+    "PatternIndex",
     "PayloadTooLarge",
     "ProtocolViolation",
     "Side",
+    "TooManySteps",
     "WireLimits",
     "WrongArguments",
+    "binary_array",
     "binary_list",
     "binary_spans",
     "find_deliveries",
+    "first_overlap",
     "format_ack",
     "format_connect",
     "format_err",

@@ -171,6 +171,11 @@ class FrameBatch:
         subjects = text.split(b" ")
         return subjects[:-1] if len(subjects) == len(self) + 1 else self._pieces("subject_start", "subject_end")
 
+    def subject_at(self, number: int) -> bytes:
+        """Return the subject of one frame, empty if it has none."""
+        row = self._tuples[number] if self._tuples is not None else self.rows[:, number]
+        return self.data[row[_SUBJECT_START] : row[_SUBJECT_END]]
+
     def subject_array(self, skip: int = 0) -> pa.BinaryArray:
         """Return the subject of each message as an Arrow column, without its first `skip` bytes."""
         return gather(self.data, self.column("subject_start") + skip, self.column("subject_end"))

@@ -32,6 +32,8 @@ def validate_subject(subject: str, *, wildcards: bool = False) -> str:
 
 def has_wildcard(subject: str) -> bool:
     """Tell whether a token of the subject is a wildcard."""
+    if ANY not in subject and REST not in subject:
+        return False
     return any(token in (ANY, REST) for token in subject.split("."))
 
 

@@ -1,8 +1,10 @@
 """A consumer whose making was answered is there after a crash, as it was told to be; a removed one is not."""
 
 import contextlib
+import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -80,6 +82,37 @@ def test_files_of_consumers_come_and_go(tmp_path: Path) -> None:
     files.write("D", KEPT)
     files.remove_all()
     assert not tmp_path.exists()
+
+
+@pytest.mark.parametrize("length", [1, 241, 242, 243, 255])
+def test_a_consumer_whose_name_is_long_is_found_again(length: int, tmp_path: Path) -> None:
+    name = "n" * length
+    files = ConsumerFiles(OsDisk(), tmp_path)
+    kept = KEPT._replace(config=replace(KEPT.config, name=name))
+    place = files.prepare(name)
+    files.write(name, kept)
+    place.mkdir()
+    (place / "position").write_bytes(b"x")
+    assert files.read_all() == {name: kept}
+    assert files.read(name) == kept
+    assert (place / "position").exists()
+    files.remove(name)
+    assert files.read_all() == {}
+    assert not place.exists()
+
+
+def test_a_damaged_file_of_a_long_name_is_told_by_its_digest(tmp_path: Path) -> None:
+    name = "n" * 255
+    files = ConsumerFiles(OsDisk(), tmp_path)
+    files.prepare(name)
+    files.write(name, KEPT._replace(config=replace(KEPT.config, name=name)))
+    (path,) = (tmp_path / "consumers").iterdir()
+    files.place(name).mkdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    digest = parse_consumer_file(path.name)
+    assert digest == hashlib.sha256(name.encode()).hexdigest()
+    assert isinstance(files.read_all()[digest], Damaged)
+    assert files.place(name).exists()  # its position is not lost with it
 
 
 def _new(account: Account, name: str, **options: object) -> object:

@@ -10,6 +10,8 @@ from strandline.broker.api import codes
 from strandline.broker.api.config import Discard, PersistMode, Retention, Storage, StreamConfig
 from strandline.broker.api.mapping import checked
 from strandline.broker.api.origins import (
+    OVERLAP_STEPS_MAX,
+    TOO_MANY_WILDCARDS,
     Neighbours,
     check_cycles,
     check_external,
@@ -20,7 +22,7 @@ from strandline.broker.api.origins import (
     is_valid_name,
 )
 from strandline.clock import NS_PER_S
-from strandline.wire import pattern_covers, patterns_overlap
+from strandline.wire import TooManySteps, first_overlap, pattern_covers, patterns_overlap
 
 NAME_MAX = 255
 DESCRIPTION_MAX = 4 * 1024
@@ -29,6 +31,8 @@ REPLICAS_MAX = 5
 MILLIS_100 = 100_000_000
 DUPLICATE_WINDOW_DEFAULT = 120 * NS_PER_S
 _RESERVED = ("$JS.>", "$JSC.>", "$NRG.>")
+_RESERVED_FIRST = frozenset(("$JS", "$JSC", "$NRG", "$SYS", "*", ">"))
+"""What a subject begins with that can overlap one that is reserved."""
 _NAME_RULE = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
 
 
@@ -251,13 +255,18 @@ def _check_subjects(config: StreamConfig) -> None:
             raise invalid_config("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
-    for number, subject in enumerate(config.subjects):
-        for at, other in enumerate(config.subjects):
-            if at != number and patterns_overlap(subject, other):
-                raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
+    try:
+        pair = first_overlap(config.subjects, OVERLAP_STEPS_MAX)
+    except TooManySteps:
+        raise invalid_config(TOO_MANY_WILDCARDS) from None
+    if pair is not None:
+        subject, other = (config.subjects[number] for number in pair)
+        raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
 
 
 def _check_reserved(subject: str) -> None:
+    if subject.partition(".")[0] not in _RESERVED_FIRST:
+        return
     if any(patterns_overlap(subject, space) for space in _RESERVED) and not pattern_covers("$JS.EVENT.>", subject):
         raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
     if patterns_overlap(subject, "$SYS.>") and not pattern_covers("$SYS.ACCOUNT.>", subject):

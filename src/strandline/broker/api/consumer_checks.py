@@ -5,7 +5,7 @@ checking it again changes nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from strandline.broker.api import codes
@@ -14,10 +14,16 @@ from strandline.broker.api.checks import DESCRIPTION_MAX, METADATA_MAX, MILLIS_1
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy
-from strandline.broker.api.origins import invalid_config, is_subject, is_valid_name
+from strandline.broker.api.origins import (
+    OVERLAP_STEPS_MAX,
+    TOO_MANY_WILDCARDS,
+    invalid_config,
+    is_subject,
+    is_valid_name,
+)
 from strandline.broker.api.times import format_duration
 from strandline.clock import NS_PER_S
-from strandline.wire import has_wildcard, patterns_overlap
+from strandline.wire import PatternIndex, TooManySteps, has_wildcard, patterns_overlap
 
 MAX_WAITING_DEFAULT = 512
 ACK_WAIT_DEFAULT = 30 * NS_PER_S
@@ -108,11 +114,21 @@ def check_new_consumer(
 
 def check_unique(config: ConsumerConfig, others: Mapping[str, ConsumerConfig]) -> None:
     """Refuse a consumer of a work queue that would share messages with another one."""
+    own: PatternIndex[int] = PatternIndex(OVERLAP_STEPS_MAX)
+    for number, pattern in enumerate(config.filters or (">",)):
+        own.add(pattern, number)
     for name, other in others.items():
         if name == config.name or other.direct:
             continue
-        if any(patterns_overlap(one, two) for one in config.filters or (">",) for two in other.filters or (">",)):
+        if _any_overlap(own, other.filters or (">",)):
             raise codes.CONSUMER_WQ_CONSUMER_NOT_UNIQUE.error()
+
+
+def _any_overlap(index: PatternIndex[int], patterns: Iterable[str], but: int | None = None) -> bool:
+    try:
+        return any(index.has_overlap(pattern, but) for pattern in patterns)
+    except TooManySteps:
+        raise invalid_config(TOO_MANY_WILDCARDS) from None
 
 
 def check_changed_consumer(old: ConsumerConfig, new: ConsumerConfig, *, is_bound: bool) -> ConsumerConfig:
@@ -323,10 +339,13 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise codes.CONSUMER_DUPLICATE_FILTER_SUBJECTS.error()
     if "" in config.filter_subjects:
         raise codes.CONSUMER_EMPTY_FILTER.error()
+    index: PatternIndex[int] = PatternIndex(OVERLAP_STEPS_MAX)
+    for number, subject in enumerate(config.filters):
+        index.add(subject, number)
     for number, subject in enumerate(config.filters):
         if not is_subject(subject):
             raise invalid_config("invalid subject")
-        if any(patterns_overlap(subject, other) for at, other in enumerate(config.filters) if at != number):
+        if _any_overlap(index, [subject], number):
             raise codes.CONSUMER_OVERLAPPING_SUBJECT_FILTERS.error()
 
 

@@ -30,6 +30,7 @@ from strandline.errors import StrandlineError
 
 T = TypeVar("T")
 _OFFSET = re.compile(r" at offset \d+$")
+_COUNT = re.compile(rb"[+-]?\d{1,30}")
 
 
 class Action(StrEnum):
@@ -163,8 +164,7 @@ def parse_pull(data: bytes) -> PullRequest:
 
 
 def _counted(text: bytes) -> PullRequest:
-    try:
-        batch = int(text)
-    except ValueError:
+    if _COUNT.fullmatch(text) is None:
         return ONE
+    batch = int(text)
     return PullRequest(batch=batch) if -(2**63) <= batch < 2**63 else ONE

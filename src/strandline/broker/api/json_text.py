@@ -15,7 +15,10 @@ _HTML_SET = re.compile("[<>&\u2028\u2029]")
 _SPACE = " \t\r\n"
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+_INTEGER_DIGITS_MAX = 1_000
 
 
 Json: TypeAlias = Any
@@ -42,7 +45,15 @@ def read_json(data: bytes) -> Json:
         value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
         return _whole(value) if _HALF.search(text) else value
     except (ValueError, RecursionError):
+        pass
+    try:  # a number that Python takes too long to read is still one
+        return _whole(json.loads(text, parse_int=_integer, parse_float=Decimal, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
         raise invalid_json(_complaint(text)) from None
+
+
+def _integer(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else Decimal(digits)
 
 
 def _whole(value: Json) -> Json:
@@ -112,9 +123,16 @@ def _value(text: str, at: int, depth: int) -> int:
         return _literal(text, at, _LITERALS[first])
     number = _NUMBER.match(text, at)
     if number is None:
+        if first == "-":
+            _wrong(text, at + 1, "in numeric literal")
         _wrong(text, at, "looking for beginning of value")
         return at
-    return number.end()
+    end = number.end()
+    if text[end : end + 1] == "." and "." not in number[0]:
+        _wrong(text, end + 1, "in numeric literal")
+    if text[end : end + 1] in ("e", "E") and "e" not in number[0].lower():
+        _wrong(text, end + 1 + (text[end + 1 : end + 2] in ("+", "-")), "in numeric literal")
+    return end
 
 
 def _object(text: str, at: int, depth: int) -> int:

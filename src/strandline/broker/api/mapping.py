@@ -15,7 +15,8 @@ from strandline.broker.api.codes import ApiError, ErrorCode
 from strandline.wire import InvalidSubject, subject_matches, validate_subject
 
 _CALL = re.compile(r"\{\{\s*([a-zA-Z]+)\s*\((.*)\)\s*\}\}")
-_NUMBERED = re.compile(r"\$(\d+)")
+_NUMBERED = re.compile(r"\$(\d{1,9})", re.ASCII)
+_ARGUMENT = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _FNV_START, _FNV_PRIME = 2166136261, 16777619
 
 Piece = Callable[[Sequence[str], str], str]
@@ -124,12 +125,11 @@ def _expect(word: str, arguments: Sequence[object], count: int) -> None:
 
 
 def _integer(word: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
+    if _ARGUMENT.fullmatch(text.strip()) is None:
         raise InvalidMapping(
             f"invalid mapping destination: function argument is invalid or in the wrong format in {word}"
-        ) from None
+        )
+    return int(text)
 
 
 def _left(value: str, count: int) -> str:

@@ -11,9 +11,48 @@ from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import StreamConfig, StreamSource
 from strandline.broker.api.mapping import checked
-from strandline.wire import InvalidSubject, has_wildcard, patterns_overlap, validate_subject
+from strandline.wire import (
+    InvalidSubject,
+    PatternIndex,
+    TooManySteps,
+    has_wildcard,
+    patterns_overlap,
+    validate_subject,
+)
 
 API_PREFIX = "$JS.API"
+
+
+OVERLAP_STEPS_MAX = 250_000
+"""How much work the patterns of one request may make for wildcards: about a tenth of a second."""
+TOO_MANY_WILDCARDS = "too many subjects with wildcards to compare"
+
+
+class StreamSubjects:
+    """The subjects of an account's streams, kept in step with their configurations."""
+
+    def __init__(self) -> None:
+        self._index: PatternIndex[str] = PatternIndex()
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def overlap(self, configs: Mapping[str, StreamConfig], subjects: Iterable[str], but: str) -> bool:
+        """Tell whether one of these streams other than `but` listens to some of these subjects."""
+        self._follow(configs)
+        self._index.steps = OVERLAP_STEPS_MAX
+        return any(self._index.has_overlap(subject, but) for subject in subjects)
+
+    def _follow(self, configs: Mapping[str, StreamConfig]) -> None:
+        known = self._known
+        gone = [
+            name for name, subjects in known.items() if name not in configs or configs[name].subjects is not subjects
+        ]
+        for name in gone:
+            for subject in known.pop(name):
+                self._index.remove(subject, name)
+        for name in configs.keys() - known.keys():
+            known[name] = configs[name].subjects
+            for subject in configs[name].subjects:
+                self._index.add(subject, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +60,14 @@ class Neighbours:
     """The other streams of an account, as far as a check needs them."""
 
     configs: Mapping[str, StreamConfig] = field(default_factory=dict)
+    subjects: StreamSubjects = field(default_factory=StreamSubjects)
 
     def overlaps(self, subjects: Iterable[str], but: str) -> bool:
         """Tell whether a stream other than `but` listens to some of these subjects."""
-        ours = list(subjects)
-        return any(
-            patterns_overlap(one, other)
-            for name, config in self.configs.items()
-            if name != but
-            for other in config.subjects
-            for one in ours
-        )
+        try:
+            return self.subjects.overlap(self.configs, subjects, but)
+        except TooManySteps:
+            raise invalid_config(TOO_MANY_WILDCARDS) from None
 
 
 def invalid_config(problem: str) -> ApiError:
@@ -98,16 +134,20 @@ def check_mirror(config: StreamConfig, mirror: StreamSource, neighbours: Neighbo
 def _check_transforms(
     source: StreamSource, bad_source: codes.ErrorCode, bad_destination: codes.ErrorCode, overlap: codes.ErrorCode
 ) -> None:
-    transforms = source.subject_transforms
-    for number, transform in enumerate(transforms):
+    before: PatternIndex[None] = PatternIndex(OVERLAP_STEPS_MAX)
+    for transform in source.subject_transforms:
         if transform.src and not is_subject(transform.src):
             raise bad_source.with_text(err=f"invalid subject {transform.src}")
         refusal = checked(transform.src, transform.dest, bad_destination)
         if refusal is not None:
             raise refusal
-        others = [other.src or ">" for at, other in enumerate(transforms) if at < number]
-        if any(patterns_overlap(transform.src or ">", other) for other in others):
+        try:
+            is_double = any(True for _ in before.overlapping(transform.src or ">"))
+        except TooManySteps:
+            raise invalid_config(TOO_MANY_WILDCARDS) from None
+        if is_double:
             raise overlap.error()
+        before.add(transform.src or ">", None)
 
 
 def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:

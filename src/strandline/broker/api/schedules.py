@@ -40,7 +40,7 @@ _BOUNDS: tuple[tuple[int, int, dict[str, int]], ...] = (
     (1, 12, _MONTHS),
     (0, 6, _DAYS),
 )
-_RANGE = re.compile(r"(\*|\?|\w+)(?:-(\w+))?(?:/(\d+))?")
+_RANGE = re.compile(r"(\*|\?|\w+)(?:-(\w+))?(?:/(\d+))?", re.ASCII)
 _DAYS_AHEAD = 5 * 366
 PURGE = "purge"
 

@@ -12,7 +12,7 @@ from strandline.clock import NS_PER_S
 
 ZERO_TIME_NS = -62_135_596_800 * NS_PER_S
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -23,7 +23,9 @@ _UNITS = {
     "m": 60 * NS_PER_S,
     "h": 3_600 * NS_PER_S,
 }
-_PART = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DIGITS_MAX = 20
+"""No duration that can be has more; what has takes long to read."""
 _INT64_MAX = 2**63 - 1
 
 
@@ -71,7 +73,11 @@ def parse_duration(text: str) -> int:
             raise ValueError(text)
         unit = _UNITS[found[3]]
         fraction = found[2] or ""
-        total += int(found[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+        if len(found[1].lstrip("0")) > _DIGITS_MAX:
+            raise ValueError(text)
+        fraction = fraction[:_DIGITS_MAX]
+        total += int(found[1][-_DIGITS_MAX:] or 0) * unit
+        total += int(fraction) * unit // 10 ** len(fraction) if fraction else 0
         at = found.end()
     if not rest or total > _INT64_MAX:
         raise ValueError(text)

@@ -5,11 +5,11 @@ a value; everything else is a put.
 """
 
 import numpy as np
-import pyarrow as pa
 
 from strandline.broker.streams import Messages
 from strandline.kv.entries import UpdateBatch, UpdateKind
 from strandline.kv.nats.messages import MARKER_REASON, OPERATION, deadline_ns, kind_of_headers, parse_headers
+from strandline.wire import binary_array
 
 _MARKS = (OPERATION.encode(), MARKER_REASON.encode())
 
@@ -32,7 +32,7 @@ def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
         values = [b"" if kind else value for kind, value in zip(kinds.tolist(), values, strict=True)]
         deadlines = np.fromiter(map(deadline_ns, messages.headers, messages.times.tolist()), np.uint64, count)
     keys = [subject[prefix_bytes:] for subject in messages.subjects]
-    return UpdateBatch(pa.array(keys, pa.binary()), kinds, messages.sequences, pa.array(values, pa.binary()), deadlines)
+    return UpdateBatch(binary_array(keys), kinds, messages.sequences, binary_array(values), deadlines)
 
 
 def values_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:

@@ -19,6 +19,7 @@ from strandline.broker.buckets.host import Host
 from strandline.broker.buckets.reader import filters_of
 from strandline.broker.routes import Cancel
 from strandline.broker.streams import Removed, Stream
+from strandline.broker.streams.arrays import among
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.entries import UpdateBatch
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
@@ -155,7 +156,7 @@ class Tap:
         if len(unseen):
             matching = stream.filter(self._patterns)
             unseen = unseen[matching.matches(unseen)]
-            if not np.isin(unseen, matching.numbers()).all():
+            if not among(unseen, matching.numbers()).all():
                 self._end(CursorExpired(*place))
 
     def taken(self, count: int) -> None:

@@ -25,7 +25,7 @@ from strandline.broker.consumers.pushing import Pushing
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries, Inbound, Routes
 from strandline.broker.streams import Removed, Stream, Ticket
-from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.arrays import Flags, Words, among
 
 TURN_BYTES = 256 << 10
 TURN_MESSAGES = 4_096
@@ -377,7 +377,7 @@ class Consumer:
         else:
             kept = list(state.pending.counts)
             unseen = sequences > np.uint64(state.floor_stream)
-        return unseen | np.isin(sequences, np.array(kept, np.uint64))
+        return unseen | among(sequences, np.array(kept, np.uint64))
 
     def end_pulls(self) -> None:
         """Tell pulls that wait that the server ends."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from strandline.broker.api.consumer_config import ConsumerConfig, DeliverPolicy
 from strandline.broker.streams import Filter, Removed, Stream
-from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.arrays import Flags, Words, among
 
 _NOTHING: Words = np.zeros(0, np.uint64)
 
@@ -135,4 +135,4 @@ class Cursor:
             return np.zeros(0, np.bool_)
         first, last = int(sequences[0]), int(sequences[-1])
         found = self._stream.next_sequences(self._filter, first, self._stream.pending(self._filter, first, last))
-        return np.isin(sequences, found)
+        return among(sequences, found)

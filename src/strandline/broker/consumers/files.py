@@ -1,6 +1,7 @@
 """The files of a stream's consumers: what each one is, and beside that, in a folder of its own, where it is.
 
     <stream>/consumers/<consumer>.consumer    when it was made, where it begins, what it is; it exists from this file on
+    <stream>/consumers/<digest>.long.consumer the same for a name that would be too long: its SHA-256 in hex
     <stream>/consumers/<consumer>/            its position, once it is another (`strandline.groups`)
 
     0   8s   magic "STRANDLC"
@@ -18,22 +19,25 @@ one is left over and nobody's.
 
 import contextlib
 import struct
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.history import History, Span
 from strandline.broker.streams.files import CONSUMERS_FOLDER
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError, StrandlineError
 from strandline.files import TEMP_SUFFIX, Disk, read_file, remove_if_there, replace_file, storage_errors
 
 SUFFIX = ".consumer"
-NAME_BYTES_MAX = 255 - len(SUFFIX) - len(TEMP_SUFFIX)
-"""Longer names cannot be files."""
+LONG_SUFFIX = ".long.consumer"
+NAME_BYTES_MAX = 255
+"""Longer names cannot be folders."""
+_PLAIN_BYTES_MAX = NAME_BYTES_MAX - len(SUFFIX) - len(TEMP_SUFFIX)
+"""The file of a longer name is called by its digest: with the suffixes, the name itself would be too long."""
 VERSION = 2
 _MAGIC = b"STRANDLC"
 _HEAD = struct.Struct("<8sHH")
@@ -85,12 +89,15 @@ def parse_consumer(data: bytes, path: str) -> Kept:
 
 
 def format_consumer_file(name: str) -> str:
-    """Return what the file of a consumer is called."""
-    return name + SUFFIX
+    """Return what the file of a consumer is called: by its name, or by the digest of a long one."""
+    data = name.encode()
+    return name + SUFFIX if len(data) <= _PLAIN_BYTES_MAX else sha256(data).hexdigest() + LONG_SUFFIX
 
 
 def parse_consumer_file(file_name: str) -> str | None:
-    """Return whose file it is, None if it is none."""
+    """Return whose file it is, or the digest of a long name, which the file itself tells; None if it is none."""
+    if file_name.endswith(LONG_SUFFIX):
+        return file_name.removesuffix(LONG_SUFFIX)
     return file_name.removesuffix(SUFFIX) if file_name.endswith(SUFFIX) else None
 
 
@@ -127,11 +134,11 @@ class ConsumerFiles:
         """Return every consumer, or why it cannot be read; what was removed by halves goes."""
         with storage_errors(self._folder):
             names = self._names(self._folder)
-            found = {name: self._read(name) for file in names if (name := parse_consumer_file(file)) is not None}
+            found = dict(self._named(name, file) for file in names if (name := parse_consumer_file(file)) is not None)
             if names:
                 self._disk.sync_folder(self._folder)  # whoever wrote or removed them may have died before it did
             for left in names:
-                if "." not in left and left not in found:
+                if "." not in left and format_consumer_file(left) not in names:
                     self._clear(self.place(left))
                     _remove_folder(self._disk, self.place(left))
             return found
@@ -145,10 +152,17 @@ class ConsumerFiles:
                     return None
         except StrandlineError as error:
             return error
-        return self._read(name)
+        return self._read(format_consumer_file(name))
 
-    def _read(self, name: str) -> Kept | StrandlineError:
-        path = self._folder / format_consumer_file(name)
+    def _named(self, name: str, file: str) -> tuple[str, Kept | StrandlineError]:
+        """Return a consumer with its name, which is in the file if it is a long one."""
+        kept = self._read(file)
+        if file.endswith(LONG_SUFFIX) and not isinstance(kept, StrandlineError):
+            name = kept.config.name
+        return name, kept
+
+    def _read(self, file: str) -> Kept | StrandlineError:
+        path = self._folder / file
         try:
             return parse_consumer(read_file(self._disk, path) or b"", str(path))
         except StrandlineError as error:

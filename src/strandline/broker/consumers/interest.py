@@ -12,7 +12,7 @@ import numpy as np
 
 from strandline.broker.api.config import Retention
 from strandline.broker.api.consumer_config import ConsumerConfig
-from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.arrays import Flags, Words, among
 from strandline.broker.streams.stream import Stream
 
 EVERYTHING = 2**62
@@ -59,7 +59,7 @@ def release_copied(stream: Stream, held: Words, consumers: Iterable[Wanting]) ->
     held = held[stream.is_live(held)]
     if stream.config.retention is Retention.WORK_QUEUE and len(held):
         finished = [each.finished(int(held[0]), int(held[-1])) for each in consumers]
-        held = np.intersect1d(held, np.concatenate([held[:0], *finished]))
+        held = held[among(held, np.concatenate([held[:0], *finished]))]
     release(stream, held, consumers)
 
 

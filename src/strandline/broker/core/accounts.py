@@ -6,7 +6,7 @@ answer to wrong credentials does not tell which part of them was wrong.
 
 from dataclasses import dataclass
 
-from strandline.broker.core.auth import Background, CheckLater, Passwords, signature_is_valid
+from strandline.broker.core.auth import Background, CheckLater, Passwords, load_signatures, signature_is_valid
 from strandline.broker.core.connect import ConnectOptions
 from strandline.broker.core.router import Router, Soon
 from strandline.broker.core.session import Session
@@ -64,6 +64,8 @@ class Accounts:
         pairs = [(user, account) for account in accounts for user in account.settings.users]
         self._users = {user.user: (user, account) for user, account in pairs if user.user}
         self._nkeys = {user.nkey: (user, account) for user, account in pairs if user.nkey}
+        if self._nkeys:
+            load_signatures()
         self._no_auth = settings.no_auth_user
         self._websocket_no_auth = settings.websocket.no_auth_user if settings.websocket is not None else ""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import bcrypt
-from nacl.exceptions import CryptoError
-from nacl.signing import VerifyKey
 
 REMEMBERED_MAX = 1024
 LOOKING_MAX = 1024
@@ -95,8 +93,16 @@ class Passwords:
         return found
 
 
+def load_signatures() -> None:
+    """Import what checks signatures: only servers with nkeys need it, and they when they start, not on the loop."""
+    import nacl.signing  # noqa: F401, PLC0415
+
+
 def signature_is_valid(public_key: str, signature: str, nonce: str) -> bool:
     """Tell whether the owner of an nkey has signed a nonce; the signature is base64, of either alphabet."""
+    from nacl.exceptions import CryptoError  # noqa: PLC0415 - `load_signatures` was before
+    from nacl.signing import VerifyKey  # noqa: PLC0415 - as above
+
     try:
         # A public nkey is base32 of a prefix, the key and a checksum.
         key = b32decode(public_key)[1:-2]

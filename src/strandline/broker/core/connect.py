@@ -1,7 +1,13 @@
-"""What a client says of itself in CONNECT."""
+"""What a client says of itself in CONNECT.
+
+Invariants: text is read as Go reads it. Names of fields count whatever their case, a field that comes twice is read
+twice, bytes that are not UTF-8 and halves of characters are U+FFFD, and a value of another type refuses the whole.
+"""
 
 import json
+import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +29,48 @@ class ConnectOptions:
     nkey: str = ""
     sig: str = ""
     jwt: str = ""
+    account: str = ""
+    new_account: bool = False
 
 
-_TYPES = {field.name: field.type for field in fields(ConnectOptions)}
+_TYPES: dict[str, Any] = {field.name.rstrip("_"): field.type for field in fields(ConnectOptions)} | {
+    "tls_required": bool,
+    "remote_account": str,
+    "proxy_sig": str,
+}
+"""The types of fields, also of those that do not matter here: nats-server refuses them if they are of another."""
+_HALF = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+_INT_MAX = 1 << 63
+
+
+class _Fields(list[tuple[str, Any]]):
+    """An object of JSON as it was written."""
 
 
 def parse_connect(text: bytes, before: ConnectOptions) -> ConnectOptions | None:
     """Return the options of a CONNECT, over those of the one before; None for what nats-server does not read either."""
     try:
-        given = json.loads(text)
+        given = json.loads(text.decode(errors="replace"), object_pairs_hook=_Fields, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(given, dict):
+    if not isinstance(given, _Fields):
         return None
-    changes = {}
-    for key, value in given.items():
-        name = "pass_" if key == "pass" else key
+    changes: dict[str, Any] = {}
+    for key, value in given:
+        name = key.lower()
         wanted = _TYPES.get(name)
         if wanted is None or value is None:
             continue
-        if type(value) is not wanted:
+        if type(value) is not wanted or (wanted is int and not -_INT_MAX <= value < _INT_MAX):
             return None
-        changes[name] = value
-    return replace(before, **changes)
+        changes[name] = _HALF.sub(_REPLACEMENT, value) if wanted is str else value
+    if "pass" in changes:
+        changes["pass_"] = changes.pop("pass")
+    own = {field.name for field in fields(ConnectOptions)}
+    return replace(before, **{name: value for name, value in changes.items() if name in own})
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which are no JSON."""
+    raise ValueError(constant)

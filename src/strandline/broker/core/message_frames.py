@@ -4,6 +4,7 @@ Invariants: what comes out is one buffer, in order, and what `wire` reads back. 
 payload alone.
 """
 
+from collections.abc import Sequence
 from itertools import chain, repeat
 
 import numpy as np
@@ -35,6 +36,16 @@ def from_frames(frames: FrameBatch, sid: bytes) -> bytes:
     return b"".join(
         [b"%b %b %b%b" % (b"HMSG" if op == _HPUB else b"MSG", data[a:b], sid, data[b:end]) for op, a, b, end in lines]
     )
+
+
+def for_many(frames: FrameBatch, sids: Sequence[bytes]) -> bytes:
+    """Return tidy frames of publishers as some subscriptions of one client hear them."""
+    data, parts = frames.data, list[bytes]()
+    for op, start, end, stop in frames.spans("op", "subject_start", "subject_end", "end"):
+        head = b"%b %b " % (b"HMSG" if op == _HPUB else b"MSG", data[start:end])
+        tail = data[end:stop]
+        parts += (head, (tail + head).join(sids), tail)
+    return b"".join(parts)
 
 
 def without_headers(frames: FrameBatch, sid: bytes) -> bytes:

@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from strandline.broker.core import message_trace
 from strandline.broker.core.interest import Interest
-from strandline.broker.core.message_frames import from_columns, from_frames, from_one, without_headers
+from strandline.broker.core.message_frames import for_many, from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.message_trace import MessageTrace
 from strandline.broker.core.outbox import ROOM_BYTES_MAX
 from strandline.broker.core.session import Session
@@ -26,6 +26,9 @@ from strandline.wire import FrameBatch, FrameParser, Side, WireLimits, format_pu
 
 ROUTES_APART_MAX = 16
 COMMON_MIN = 4
+FAN_OUT_SAMPLE = 4
+CROWD_MIN = 32
+"""So many subscriptions are served client by client."""
 _BEGINNING = itemgetter(slice(8))
 """Enough of a subject to tell `$JS.ACK.` from `$JS.API.`."""
 
@@ -48,6 +51,7 @@ class Router:
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
         self._sublist: Sublist[Entry, Route] = Sublist(Route)
         self._interest = Interest(soon)
+        self._widest = 0
         self._turn = random.randrange(1 << 20)  # noqa: S311 - which member of a queue group is first is no secret
 
     # Clients
@@ -160,6 +164,15 @@ class Router:
             for sink in sinks:
                 sink.take(Inbound(frames, [subject], Origin(0, self.account)))
 
+    def fan_out(self, frames: FrameBatch, start: int) -> int:
+        """Return how many subscriptions hear a message of a batch at most, by a sample of those from a place on."""
+        count = len(frames) - start
+        for number in range(start, len(frames), 1 + count // FAN_OUT_SAMPLE):
+            subject = frames.subject_at(number)
+            if subject:
+                self._widest = max(self._widest, len(self._sublist.find(subject).plain))
+        return self._widest
+
     def _segments(self, subjects: list[bytes]) -> list[Segment]:
         """Return neighbours that have one route, with one question for those that begin alike."""
         find, segments, at = self._sublist.find, list[Segment](), 0
@@ -194,10 +207,30 @@ class Router:
 
     def _to_clients(self, route: Route, frames: FrameBatch, session: Session) -> bool:
         heard = False
-        for subscription in route.plain:
-            heard |= self._hand(subscription, frames, session)
+        if len(route.plain) >= CROWD_MIN and not route.special and frames.is_tidy:
+            heard = self._to_crowd(route, frames)
+        else:
+            for subscription in route.plain:
+                heard |= self._hand(subscription, frames, session)
         for members in route.queues.values():
             heard |= self._hand_to_group(members, frames, session)
+        return heard
+
+    def _to_crowd(self, route: Route, frames: FrameBatch) -> bool:
+        """Put messages into the outboxes of many subscriptions that take everything, those of one client together."""
+        heard, count = False, len(frames)
+        for session, subscriptions, sids in route.crowd:
+            if not all(each.remaining for each in subscriptions):  # one has ended since the route was asked for
+                heard |= True in [self._hand(each, frames, session) for each in subscriptions]
+                continue
+            data = for_many(frames, sids)
+            if not session.write(data, count * len(sids)):
+                continue
+            heard = True
+            self.out_msgs += count * len(sids)
+            self.out_bytes += len(data)
+            for each in subscriptions:
+                each.delivered += count
         return heard
 
     def _hand_to_group(self, members: tuple[Subscription, ...], frames: FrameBatch, session: Session) -> bool:

@@ -7,6 +7,7 @@ looked at elsewhere, what comes in is held, and not much of it.
 
 import sys
 from collections.abc import Callable
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from strandline.broker.core import tellings
@@ -55,6 +56,14 @@ if TYPE_CHECKING:
 FIRST_PING_NS = 2_000_000_000
 PROTOCOL_MAX = 1
 HELD_BYTES_MAX = 1 << 20
+SLICE_S = 0.002
+"""Processor time after which a client's frames wait until others had their turn."""
+CONTROLS_PER_LOOK = 32
+"""How many control frames take effect between two looks at the clock."""
+DELIVERIES_PER_RUN = 1 << 14
+"""How many messages go out at most between two looks."""
+LIMIT_DIGITS_MAX = 9
+"""A limit of an UNSUB with more digits is none, as nats-server has it."""
 REASONS: dict[type, str] = {PayloadTooLarge: PAYLOAD_EXCEEDED, LineTooLong: LINE_EXCEEDED}
 
 
@@ -104,6 +113,10 @@ class Session(Outbox):
         self._subscriptions_max = sys.maxsize
         self._held: list[bytes] | None = None
         self._rest = FrameBatch.empty()
+        self.waits_for_turn = False
+        """Frames were put aside, and `go_on` is to be called."""
+        self.on_rest: Callable[[], None] | None = None
+        """Who calls `go_on` soon when frames were put aside; without one, all take effect at once."""
         self.next_due_ns = self.started_ns + facts.auth_timeout_ns
         login = accounts.before_connect(kind)
         if login is not None:
@@ -202,22 +215,55 @@ class Session(Outbox):
     # What the client says
 
     def _take(self, frames: FrameBatch) -> None:
-        start = 0
-        for number in frames.control_numbers():
-            if number > start:
-                self._publish(frames.part(start, number))
-            if self.closing is None:
-                self._control(frames[number])
+        """Let frames take effect, as many as fit into a slice of time; the others wait for `go_on`."""
+        began_s = thread_time()
+        start, end = 0, len(frames)
+        controls = iter(frames.control_numbers())
+        control = next(controls, end)
+        while start < end:
+            if start < control:
+                stop = min(control, start + self._run_length(frames, start))
+                self._publish(frames.part(start, stop) if stop - start < end else frames)
+                start = stop
+            else:
+                self._control(frames[start])
+                start += 1
+                control = next(controls, end)
             if self.closing is not None:
                 return
-            start = number + 1
             if self._held is not None:
-                self._rest = frames.part(start, len(frames))
+                self._rest = frames.part(start, end)
                 return
-        if start < len(frames):
-            self._publish(frames.part(start, len(frames)) if start else frames)
+            if start < end and (start < control or not start % CONTROLS_PER_LOOK) and self._is_spent(began_s):
+                self._put_aside(frames.part(start, end))
+                return
         if frames.problem is not None and self.closing is None:
             self._break_off(frames.problem)
+
+    def _run_length(self, frames: FrameBatch, start: int) -> int:
+        """Return how many messages go together: fewer where each is heard by many."""
+        if self.on_rest is None or self.router is None:
+            return len(frames)
+        return max(1, DELIVERIES_PER_RUN // max(1, self.router.fan_out(frames, start)))
+
+    def _is_spent(self, began_s: float) -> bool:
+        return self.on_rest is not None and thread_time() - began_s > SLICE_S
+
+    def _put_aside(self, rest: FrameBatch) -> None:
+        self._held, self._rest = [], rest
+        self.waits_for_turn = True
+        if self.on_rest is not None:
+            self.on_rest()
+
+    def go_on(self) -> None:
+        """Go on with what was put aside."""
+        self.waits_for_turn = False
+        held, self._held = self._held, None
+        rest, self._rest = self._rest, FrameBatch.empty()
+        if self.closing is None:
+            self._take(rest)
+        for data in held or ():
+            self.feed(data)
 
     def _control(self, frame: Frame) -> None:
         router = self.router
@@ -258,12 +304,15 @@ class Session(Outbox):
         login = self.accounts.login(options, self.nonce, self.kind)
         if isinstance(login, CheckLater):
             self._held = []
-            login.start(Waiter(self._go_on, self._is_there))
+            login.start(Waiter(self._go_on_logged_in, self._is_there))
             return False
         if login is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
             return True
         self.label = tellings.label_of(options, login.account.name, login.user)
+        if options.account or options.new_account:  # the server says which account is whose
+            self.fail("Authorization Violation", AUTH_VIOLATION)
+            return True
         if login.account.is_full_for(self):
             self.fail("maximum account active connections exceeded", ACCOUNT_CONNECTIONS)
         elif not 0 <= options.protocol <= PROTOCOL_MAX:
@@ -283,17 +332,15 @@ class Session(Outbox):
             if sum(map(len, self._held)) > HELD_BYTES_MAX:
                 self.close(PROTOCOL_VIOLATION)
 
-    def _go_on(self) -> None:
+    def _go_on_logged_in(self) -> None:
         """Go on where the client said who it is: the password is known now."""
-        held, self._held = self._held, None
-        rest, self._rest = self._rest, FrameBatch.empty()
+        held, rest = self._held, self._rest
+        self._held = None
         if self.closing is None and not self._log_in():  # it was not looked at after all
             self._held, self._rest = held, rest
             return
-        if self.closing is None:
-            self._take(rest)
-        for data in held or ():
-            self.feed(data)
+        self._held = held
+        self.go_on()
 
     def _is_there(self) -> bool:
         return self.closing is None
@@ -364,8 +411,7 @@ class Session(Outbox):
     def _unsubscribe(self, frame: Frame, router: "Router") -> None:
         subscription = self.subscriptions.get(frame.sid)
         if subscription is not None:
-            count = bytes(frame.payload)
-            most = int(count) if count.isdigit() else 0
+            most = _limit(bytes(frame.payload))
             router.limit_client(subscription, most - subscription.delivered if most else 0)
         self.confirm()
 
@@ -398,3 +444,8 @@ class Session(Outbox):
             self.fail(problem.server_text, REASONS.get(type(problem), PROTOCOL_VIOLATION), told)
         else:
             self._refuse(told, PROTOCOL_VIOLATION)
+
+
+def _limit(digits: bytes) -> int:
+    """Return after how many messages an UNSUB ends a subscription, 0 for at once."""
+    return int(digits) if digits.isdigit() and len(digits) <= LIMIT_DIGITS_MAX else 0

@@ -60,7 +60,10 @@ class Sublist(Generic[E, R]):
                 node.any = node.any or _Node()
                 node = node.any
             else:
-                node = node.children.setdefault(token, _Node())
+                child = node.children.get(token)
+                if child is None:
+                    child = node.children[token] = _Node()
+                node = child
         kept = node.rest if tokens[-1] == REST else node.entries
         self._drop_answer(pattern)
         self._count += entry not in kept

@@ -41,7 +41,7 @@ Entry = Subscription | SinkEntry
 class Route:
     """Everybody who hears a subject: sinks, subscriptions, and queue groups, of which one member hears each message."""
 
-    __slots__ = ("only", "plain", "queues", "sinks", "special")
+    __slots__ = ("_crowd", "only", "plain", "queues", "sinks", "special")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         subscriptions = [entry for entry in entries if isinstance(entry, Subscription)]
@@ -56,6 +56,17 @@ class Route:
         """Some subscription does not simply take every message."""
         self.only = self.plain[0] if len(self.plain) == 1 and not self.queues else None
         """The one client that hears it, if it is one."""
+        self._crowd: list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]] | None = None
+
+    @property
+    def crowd(self) -> "list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]]":
+        """The subscriptions of each client that hears it, and their numbers."""
+        if self._crowd is None:
+            found: dict[Session, list[Subscription]] = {}
+            for each in self.plain:
+                found.setdefault(each.session, []).append(each)
+            self._crowd = [(session, tuple(own), tuple(each.sid for each in own)) for session, own in found.items()]
+        return self._crowd
 
     @property
     def has_clients(self) -> bool:

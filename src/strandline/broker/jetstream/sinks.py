@@ -5,7 +5,7 @@ of, and is bounded.
 """
 
 from strandline.broker.jetstream.stream_sink import StreamSink
-from strandline.wire import subject_matches
+from strandline.wire import matcher
 
 LISTENERS_MAX = 10_000
 
@@ -24,7 +24,7 @@ class Sinks(dict[str, StreamSink]):
             if len(self._listeners) >= LISTENERS_MAX:
                 self._listeners.clear()
             text = subject.decode(errors="surrogateescape")
-            found = [sink for sink in self.values() if any(subject_matches(each, text) for each in sink.subjects)]
+            found = [sink for sink in self.values() if matcher(sink.subjects)(text)]
             self._listeners[subject] = found
         return found
 

@@ -16,7 +16,7 @@ from strandline.broker.mirrors.feeds import NO_SEQUENCES, Feed, Stored
 from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.mirrors.plans import Plan
 from strandline.broker.streams import OriginBatch, Stream, Ticket
-from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.arrays import Flags, Words, among
 from strandline.broker.streams.storage import is_passed
 from strandline.clock import NS_PER_S
 
@@ -123,7 +123,7 @@ class LocalFeed(Feed):
         wanted: Flags = sequences > np.uint64(self._held)
         if self.plan.filters and wanted.any():
             own = origin.next_sequences(origin.filter(self.plan.filters), self._held + 1, int(sequences[-1]))
-            wanted &= np.isin(sequences, own)
+            wanted &= among(sequences, own)
         return wanted
 
     def settle(self) -> None:

@@ -31,6 +31,12 @@ def _ignore(stream: Stream, sequences: Words) -> None:
     del stream, sequences
 
 
+def _load_client() -> None:
+    """Import the client that only those need who mirror another server: at the start, not on the loop."""
+    import strandline.broker.mirrors.origins  # noqa: PLC0415
+    import strandline.broker.mirrors.remote  # noqa: F401, PLC0415
+
+
 class Mirrors:
     """Keeps copies up to date.
 
@@ -63,6 +69,8 @@ class Mirrors:
         self._remote: set[Feed] = set()
         self._is_closed = False
         service.origins = self.infos
+        if remotes:
+            _load_client()
 
     # What happens to streams.
 
@@ -144,9 +152,8 @@ class Mirrors:
         if len(self._remote) >= REMOTE_FEEDS_MAX:
             problem = f"an account copies from no more than {REMOTE_FEEDS_MAX} streams of other servers"
             return LostFeed(stream, plan, self._stored, problem)
-        # They bring a client with them, which only those who mirror another server need.
-        from strandline.broker.mirrors.origins import NatsOrigin  # noqa: PLC0415
-        from strandline.broker.mirrors.remote import RemoteFeed  # noqa: PLC0415
+        from strandline.broker.mirrors.origins import NatsOrigin  # noqa: PLC0415 - `_load_client` was before
+        from strandline.broker.mirrors.remote import RemoteFeed  # noqa: PLC0415 - as above
 
         name = stream.config.name
         remote: RemoteFeed | None = None

@@ -1,5 +1,6 @@
 """What is asked for in a URL, read as nats-server reads it."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,11 +39,10 @@ class Asked:
         given = self.text(name)
         if not given:
             return default
-        try:
-            return int(given)
-        except ValueError:
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", given) is None:
             problem = f'strconv.Atoi: parsing "{given}": invalid syntax'
-            raise BadQuestion(f"Error decoding int for '{name}': {problem}") from None
+            raise BadQuestion(f"Error decoding int for '{name}': {problem}")
+        return int(given)
 
     @property
     def window(self) -> tuple[int, int]:

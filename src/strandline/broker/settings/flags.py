@@ -54,7 +54,7 @@ def _path(name: str) -> Callable[[str], Fields]:
 
 def _number(name: str) -> Callable[[str], Fields]:
     def read(written: str) -> Fields:
-        if not re.fullmatch(r"[+-]?\d+", written):
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", written):
             raise InvalidInput("parse error")
         return {name: int(written)}
 

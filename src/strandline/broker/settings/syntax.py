@@ -18,9 +18,9 @@ from strandline.errors import InvalidInput
 
 KEY = re.compile(r"[^\s=:]+")
 BARE = re.compile(r"[^\s;,\]}'\\]*")
-INTEGER = re.compile(r"(-?\d+)(?:([kmgtpe])([bi]*))?(?=[\s;,\]}#]|\Z)", re.IGNORECASE)
-FLOAT = re.compile(r"-?\d+\.\d+(?!\d*\.)")
-ADDRESS = re.compile(r"\d+\.\d+\.[\d.:-]+")
+INTEGER = re.compile(r"(-?\d+)(?:([kmgtpe])([bi]*))?(?=[\s;,\]}#]|\Z)", re.IGNORECASE | re.ASCII)
+FLOAT = re.compile(r"-?\d+\.\d+(?!\d*\.)", re.ASCII)
+ADDRESS = re.compile(r"\d+\.\d+\.[\d.:-]+", re.ASCII)
 BLOCK = re.compile(r"\((.*?\n)\)(?=\n|\Z)", re.DOTALL)
 BLANK = re.compile(r"(?:\s|#[^\n]*|//[^\n]*)*")
 SPACE = re.compile(r"[ \t]*")

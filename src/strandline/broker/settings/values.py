@@ -19,9 +19,9 @@ Reader = Callable[[Value], Fields]
 """Returns what a key says, by the names of the fields that it becomes."""
 Table = Mapping[str, Reader]
 
-DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+SIZE = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE | re.ASCII)
 SIZE_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 SERVED_ELSEWHERE = "run nats-server for that; docs/broker.md tells how to move to it and back"
 
@@ -119,7 +119,7 @@ def address(value: Value) -> tuple[str, int]:
     if isinstance(value.content, int) and not isinstance(value.content, bool):
         return "", value.content
     host, _, port = text(value).rpartition(":")
-    if not re.fullmatch(r"-?\d+", port) or ("]" in port):
+    if not re.fullmatch(r"-?[0-9]{1,19}", port) or ("]" in port):
         raise refuse(value, f"could not parse address string {value.content!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -9,8 +9,8 @@ reader of S2 takes (docs/decisions/0019): blocks of Snappy, plain where compress
 from collections.abc import Generator, Iterator
 
 import pyarrow as pa
-from crc32c import crc32c
 
+from strandline.checksums import crc32c
 from strandline.errors import StrandlineError
 
 _S2, _SNAPPY = b"S2sTwO", b"sNaPpY"

@@ -9,12 +9,14 @@ their own sake. A session that has ended is told once.
 import asyncio
 import ssl
 from dataclasses import dataclass
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from strandline.broker.core.reasons import CLIENT_CLOSED, PROTOCOL_VIOLATION, SLOW_CONSUMER, SLOW_WRITE, TLS_FAILURE
 from strandline.broker.core.session import Session
 from strandline.broker.core.tellings import tell_closed, tell_created, tell_handshake, tell_slow
 from strandline.broker.settings import TlsSettings, WebsocketSettings
+from strandline.broker.sockets.share import ReadShare
 from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
 from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
 from strandline.clock import NS_PER_S
@@ -22,7 +24,6 @@ from strandline.clock import NS_PER_S
 if TYPE_CHECKING:
     from strandline.broker.server import Server
 
-READ_BYTES = 512 << 10
 TLS_HANDSHAKE, WEBSOCKET = "TLS handshake", "Websocket"
 
 
@@ -47,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = server.turn
         self._buffer = server.read_buffer
         self._view = memoryview(self._buffer)
+        self._share = ReadShare()
         self._transport: asyncio.Transport
         self.session: Session
         self._tls: TlsLayer | None = None
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         listener = self._listener
         host, port, *_ = self._address
         self.session = self._server.open_session(self, host, port, is_websocket=listener.websocket is not None)
+        self.session.on_rest = self._wait_for_turn
         # When no more than this is left the session has room, and asyncio says so only of what was above it.
         transport.set_write_buffer_limits(self.session.room_again, self.session.room_again // 4)
         tell_created(self.session)
@@ -123,13 +126,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # In.
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to: one place for all connections, as what was read is copied at once."""
         del sizehint
-        return self._buffer
+        return self._view[: self._share.settle(self._turn.run_s_per_byte)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
+        began_s = thread_time()
+        self._take(nbytes)
+        self._share.note(nbytes, thread_time() - began_s)
+
+    def _take(self, nbytes: int) -> None:
         data = self._view[:nbytes].tobytes()
         if not self._is_plain:
             data = self._unwrapped(data)
@@ -140,7 +148,22 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self.session.feed(data)
         finally:
+            turn.end_read(nbytes)
+
+    def _wait_for_turn(self) -> None:
+        """Read nothing, and go on with what is there once others had their turn."""
+        self.pause("share")
+        self._server.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        turn = self._turn
+        turn.begin_read()
+        try:
+            self.session.go_on()
+        finally:
             turn.end_read()
+        if not self.session.waits_for_turn:
+            self.resume("share")
 
     def _unwrapped(self, data: bytes) -> bytes:
         """Return what the client says within what came."""

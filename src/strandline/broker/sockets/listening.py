@@ -17,7 +17,7 @@ from typing import Any
 from strandline.broker.sockets.handles import listening_sockets
 
 logger = logging.getLogger("strandline.broker")
-ACCEPTS_MAX = 64
+ACCEPTS_MAX = 8
 """How many are accepted before those who are there have their turn."""
 RETRY_S = 1.0
 """How long to wait when the process has no handle left: nobody says when one that is not ours is free again."""

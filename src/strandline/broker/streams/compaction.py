@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strandline.broker.streams.arrays import Places, Times, Words
+from strandline.broker.streams.arrays import Places, Times, Words, among
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.records import Facts, Origins, Placed, Sequence, format_control
 from strandline.broker.streams.state import State
@@ -138,7 +138,7 @@ class Compaction:
             at = np.minimum(np.searchsorted(known, sequences), len(known) - 1)
             found = np.where(known[at] == sequences, dues[at], 0)
         if never:
-            found[np.isin(sequences, np.fromiter(never, np.uint64, len(never)))] = -1
+            found[among(sequences, np.fromiter(never, np.uint64, len(never)))] = -1
         return found if found.any() else None
 
     def _facts(self) -> Entry:

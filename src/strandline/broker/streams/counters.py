@@ -5,10 +5,12 @@ added up and written down again.
 """
 
 import json
+import re
 
 from strandline.broker.api.json_text import Json
 
 DIGITS_MAX = 1_000
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 Sources = dict[str, dict[str, str]]
 """Values by source, and by the subject that they have there."""
 
@@ -22,7 +24,7 @@ def parse_counter(payload: bytes) -> int:
 
 def parse_value(text: object) -> int:
     """Return the number that a text stands for; `ValueError` if it is none."""
-    if not isinstance(text, str) or len(text) > DIGITS_MAX + 100:
+    if not isinstance(text, str) or len(text) > DIGITS_MAX + 100 or _NUMBER.fullmatch(text) is None:
         raise ValueError(text)
     return int(text)
 

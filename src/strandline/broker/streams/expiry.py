@@ -9,7 +9,7 @@ from array import array
 
 import numpy as np
 
-from strandline.broker.streams.arrays import Places, Times, Words
+from strandline.broker.streams.arrays import Places, Times, Words, among, distinct
 from strandline.broker.streams.headers import NEVER
 from strandline.broker.streams.index import Index
 from strandline.clock import NS_PER_S
@@ -76,7 +76,7 @@ class Expiry:
         rows = index.live_rows(index.first_row, stop)
         if not self.never:
             return rows
-        kept = np.isin(index.rows.sequence[rows], np.fromiter(self.never, np.uint64, len(self.never)))
+        kept = among(index.rows.sequence[rows], np.fromiter(self.never, np.uint64, len(self.never)))
         aged: Places = rows[~kept]
         return aged
 
@@ -94,7 +94,7 @@ class Expiry:
             parts.append(rows[rows >= 0])
         if not parts:
             return np.zeros(0, np.int64)
-        return np.unique(np.concatenate(parts))
+        return distinct(np.concatenate(parts))
 
     def _take(self, now_ns: int) -> Words:
         taken: list[Words] = []

@@ -18,8 +18,7 @@ go.
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
 
 FRONT_NAME = "front"

@@ -85,7 +85,7 @@ class Index(Rowed):
         if fresh.any():
             # Backwards, so that of several the first one stays.
             subjects.first[numbers[fresh][::-1]] = sequences[fresh][::-1]
-            subjects.used += len(np.unique(numbers[fresh]))
+            subjects.used += len(distinct(numbers[fresh]))
         subjects.last[numbers] = sequences
         if repeats:
             np.add.at(subjects.count, numbers, 1)

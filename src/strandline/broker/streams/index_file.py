@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.streams.records import KnownId, Position
 from strandline.broker.streams.state import State
+from strandline.checksums import crc32c
 
 INDEX_NAME = "index"
 VERSION = 1

@@ -7,7 +7,7 @@ the oldest go first. What goes by age or by its own time to live is `expiry`'s b
 import numpy as np
 
 from strandline.broker.api.config import Discard, StreamConfig
-from strandline.broker.streams.arrays import Ids, Places
+from strandline.broker.streams.arrays import Ids, Places, distinct
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
 
@@ -42,7 +42,7 @@ def over_subject(index: Index, config: StreamConfig, numbers: Ids) -> Places:
     if not len(over):
         return _NO_PLACES
     if len(over) > 1:
-        over = np.unique(over)
+        over = distinct(over)
     excess = index.subjects.count[over].astype(np.int64) - limit
     if limit + int(excess.max()) > WALK_MAX:
         return _scanned(index, over, excess)

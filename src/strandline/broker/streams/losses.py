@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from strandline.broker.api.answers import LostMessages
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.records import from_ranges, to_ranges
+from strandline.checksums import crc32c
 
 LOST_NAME = "lost"
 VERSION = 1

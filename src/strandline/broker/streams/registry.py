@@ -17,7 +17,7 @@ from strandline.broker.api.account import Used, check_account
 from strandline.broker.api.answers import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
 from strandline.broker.api.checks import check_create
 from strandline.broker.api.config import Storage, StreamConfig, StreamSource
-from strandline.broker.api.origins import Neighbours
+from strandline.broker.api.origins import Neighbours, StreamSubjects
 from strandline.broker.api.reasons import for_clients, for_log
 from strandline.broker.api.requests import InfoRequest
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
@@ -106,6 +106,7 @@ class Streams:
     """Streams of the folder that could not be opened, and why; they are left alone."""
     coming: dict[str, StreamConfig] = field(default_factory=dict)
     """Streams that are there in a moment: nobody may be in their way."""
+    subjects: StreamSubjects = field(default_factory=StreamSubjects)
     limits: AccountLimits = field(default_factory=AccountLimits)
     sharing: Sharing = field(default_factory=Sharing)
     """What this account has together with others."""
@@ -197,7 +198,8 @@ class Streams:
     @property
     def neighbours(self) -> Neighbours:
         """The configurations of all streams, and of those that are coming."""
-        return Neighbours({name: stream.config for name, stream in self.streams.items()} | self.coming)
+        configs = {name: stream.config for name, stream in self.streams.items()} | self.coming
+        return Neighbours(configs, self.subjects)
 
     # Streams.
 

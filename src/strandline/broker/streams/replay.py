@@ -16,7 +16,7 @@ from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import lifted_ttl
-from strandline.broker.streams.arrays import Ids, Places, Times, Words
+from strandline.broker.streams.arrays import Ids, Places, Times, Words, distinct
 from strandline.broker.streams.headers import special_headers
 from strandline.broker.streams.losses import LostPart, LostPlaces
 from strandline.broker.streams.records import Config, Facts, Gone, Origins, Placed, Sequence, parse_control
@@ -251,7 +251,7 @@ class Replay:
             state.remove(np.concatenate(self._dropped), Going())
             self._dropped.clear()
         if touched:
-            state.enforce(np.unique(np.concatenate(touched)), Going())
+            state.enforce(distinct(np.concatenate(touched)), Going())
             state.tick(state.index.last_time)
         state.index.last_seq = max(state.index.last_seq, self._last_seq)
         state.last_id = last_id

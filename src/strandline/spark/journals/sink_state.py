@@ -16,8 +16,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from crc32c import crc32c
-
+from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
 
 STATE_NAME = "sink"

@@ -1,0 +1,63 @@
+"""The share of a connection: little is read at once of what costs much, and much of what costs little."""
+
+import pytest
+
+from strandline.broker.sockets.share import (
+    BULK_SLICE_S,
+    READ_BYTES_FIRST,
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    SLICE_S,
+    ReadShare,
+)
+
+
+def _read(share: ReadShare, s_per_byte: float, later_s_per_byte: float = 0.0) -> float:
+    """Read as much as the share allows, of something at a price; return the processor time that it took."""
+    size = share.settle(later_s_per_byte)
+    share.note(size, size * s_per_byte)
+    return size * (s_per_byte + later_s_per_byte)
+
+
+@pytest.mark.parametrize("s_per_byte", [1e-7, 1e-6, 1.5e-5])
+def test_what_costs_much_takes_a_slice_from_the_second_read_on(s_per_byte: float) -> None:
+    share = ReadShare()
+    _read(share, s_per_byte)
+    assert all(_read(share, s_per_byte) <= SLICE_S for _ in range(100))
+    assert _read(share, s_per_byte) >= SLICE_S / 4
+
+
+def test_what_is_done_after_the_read_counts_as_well() -> None:
+    share = ReadShare()
+    taken = [_read(share, 1e-9, 1e-5) for _ in range(100)]
+    assert max(taken[2:]) <= SLICE_S
+
+
+def test_a_price_that_no_size_makes_good_is_read_in_the_smallest_pieces() -> None:
+    share = ReadShare()
+    for _ in range(3):
+        _read(share, 1.0)
+    assert share.settle(0.0) == READ_BYTES_MIN
+
+
+def test_what_costs_little_is_soon_read_as_a_whole() -> None:
+    share = ReadShare()
+    assert share.settle(0.0) == READ_BYTES_FIRST
+    for _ in range(5):
+        _read(share, 1e-9)
+    assert share.settle(0.0) == READ_BYTES_MAX
+
+
+def test_messages_in_bulk_have_a_longer_slice() -> None:
+    share = ReadShare()
+    taken = [_read(share, 12e-9) for _ in range(20)]
+    assert SLICE_S < max(taken) <= BULK_SLICE_S
+    assert share.settle(0.0) == READ_BYTES_MAX
+
+
+def test_a_client_that_sends_little_keeps_its_size() -> None:
+    share = ReadShare()
+    for _ in range(100):
+        share.settle(0.0)
+        share.note(6, 1e-5)
+    assert share.settle(0.0) == READ_BYTES_FIRST
