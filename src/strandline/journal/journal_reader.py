@@ -161,15 +161,22 @@ class _FilesSource:
     def view(self) -> View:
         """Return what can be read now."""
         with self._lock, storage_errors(self._folder):
-            frontier = None
+            frontier = behind = None
             for _ in range(_TRIES):
                 frontier = self._frontier()
+                if behind is not None and frontier == behind:
+                    break  # no writer is at work on it
                 if frontier is not None and self._overtaken is not None and frontier == self._overtaken[0]:
                     return self._overtaken[1]
-                if frontier is not None and self._matches(frontier) and not self._is_behind(frontier):
-                    self._told, self._overtaken = frontier, None
-                    first = self._segments[0].base_offset
-                    return View(self._segments, first, frontier.written_offset, frontier.durable_offset)
+                if frontier is None or not self._matches(frontier):
+                    continue
+                if self._is_behind(frontier):
+                    behind = frontier
+                    time.sleep(LATE_S)  # a writer at work is ahead of its word for so long
+                    continue
+                self._told, self._overtaken = frontier, None
+                first = self._segments[0].base_offset
+                return View(self._segments, first, frontier.written_offset, frontier.durable_offset)
             examined = self._examined()
             self._overtaken = None if frontier is None else (frontier, examined)
             return examined
@@ -204,21 +211,16 @@ class _FilesSource:
         self.identity = identity
 
     def _is_behind(self, frontier: Frontier) -> bool:
-        """Whether the files hold more than a frontier tells that is the first one seen, or older than the last.
-
-        A writer at work is ahead of its word for a few milliseconds; that long is waited before the next look.
-        """
+        """Whether the files hold more than a frontier tells that is the first one seen, or older than the last."""
         if self._told is not None and frontier.written_offset >= self._told.written_offset:
             return False
         manifest = load_manifest(self._disk, self._folder)
         later = [base for base in self._bases() if base > frontier.active_base]
-        if not later and (manifest is None or manifest.durable_offset <= frontier.durable_offset):
-            path = self._folder / format_segment_name(frontier.active_base)
-            with closing(self._disk.open(path, "read")) as file:
-                if not _goes_on(file, frontier):
-                    return False
-        time.sleep(LATE_S)
-        return True
+        if later or (manifest is not None and manifest.durable_offset > frontier.durable_offset):
+            return True
+        path = self._folder / format_segment_name(frontier.active_base)
+        with closing(self._disk.open(path, "read")) as file:
+            return _goes_on(file, frontier)
 
     def wait(self, offset: int, visibility: Durability, timeout_s: float | None) -> bool:
         """Return True once `offset` is readable; False on time-out."""
