@@ -6,10 +6,19 @@ import pytest
 
 from strandline.errors import Conflict, StrandlineError, Unavailable
 from strandline.fold import errors
-from strandline.fold.errors import AnotherSource, BucketOutruns, NotYet, RepairRefused, ScopeChanged, StoreKeptFailing
+from strandline.fold.errors import (
+    AnotherSource,
+    BucketOutruns,
+    ModeChanged,
+    NotYet,
+    RepairRefused,
+    ScopeChanged,
+    StoreKeptFailing,
+)
 
 EXAMPLES: list[StrandlineError] = [
     ScopeChanged("b", "a.*"),
+    ModeChanged("b", "mirror"),
     AnotherSource("b", "it was made anew"),
     RepairRefused("b", "it evicts", hint="give a restorer"),
     BucketOutruns("b", 16),
@@ -33,5 +42,5 @@ def test_there_is_an_example_of_every_error() -> None:
 
 
 def test_what_may_be_tried_again_says_so() -> None:
-    assert [error.retryable for error in EXAMPLES] == [False, False, False, True, True, True]
+    assert [error.retryable for error in EXAMPLES] == [False, False, False, False, True, True, True]
     assert isinstance(NotYet("current", 1.0, 0), TimeoutError)
