@@ -14,7 +14,6 @@ import os, signal, sys, time
 from pathlib import Path
 from strandline.spark.failures import translated
 from strandline.spark.session import session
-from tests.waiting import PATIENCE_S
 from tests.spark.tasks import *
 """
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -39,7 +39,6 @@ def test_by_all(shared_nats_server):
 """
 OVERRIDDEN = """
 import pytest
-from tests.waiting import PATIENCE_S
 from strandline.broker.settings import ServerSettings
 
 @pytest.fixture(scope="session")
