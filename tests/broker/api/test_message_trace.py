@@ -16,10 +16,19 @@ PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
         (b"d", b"yes", TraceRequest(b"d")),
         (b"", b"true", None),
         (b"trace disabled", b"true", None),
+        (b"a b", b"", TraceRequest(b"")),
+        (b"a.>", b"true", TraceRequest(b"", only=True)),
+        (b"a 1 1\nPING", b"", TraceRequest(b"")),
     ],
 )
 def test_a_trace_has_a_destination(dest: bytes, only: bytes, expected: TraceRequest | None) -> None:
-    assert parse_trace({b"Nats-Trace-Dest": dest, b"Nats-Trace-Only": only}) == expected
+    block = b"NATS/1.0\r\nNats-Trace-Dest: %s\r\nNats-Trace-Only: %s\r\n\r\n" % (dest, only)
+    assert parse_trace(block) == expected
+
+
+def test_the_first_line_is_no_header_and_the_first_of_several_counts() -> None:
+    assert parse_trace(b"Nats-Trace-Dest: d\r\nNats-Trace-Only: 1\r\n\r\n") is None
+    assert parse_trace(b"NATS/1.0\r\nNats-Trace-Dest: a\r\nNats-Trace-Dest: b\r\n\r\n") == TraceRequest(b"a")
 
 
 def test_what_is_stored_is_not_traced_again() -> None:

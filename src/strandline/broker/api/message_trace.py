@@ -1,11 +1,14 @@
 """What a message's headers say about tracing it (ADR-41): where its events go, and whether it goes anywhere itself.
 
 Invariants: `Nats-Trace-Dest` counts with its case, `traceparent` without; a trace that an account's `msg_trace` began
-never holds its message back. Pure.
+never holds its message back. A destination is a subject that can be published to: what is none is never written into a
+line of the protocol. Pure.
 """
 
 import re
 from dataclasses import dataclass
+
+from strandline.wire import InvalidSubject, validate_subject
 
 TRACE_DEST = b"Nats-Trace-Dest"
 TRACE_ONLY = b"Nats-Trace-Only"
@@ -19,18 +22,33 @@ _SAMPLED = re.compile(rb"[^-]*-[^-]*-[^-]*-([0-9a-fA-F]{2})")
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """Where the events of a message are to be sent; with `only` the message itself is neither stored nor delivered."""
+    """Where the events of a message are to be sent; with `only` the message itself is neither stored nor delivered.
+
+    A destination that is no subject is empty: no events are sent, and a message that is only traced still goes nowhere.
+    """
 
     dest: bytes
     only: bool = False
 
 
-def parse_trace(headers: dict[bytes, bytes]) -> TraceRequest | None:
-    """Return what the headers of a message that begin with `Nats-` ask for."""
-    dest = headers.get(TRACE_DEST, b"")
+def parse_trace(block: bytes) -> TraceRequest | None:
+    """Return what a header block asks for; its first line is the version, and the first of several headers counts."""
+    found: dict[bytes, bytes] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        found.setdefault(name, value.strip())
+    dest = found.get(TRACE_DEST, b"")
     if not dest or dest == DISABLED:
         return None
-    return TraceRequest(dest, headers.get(TRACE_ONLY, b"").lower() in _TRUE)
+    return TraceRequest(dest if _is_subject(dest) else b"", found.get(TRACE_ONLY, b"").lower() in _TRUE)
+
+
+def _is_subject(dest: bytes) -> bool:
+    try:
+        validate_subject(dest.decode(errors="surrogateescape"))
+    except InvalidSubject:
+        return False
+    return True
 
 
 def without_trace(block: bytes) -> bytes:

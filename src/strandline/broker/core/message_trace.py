@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.api.message_trace import TRACE_DEST, TraceRequest, is_sampled, parse_trace
 from strandline.broker.api.times import format_time
 from strandline.broker.core.facts import FEATURE_FLAGS, SERVER_VERSION, ServerFacts
+from strandline.broker.core.tellings import tell_complaint
 from strandline.wire import FrameBatch
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def may_be_traced(frames: FrameBatch, session: "Session") -> bool:
 
 def trace_of(block: bytes, session: "Session") -> TraceRequest | None:
     """Return whether a message with a header block is to be traced: it says so, or its account does."""
-    asked = parse_trace(dict(reversed(_pairs(block))))  # the first of several counts
+    asked = parse_trace(block)
+    if asked is not None and not asked.dest:
+        tell_complaint(session, "the destination of a trace is no subject, nothing is traced")
+        return asked if asked.only else None
     if asked is not None or not session.trace_dest or not is_sampled(block):
         return asked
     chance = random.randrange(100)  # noqa: S311 - which messages are sampled is no secret
@@ -121,9 +125,9 @@ class MessageTrace:
         self.end()
 
     def end(self) -> None:
-        """Send the report, if nothing is waited for any more."""
+        """Send the report, if nothing is waited for any more and it has a destination."""
         self._waiting -= 1
-        if self._waiting:
+        if self._waiting or not self._dest:
             return
         headers: dict[str, list[str]] = {}
         for name, value in _pairs(bytes(self._frame.headers)):

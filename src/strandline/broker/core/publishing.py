@@ -91,7 +91,8 @@ def _publish_around_traces(frames: FrameBatch, session: "Session", router: "Rout
 
 def _publish_with_report(frame: FrameBatch, session: "Session", router: "Router", asked: TraceRequest) -> None:
     """Send one message that is traced; where the report may not go, the message does not go either."""
-    if asked.dest != session.trace_dest and not session.gate.may_publish(asked.dest, session.active_ns):
+    is_own = asked.dest in (b"", session.trace_dest)
+    if not is_own and not session.gate.may_publish(asked.dest, session.active_ns):
         _complain(f'Permissions Violation for Publish to "{shown(asked.dest)}"', session)
         return
     trace = MessageTrace(asked, session, frame, router.publish_report)

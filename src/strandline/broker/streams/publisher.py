@@ -12,7 +12,7 @@ from strandline.broker.api.answers import PubAck, format_duplicate
 from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, INSUFFICIENT_RESOURCES, ApiError
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.mapping import SubjectMapping
-from strandline.broker.api.message_trace import parse_trace, without_trace
+from strandline.broker.api.message_trace import TRACE_DEST, parse_trace, without_trace
 from strandline.broker.api.schema import to_json
 from strandline.broker.api.times import format_time
 from strandline.broker.streams import headers as names
@@ -152,7 +152,7 @@ class Publisher:
             raise INSUFFICIENT_RESOURCES.error()
         if self._room is not None and size + OVERHEAD > self._room():
             raise ACCOUNT_RESOURCES_EXCEEDED.error()
-        trace = parse_trace(draft.special)
+        trace = parse_trace(draft.headers) if TRACE_DEST in draft.special else None
         is_only_traced = trace is not None and trace.only
         if draft.special.get(names.BATCH_ID) and not is_only_traced:
             return self._staged(writing, draft, at, answers)
@@ -162,7 +162,7 @@ class Publisher:
             return 0
         if is_only_traced:
             return 0
-        if trace is not None:
+        if trace is not None and trace.dest:
             draft.headers = without_trace(draft.headers)
         sequence = self.store(writing, draft)
         if draft.counter:

@@ -95,9 +95,22 @@ def of_those_who_may_not(talk: Talk) -> None:
         talk.heard(hearer, int((subject, dest) == ("v.a", "dest")))
 
 
+def to_no_subject(talk: Talk) -> None:
+    talk.ask("$JS.API.STREAM.CREATE.N", {"name": "N", "subjects": ["n.>"]})
+    hearer = talk.listen("n.>")
+    for dest in (b"n.b c d e", b"n.x 1 5\nhello\nPING", b"n.>", b"n..q"):
+        talk.ask("n.a", "x", b"NATS/1.0\r\nNats-Trace-Dest: %s\r\nNats-Trace-Only: true\r\n\r\n" % dest, answers=0)
+        talk.ask("n.a", "x", b"NATS/1.0\r\nNats-Trace-Dest: %s\r\n\r\n" % dest)
+        talk.heard(hearer, 1)
+    # Without a line for the version there are no headers.
+    talk.ask("n.a", "x", b"Nats-Trace-Dest: x\r\nNats-Trace-Only: true\r\n\r\n")
+    talk.ask("$JS.API.STREAM.INFO.N")
+    talk.ask("$JS.API.STREAM.MSG.GET.N", {"seq": 1})
+
+
 def test_both_servers_report_the_same(compare_with: Callable[..., None]) -> None:
     def script(talk: Talk) -> None:
-        for part in (of_subscriptions, of_streams, of_accounts, of_those_who_may_not):
+        for part in (of_subscriptions, of_streams, of_accounts, of_those_who_may_not, to_no_subject):
             other = talk.another()
             part(other)
             other.close()
