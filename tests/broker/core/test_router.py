@@ -1,5 +1,6 @@
 """Who hears what: subscriptions, queue groups and sinks, in order, each message once."""
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.broker.core import message_frames
+from strandline.broker.core.reasons import SLOW_CONSUMER
+from strandline.broker.core.router import CROWD_MIN
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
 from strandline.wire import FrameParser, Side, format_headers, format_pubs
@@ -319,3 +322,29 @@ def test_counts_are_of_messages_and_bytes(cut: int) -> None:
     assert (world.router.in_msgs, world.router.in_bytes, world.router.out_msgs) == (8, size, 8)
     assert (publisher.session.in_msgs, publisher.session.in_bytes) == (8, size)
     assert world.router.subscription_count == 1
+
+
+def test_a_crowd_is_counted_as_its_members_would_be() -> None:
+    world = World()
+    hearer, publisher = world.client(), world.client()
+    hearer.say(b"".join(b"SUB a %d\r\n" % sid for sid in range(CROWD_MIN + 1)))
+    publisher.say(b"PUB a 5\r\nhello\r\n" * 3)
+    count = 3 * (CROWD_MIN + 1)
+    assert hearer.heard().count(b"MSG a ") == count
+    assert (hearer.session.out_msgs, hearer.session.out_msg_bytes) == (count, 5 * count)
+    assert (world.router.out_msgs, world.router.out_bytes) == (count, 5 * count)
+
+
+def test_a_crowd_of_one_client_takes_no_more_memory_than_the_client_may() -> None:
+    world = World(ServerSettings(max_pending=8 << 20))
+    hearer, publisher = world.client(), world.client()
+    hearer.say(b"".join(b"SUB big %d\r\n" % sid for sid in range(200)))
+    payload = bytes(1 << 20)
+    tracemalloc.start()
+    try:
+        publisher.say(b"PUB big %d\r\n%b\r\n" % (len(payload), payload))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert hearer.session.closing == SLOW_CONSUMER
+    assert peak < 32 << 20

@@ -75,6 +75,19 @@ def test_messages_that_thousands_hear_go_out_in_runs() -> None:
     assert own == [b"MSG a.b 17 %03d" % n for n in range(100)]
 
 
+def test_a_crowd_that_is_gone_slows_nobody_down() -> None:
+    world = World()
+    crowd, turns = _sliced(world)
+    for _ in _slices(crowd, turns, b"".join(b"SUB wide %d\r\n" % n for n in range(DELIVERIES_PER_RUN))):
+        pass
+    client, turns = _sliced(world)
+    client.session.feed(b"PUB wide 0\r\n\r\n")
+    crowd.session.close()
+    slices = list(_slices(client, turns, b"SUB a 1\r\n" + b"PUB a 0\r\n\r\n" * 2000))
+    assert sum(heard.count(b"MSG a") for heard in slices) == 2000
+    assert len(slices) < 20, "messages go together again"
+
+
 def test_what_comes_meanwhile_waits_behind_what_was_put_aside() -> None:
     client, turns = _sliced(World())
     client.session.feed(b"SUB a 1\r\n" + b"PING\r\n" * 1000 + b"PUB a 5\r\nfirst\r\n")

@@ -29,6 +29,10 @@ COMMON_MIN = 4
 FAN_OUT_SAMPLE = 4
 CROWD_MIN = 32
 """So many subscriptions are served client by client."""
+CROWD_BYTES_MAX = 1 << 20
+"""About so much is put into an outbox at once: a client that does not read is cut off after little more than it may."""
+LINE_BYTES = 128
+"""A guess of what a message takes beside its payload."""
 _BEGINNING = itemgetter(slice(8))
 """Enough of a subject to tell `$JS.ACK.` from `$JS.API.`."""
 
@@ -51,7 +55,6 @@ class Router:
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
         self._sublist: Sublist[Entry, Route] = Sublist(Route)
         self._interest = Interest(soon)
-        self._widest = 0
         self._turn = random.randrange(1 << 20)  # noqa: S311 - which member of a queue group is first is no secret
 
     # Clients
@@ -166,12 +169,12 @@ class Router:
 
     def fan_out(self, frames: FrameBatch, start: int) -> int:
         """Return how many subscriptions hear a message of a batch at most, by a sample of those from a place on."""
-        count = len(frames) - start
+        count, widest = len(frames) - start, 0
         for number in range(start, len(frames), 1 + count // FAN_OUT_SAMPLE):
             subject = frames.subject_at(number)
             if subject:
-                self._widest = max(self._widest, len(self._sublist.find(subject).plain))
-        return self._widest
+                widest = max(widest, len(self._sublist.find(subject).plain))
+        return widest
 
     def _segments(self, subjects: list[bytes]) -> list[Segment]:
         """Return neighbours that have one route, with one question for those that begin alike."""
@@ -218,19 +221,21 @@ class Router:
 
     def _to_crowd(self, route: Route, frames: FrameBatch) -> bool:
         """Put messages into the outboxes of many subscriptions that take everything, those of one client together."""
-        heard, count = False, len(frames)
+        heard, count, size = False, len(frames), frames.message_bytes()
+        together = max(1, CROWD_BYTES_MAX // (size + count * LINE_BYTES))
         for session, subscriptions, sids in route.crowd:
             if not all(each.remaining for each in subscriptions):  # one has ended since the route was asked for
                 heard |= True in [self._hand(each, frames, session) for each in subscriptions]
                 continue
-            data = for_many(frames, sids)
-            if not session.write(data, count * len(sids)):
-                continue
-            heard = True
-            self.out_msgs += count * len(sids)
-            self.out_bytes += len(data)
-            for each in subscriptions:
-                each.delivered += count
+            for first in range(0, len(sids), together):
+                some = sids[first : first + together]
+                if not session.write(for_many(frames, some), count * len(some), size * len(some)):
+                    break  # it is on its way out
+                heard = True
+                self.out_msgs += count * len(some)
+                self.out_bytes += size * len(some)
+                for each in subscriptions[first : first + together]:
+                    each.delivered += count
         return heard
 
     def _hand_to_group(self, members: tuple[Subscription, ...], frames: FrameBatch, session: Session) -> bool:

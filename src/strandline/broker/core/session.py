@@ -113,6 +113,8 @@ class Session(Outbox):
         self._subscriptions_max = sys.maxsize
         self._held: list[bytes] | None = None
         self._rest = FrameBatch.empty()
+        self._fan_out = 1
+        """How many hear a message of this client, as far as is known."""
         self.waits_for_turn = False
         """Frames were put aside, and `go_on` is to be called."""
         self.on_rest: Callable[[], None] | None = None
@@ -244,7 +246,9 @@ class Session(Outbox):
         """Return how many messages go together: fewer where each is heard by many."""
         if self.on_rest is None or self.router is None:
             return len(frames)
-        return max(1, DELIVERIES_PER_RUN // max(1, self.router.fan_out(frames, start)))
+        # A sample may miss what was seen before, and what nobody hears any more is soon forgotten.
+        self._fan_out = max(1, self._fan_out // 2, self.router.fan_out(frames, start))
+        return max(1, DELIVERIES_PER_RUN // self._fan_out)
 
     def _is_spent(self, began_s: float) -> bool:
         return self.on_rest is not None and thread_time() - began_s > SLICE_S
