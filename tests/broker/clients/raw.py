@@ -153,6 +153,13 @@ class Talk:
         self.said = said
         return answer
 
+    def wait_for(self, subject: str, is_there: Callable[[dict[str, Any]], bool]) -> None:
+        """Ask until the answer is as it has to become; nothing is written down."""
+        until = time.monotonic() + WITHIN_S
+        while not is_there(answer := json_of(self.peek(subject))):
+            assert time.monotonic() < until, f"{subject} still says {answer}"
+            self.pause(0.02)
+
     def publish(self, subject: str, body: Body = "", headers: Headers = None, *, reply: str = "") -> None:
         """Send a message and write nothing down."""
         payload = as_bytes(body)

@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 
 from strandline.broker.core import session as sessions
-from strandline.broker.core.session import CONTROLS_PER_LOOK, DELIVERIES_PER_RUN, SLICE_S
-from tests.broker.core.world import Client, World
+from strandline.broker.core.session import CONTROLS_PER_LOOK, DEAR_PER_RUN, DELIVERIES_PER_RUN, SLICE_S
+from tests.broker.core.world import Basket, Client, World
 
 LOOKS_PER_SLICE = int(SLICE_S / 1e-3) + 1
 PER_SLICE = (LOOKS_PER_SLICE + 1) * CONTROLS_PER_LOOK
@@ -73,6 +73,20 @@ def test_messages_that_thousands_hear_go_out_in_runs() -> None:
     heard = b"".join(slices)
     own = [line for line in heard.replace(b" 3\r\n", b" ").split(b"\r\n") if line.startswith(b"MSG a.b 17 ")]
     assert own == [b"MSG a.b 17 %03d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize("kind", ["traced", "asked"])
+def test_messages_that_take_long_by_themselves_go_in_few_at_a_time(kind: str) -> None:
+    block = b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n"
+    traced = b"HPUB a %d %d\r\n%b\r\n" % (len(block), len(block), block)
+    world, basket = World(), Basket()
+    world.router.subscribe(b"$SYS.REQ.USER.INFO" if kind == "asked" else b"a", basket)
+    client, turns = _sliced(world)
+    taken: list[int] = []
+    for _ in _slices(client, turns, {"traced": traced, "asked": b"PUB $SYS.REQ.USER.INFO 0\r\n\r\n"}[kind] * 500):
+        taken.append(len(basket.payloads) - sum(taken))
+    assert sum(taken) == 500
+    assert max(taken) <= (LOOKS_PER_SLICE + 1) * DEAR_PER_RUN
 
 
 def test_a_crowd_that_is_gone_slows_nobody_down() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import TYPE_CHECKING
 
+from strandline.broker.api.message_trace import TRACE_DEST
 from strandline.broker.core import tellings
 from strandline.broker.core.auth import CheckLater, Waiter
 from strandline.broker.core.connect import ConnectOptions, parse_connect
@@ -62,6 +63,10 @@ CONTROLS_PER_LOOK = 32
 """How many control frames take effect between two looks at the clock."""
 DELIVERIES_PER_RUN = 1 << 14
 """How many messages go out at most between two looks."""
+DEAR_PER_RUN = 4
+"""How many messages go together where some of them may take long by themselves."""
+_DEAR = (b"$SYS.REQ.", b"\r\n" + TRACE_DEST)
+"""What requests that show pages, and messages that are traced, have in them."""
 LIMIT_DIGITS_MAX = 9
 """A limit of an UNSUB with more digits is none, as nats-server has it."""
 REASONS: dict[type, str] = {PayloadTooLarge: PAYLOAD_EXCEEDED, LineTooLong: LINE_EXCEEDED}
@@ -220,11 +225,12 @@ class Session(Outbox):
         """Let frames take effect, as many as fit into a slice of time; the others wait for `go_on`."""
         began_s = thread_time()
         start, end = 0, len(frames)
+        most = DEAR_PER_RUN if any(mark in frames.data for mark in _DEAR) else end
         controls = iter(frames.control_numbers())
         control = next(controls, end)
         while start < end:
             if start < control:
-                stop = min(control, start + self._run_length(frames, start))
+                stop = min(control, start + self._run_length(frames, start, most))
                 self._publish(frames.part(start, stop) if stop - start < end else frames)
                 start = stop
             else:
@@ -242,13 +248,13 @@ class Session(Outbox):
         if frames.problem is not None and self.closing is None:
             self._break_off(frames.problem)
 
-    def _run_length(self, frames: FrameBatch, start: int) -> int:
-        """Return how many messages go together: fewer where each is heard by many."""
+    def _run_length(self, frames: FrameBatch, start: int, most: int) -> int:
+        """Return how many messages go together, at most so many: fewer where each is heard by many."""
         if self.on_rest is None or self.router is None:
             return len(frames)
         # A sample may miss what was seen before, and what nobody hears any more is soon forgotten.
         self._fan_out = max(1, self._fan_out // 2, self.router.fan_out(frames, start))
-        return max(1, DELIVERIES_PER_RUN // self._fan_out)
+        return max(1, min(most, DELIVERIES_PER_RUN // self._fan_out))
 
     def _is_spent(self, began_s: float) -> bool:
         return self.on_rest is not None and thread_time() - began_s > SLICE_S

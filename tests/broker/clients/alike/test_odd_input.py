@@ -105,14 +105,14 @@ def names_of_consumers(talk: Talk) -> None:
 
 
 def times_to_live(talk: Talk) -> None:
-    talk.ask("$JS.API.STREAM.CREATE.TTL", {"name": "TTL", "subjects": ["ttl"], "allow_msg_ttl": True})
+    talk.ask("$JS.API.STREAM.CREATE.ODDTTL", {"name": "ODDTTL", "subjects": ["oddttl"], "allow_msg_ttl": True})
     for text in ("1", "٣", "²", "1_0", "+5", "-5", "0", "00010", "5s", "٣s", "1_0s", "1.5s", "1h٣m", "never", "NEVER"):
-        talk.ask("ttl", "x", {"Nats-TTL": text})
+        talk.ask("oddttl", "x", {"Nats-TTL": text})
     for text in ("9" * 20, "9" * 400, "9" * 5000, "9" * 400 + "s", "1" + "0" * 30 + "h"):
-        talk.ask("ttl", "x", {"Nats-TTL": text})
+        talk.ask("oddttl", "x", {"Nats-TTL": text})
     for name in ("Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence"):
         for text in ("٣", "1_0", "+1", "-1", "0x1", "9" * 19, "9" * 20, "9" * 400, "x"):
-            talk.ask("ttl", "x", {name: text})
+            talk.ask("oddttl", "x", {name: text})
 
 
 def pulls(talk: Talk) -> None:
@@ -127,17 +127,17 @@ def pulls(talk: Talk) -> None:
 
 
 def counters(talk: Talk) -> None:
-    config = {"name": "COUNT", "subjects": ["count"], "allow_msg_counter": True, "allow_direct": True}
-    talk.ask("$JS.API.STREAM.CREATE.COUNT", config)
+    config = {"name": "ODDCOUNT", "subjects": ["oddcount"], "allow_msg_counter": True, "allow_direct": True}
+    talk.ask("$JS.API.STREAM.CREATE.ODDCOUNT", config)
     for text in ("1", "+1", "-1", "0", "٣", "1_0", "0x1", "1.0", "1e3", "x", "9" * 40):
-        talk.ask("count", "", {"Nats-Incr": text})
+        talk.ask("oddcount", "", {"Nats-Incr": text})
 
 
 def schedules(talk: Talk) -> None:
-    config = {"name": "SCHED", "subjects": ["sched.>"], "allow_msg_schedules": True, "allow_msg_ttl": True}
-    talk.ask("$JS.API.STREAM.CREATE.SCHED", config)
+    config = {"name": "ODDSCHED", "subjects": ["oddsched.>"], "allow_msg_schedules": True, "allow_msg_ttl": True}
+    talk.ask("$JS.API.STREAM.CREATE.ODDSCHED", config)
     for text in ("@at 2099-01-01T00:00:0٣Z", "@every ٣s", "@every 1_0s", "٣ * * * * *", "0/٣ * * * * *"):
-        talk.ask("sched.a", "", {"Nats-Schedule": text, "Nats-Schedule-Target": "sched.b"})
+        talk.ask("oddsched.a", "", {"Nats-Schedule": text, "Nats-Schedule-Target": "oddsched.b"})
 
 
 def transforms(talk: Talk) -> None:

@@ -18,10 +18,7 @@ def _stream(talk: Talk, name: str, messages: int = 6, **config: Any) -> None:  #
 
 def _settled(talk: Talk, name: str, last: int) -> None:
     """Ask about a stream, and write the answer down, when it has caught up."""
-    for _ in range(100):
-        if json_of(talk.peek(f"{API}.STREAM.INFO.{name}"))["state"]["last_seq"] >= last:
-            break
-        talk.pause(0.03)
+    talk.wait_for(f"{API}.STREAM.INFO.{name}", lambda info: info["state"]["last_seq"] >= last)
     talk.pause(0.05)
     talk.ask(f"{API}.STREAM.INFO.{name}", {"deleted_details": True, "subjects_filter": ">"})
     for key in ('"lag":', '"active":'):

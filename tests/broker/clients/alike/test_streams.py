@@ -1,5 +1,6 @@
 """Requests about streams and what they store: the same answers, down to the order of their fields."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -183,13 +184,21 @@ def limits(talk: Talk) -> None:
     talk.ask(f"{API}.STREAM.INFO.LMSGSNEW")
 
 
+def _begins_at(first_seq: int, info: dict[str, Any]) -> bool:
+    return int(info["state"]["first_seq"]) >= first_seq
+
+
 def ages_and_markers(talk: Talk) -> None:
-    _create(talk, "AGE", max_age=SECOND_NS, duplicate_window=SECOND_NS // 2, subject_delete_marker_ttl=60 * SECOND_NS)
+    aged = {"max_age": 2 * SECOND_NS, "duplicate_window": SECOND_NS, "subject_delete_marker_ttl": 60 * SECOND_NS}
+    _create(talk, "AGE", **aged)
     _create(talk, "TTL", allow_msg_ttl=True)
     _fill(talk, "AGE", 4, 2)
     talk.ask("ttl.a", "x", {"Nats-TTL": "1s"})
     talk.ask("ttl.b", "x")
-    talk.pause(1.6)  # markers stay for another second
+    for name, first_seq in (("AGE", 5), ("TTL", 2)):
+        talk.wait_for(f"{API}.STREAM.INFO.{name}", partial(_begins_at, first_seq))
+        if name == "AGE":  # markers would go at that age as well
+            talk.peek(f"{API}.STREAM.UPDATE.AGE", {"name": "AGE", "subjects": ["age.>"], **aged, "max_age": 0})
     talk.ask(f"{API}.STREAM.INFO.AGE", {"deleted_details": True, "subjects_filter": ">"})
     talk.ask(f"{API}.STREAM.MSG.GET.AGE", {"last_by_subj": "age.0"})
     talk.ask(f"{API}.STREAM.INFO.TTL", {"deleted_details": True, "subjects_filter": ">"})
