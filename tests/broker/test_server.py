@@ -14,6 +14,8 @@ from typing import Any
 import bcrypt
 import pytest
 
+from strandline.broker.core import session as sessions
+from strandline.broker.core.session import Session
 from strandline.broker.server import THREADS_MAX, Server
 from strandline.broker.serving import running, serve
 from strandline.broker.settings import (
@@ -346,6 +348,23 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_off(caplog: pytest.LogC
     assert " - cid:1 - Slow Consumer Detected: WriteDeadline of 0.2s exceeded" in caplog.text
     for line in ("created", "closed: Slow Consumer (Write Deadline)"):
         assert f" - cid:1 - Client connection {line}\n" in caplog.text
+
+
+def test_a_client_whose_frames_fail_after_they_were_put_aside_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Session) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    async def test() -> None:
+        async with serve(settings()) as server, connected(server.port) as peer, connected(server.port) as other:
+            await peer.ask(b"")
+            monkeypatch.setattr(sessions, "SLICE_S", -1.0)
+            monkeypatch.setattr(Session, "go_on", fail)
+            await peer.say(b"PING\r\n" * 1000)
+            assert await peer.is_ended()
+            monkeypatch.undo()
+            assert await other.ask(b"") == []
+
+    run(test)
 
 
 def test_what_was_opened_is_let_go_of_whatever_fails_before(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ their own sake. A session that has ended is told once.
 """
 
 import asyncio
+import logging
 import ssl
 from dataclasses import dataclass
 from time import thread_time
@@ -24,6 +25,7 @@ from strandline.clock import NS_PER_S
 if TYPE_CHECKING:
     from strandline.broker.server import Server
 
+logger = logging.getLogger("strandline.broker")
 TLS_HANDSHAKE, WEBSOCKET = "TLS handshake", "Websocket"
 
 
@@ -160,6 +162,10 @@ class Connection(asyncio.BufferedProtocol):
         turn.begin_read()
         try:
             self.session.go_on()
+        except Exception:
+            logger.exception("what a client sent could not be taken")
+            self.abort(PROTOCOL_VIOLATION)  # what follows would wait for ever
+            return
         finally:
             turn.end_read()
         if not self.session.waits_for_turn:
