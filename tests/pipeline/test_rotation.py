@@ -288,9 +288,7 @@ class Slow:
         def held(connection: AnyConnection) -> T:
             result = work(connection)
             self.is_held.set()
-            waiting = (
-                "SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-            )
+            waiting = "SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
             limit_s = time.monotonic() + 60
             while not connection.execute(waiting).fetchone()[0]:
                 assert time.monotonic() < limit_s, "nobody waits for this transaction"

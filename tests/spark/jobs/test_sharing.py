@@ -126,3 +126,19 @@ def test_a_worker_without_a_source_says_which_and_where(tmp_path: Path, address:
             check_sources(request)
         assert str(place) in str(caught.value)
         (tmp_path / "gone").rename(place)
+
+
+def test_a_folder_that_may_be_passed_and_not_listed_is_enough_for_one_file_of_it(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    request = request_for(address, FileSource.at(tmp_path / "file"))
+
+    def refuse(_: bytes) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr("os.scandir", refuse)
+        check_sources(request)
+        with pytest.raises(SourceNotShared, match="PERMISSION_DENIED"):
+            check_sources(request_for(address, FileSource.at(tmp_path)))
