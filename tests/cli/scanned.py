@@ -138,4 +138,4 @@ def _list(state: State, sources: Sequence[FakeSource], rules: RuleSet, run: int)
         stamp=0,
         chunks=0,
     )
-    write_inventory(state.stores.state, state.tenant, head, pa.Table.from_pylist(rows, schema=ITEMS))
+    write_inventory(state.stores.state, state.tenant, head, pa.Table.from_pylist(rows, schema=ITEMS).to_batches())

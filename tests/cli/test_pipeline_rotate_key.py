@@ -4,16 +4,21 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.cli.state_key import next_key_path, read_key
 from strandline.pipeline.stores import open_stores
-from strandline.protocol import InitialShard, RunKey, ShardSpec
+from strandline.protocol import InitialShard, RunKey, ShardKey, ShardSpec
 from strandline.scan import expand
+from strandline.spark.jobs.runs import begin_run
 from strandline.spark.jobs.tenants import tenant_named
 from tests.cli.runs import Ran, run_command
 from tests.servers_postgres import PostgresServer
@@ -66,8 +71,8 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def scan(folder: Path) -> Ran:
-    return run_command("scan", "--without-spark", folder / "corpus", "--state", folder / "state")
+def scan(folder: Path, *more: str) -> Ran:
+    return run_command("scan", "--without-spark", folder / "corpus", "--state", folder / "state", *more)
 
 
 def done(*arguments: str | Path) -> str:
@@ -169,15 +174,18 @@ def is_rotated(state: Path) -> bool:
     return len(key.epochs) == 2 and not next_key_path(key_of(state)).exists()
 
 
-def test_it_is_refused_while_a_scan_is_not_over_and_for_strangers(scanned: Path, tmp_path: Path) -> None:
+def test_it_is_refused_while_a_scan_is_at_work_and_for_strangers(scanned: Path, tmp_path: Path) -> None:
     state = copied(scanned, tmp_path)
     run = RunKey(tenant_named("default"), 99)
     with open_stores(str(state / "pipeline.db")) as stores:
         stores.coordinator.create_run(1, run, 1)
         stores.coordinator.register_shards(1, run, [InitialShard(1, ShardSpec(b"a", b"z"))], 2)
+        assert rotate(state, "--dry-run").code == 0, "a run that nobody works on can be finished later"
+        stores.coordinator.acquire_and_restore(time.time_ns(), ShardKey(*run, 1), 7)
     refused = rotate(state)
     assert refused.code == 1
-    assert "a scan of this tenant is not over" in refused.err
+    assert "a scan of this tenant is at work" in refused.err
+    assert not next_key_path(key_of(state)).exists()
     assert rotate(tmp_path / "nothing").code == 1
     unknown = rotate(state, "--tenant", "nobody")
     assert "tenant 'nobody' has no results here" in unknown.err
@@ -188,6 +196,41 @@ def test_it_is_refused_while_a_scan_is_not_over_and_for_strangers(scanned: Path,
     assert "under another key" in wrong.err
     assert not next_key_path(tmp_path / "other.key").exists()
     assert run_command("pipeline", "rotate-key", "--state", "postgresql://h/d").code == 1
+
+
+def test_a_scan_that_began_before_a_rotation_stores_nothing_under_the_old_key(
+    scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read its key, and lists; then the key is rotated; then it finds something, and loses its shard soon."""
+    shutil.copytree(scanned, tmp_path / "all")
+    folder, state = tmp_path / "all", tmp_path / "all" / "state"
+    (folder / "corpus" / "new.txt").write_text(expand("GITHUB_TOKEN={{github-crc32:ghp_}}\n", "seed new"))
+
+    def begin_late(*arguments: Any) -> Any:  # noqa: ANN401 - as the one that it replaces
+        assert rotate(state).code == 0
+        return begin_run(*arguments)
+
+    with monkeypatch.context() as late:
+        late.setattr(sys.modules["strandline.spark.jobs.scan"], "begin_run", begin_late)
+        ended = scan(folder, "--lease-s", "1")
+    assert ended.code == 1
+    assert "key was rotated" in ended.err
+    assert len(listed(state)) == 3
+    assert scan(folder).code == 0
+    secrets = {row["finding_id"] for row in listed(state)}
+    (folder / "corpus" / "new.txt").write_text(expand("\nGITHUB_TOKEN={{github-crc32:ghp_}}\n", "seed new"))
+    assert scan(folder).code == 0
+    assert {row["finding_id"] for row in listed(state)} == secrets, "the same secret, found again, is the same finding"
+    assert len(secrets) == 3 + 4, "of the corpus from before, and of its copy"
+
+
+def test_damage_from_before_is_told_before_the_old_key_is_refused(scanned: Path, tmp_path: Path) -> None:
+    state = copied(scanned, tmp_path)
+    with closing(sqlite3.connect(state / "pipeline.db")) as database, database:
+        database.execute("UPDATE findings SET secret = randomblob(32) WHERE rowid = (SELECT min(rowid) FROM findings)")
+    refused = rotate(state)
+    assert refused.code == 3, refused.err
+    assert "is being rotated" not in run_command("findings", "list", "--state", state).err
 
 
 def test_a_state_on_postgresql_is_rotated_too(scanned: Path, tmp_path: Path, postgres_server: PostgresServer) -> None:

@@ -1,6 +1,9 @@
 """Rotating a tenant's key: nothing lost, nothing left under the old key, wherever it is killed."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +30,7 @@ from strandline.pipeline.sql.state import SqlState
 from strandline.pipeline.tenant_keys import (
     CHECK_KEY,
     ROTATION_KEY,
+    KeyChanged,
     RotationRecord,
     check_value,
     format_page,
@@ -239,5 +243,94 @@ def test_a_check_that_fails_leaves_the_rotation_unfinished(database: AnyDatabase
 
     with pytest.raises(Conflict, match="not whole"):
         Rotation(database, TENANT, OLD, NEW).run(refuse, lambda *_: None)
+    assert SqlState(database).multi_get(TENANT, [CHECK_KEY, ROTATION_KEY]) == [check_value(OLD), None], "not begun"
+    with pytest.raises(Stop):
+        finish(Rotation(Stopping(database, 1, after=True), TENANT, OLD, NEW))  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match="not whole"):
+        Rotation(database, TENANT, OLD, NEW).run(refuse, lambda *_: None)
     assert SqlState(database).multi_get(TENANT, [CHECK_KEY])[0] not in (check_value(OLD), check_value(NEW))
     assert finish(Rotation(database, TENANT, OLD, NEW)) == ["check", "finish"]
+
+
+def sink(database: AnyDatabase, key: TenantSecretKey) -> SqliteFindings | PostgresFindings:
+    """Return where a scan with this key stores findings."""
+    is_sqlite = isinstance(database, SqliteDatabase)
+    return SqliteFindings(database, check_value(key)) if is_sqlite else PostgresFindings(database, check_value(key))
+
+
+def test_a_scan_at_work_stores_no_finding_under_a_key_that_is_not_accepted(database: AnyDatabase) -> None:
+    late = page(range(40, 50), CONTEXT).findings
+    assert late.findings
+    sink(database, OLD).upsert_batch(page(range(50, 60), CONTEXT).findings)  # no check value yet: any key is taken
+    fill(database, range(24))
+    with pytest.raises(Stop):
+        finish(Rotation(Stopping(database, 2, after=True), TENANT, OLD, NEW))  # type: ignore[arg-type]
+    for key in (OLD, NEW):
+        with pytest.raises(KeyChanged):
+            sink(database, key).upsert_batch(late)
+    finish(Rotation(database, TENANT, OLD, NEW))
+    with pytest.raises(KeyChanged):
+        sink(database, OLD).upsert_batch(late)
+    assert sink(database, NEW).upsert_batch(late).finding_count
+
+
+class Slow:
+    """A PostgreSQL database whose transactions commit only when another one waits for them."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self.is_held = threading.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._database, name)
+
+    def write(self, work: Callable[[AnyConnection], T]) -> T:
+        def held(connection: AnyConnection) -> T:
+            result = work(connection)
+            self.is_held.set()
+            waiting = "SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+            limit_s = time.monotonic() + 60
+            while not connection.execute(waiting).fetchone()[0]:
+                assert time.monotonic() < limit_s, "nobody waits for this transaction"
+                time.sleep(0.02)
+            return result
+
+        return self._database.write(held)
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_rotation_waits_for_findings_that_are_being_written(database: PostgresDatabase) -> None:
+    fill(database, range(24))
+    slow = Slow(database)
+    with ThreadPoolExecutor(1) as other:
+        writing = other.submit(sink(slow, OLD).upsert_batch, page(range(30, 40), CONTEXT).findings)  # type: ignore[arg-type]
+        assert slow.is_held.wait(60)
+        steps = finish(Rotation(database, TENANT, OLD, NEW))
+        assert writing.result().finding_count
+    assert "strays" not in steps
+    assert verify(database, lambda _: None).problems == []
+
+    def read(connection: AnyConnection) -> set[bytes]:
+        return {bytes(row[0]) for row in connection.execute("SELECT secret FROM findings")}
+
+    assert database.read(read) == {bytes(secret_hash_of(number)) for number in range(1, 5)}
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_of_two_rotations_that_begin_at_once_one_is_refused(database: PostgresDatabase) -> None:
+    fill(database, range(24))
+    expected = known(database, Secret32(b"n" * 32))
+    slow = Slow(database)
+
+    def begin() -> None:
+        with pytest.raises(Stop):
+            finish(Rotation(Stopping(slow, 1, after=True), TENANT, OLD, NEW))  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(1) as other:
+        beginning = other.submit(begin)
+        assert slow.is_held.wait(60)
+        with pytest.raises(Conflict, match="a rotation to another key is under way"):
+            finish(Rotation(database, TENANT, OLD, TenantSecretKey(OLD + b"z" * 32)))
+        beginning.result()
+    finish(Rotation(database, TENANT, OLD, NEW))
+    assert known(database) == expected

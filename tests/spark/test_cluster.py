@@ -13,7 +13,9 @@ import psutil
 import psycopg
 import pytest
 
-from strandline.spark.jobs.worker_login import LOGIN_HINT, is_private, request_for_workers, worker_error
+from strandline.cli.scan_progress import ScanProgress
+from strandline.pipeline.sql.postgres_login import nearby_place
+from strandline.spark.jobs.worker_login import LOGIN_HINT, StateNearby, is_private, request_for_workers, worker_error
 from tests.cli.runs import run_command
 from tests.servers_postgres import PostgresServer, running_postgres
 from tests.servers_spark import ROOT, SparkCluster, running_cluster
@@ -76,8 +78,12 @@ class Scanner:
     @property
     def address(self) -> str:
         """The state, without the password."""
-        socket = self.server.dsn.split()[0].removeprefix("host=")
-        return f"postgresql://scanner@/strandline?host={quote(socket, safe='')}"
+        return f"postgresql://scanner@/strandline?host={quote(self.socket, safe='')}"
+
+    @property
+    def socket(self) -> str:
+        """The folder of the server's socket."""
+        return self.server.dsn.split()[0].removeprefix("host=")
 
     def here(self, words: list[str], master: str = "") -> list[str]:
         """Return a command of the page with the names of this machine."""
@@ -192,7 +198,9 @@ def test_a_corpus_that_workers_do_not_see_is_an_error(
 @pytest.mark.parametrize(
     ("master", "settings", "private"),
     [
-        ("spark://127.0.0.1:7077", {}, True),
+        ("spark://127.0.0.1:7077", {"spark.driver.host": "127.0.0.1"}, True),
+        ("spark://127.0.0.1:7077", {"spark.driver.host": "driver.example.org"}, False),
+        ("spark://127.0.0.1:7077,host:7077", {"spark.driver.host": "127.0.0.1"}, False),
         ("spark://host:7077", {}, False),
         ("yarn", {"spark.authenticate": "true"}, False),
         ("yarn", {"spark.network.crypto.enabled": "true"}, False),
@@ -214,11 +222,34 @@ def test_a_password_goes_where_nobody_else_can_read_it(
         return settings.get(name, "")
 
     assert is_private(master, setting) == private
-    given = request_for_workers(request, master, setting)
+    warnings: list[StateNearby] = []
+    given = request_for_workers(request, master, setting, warnings.append)
+    is_here = settings.get("spark.driver.host") == "127.0.0.1" and "," not in master
+    assert [str(Path(one.place)) for one in warnings] == ([] if is_here else [scanner.socket]), "before work begins"
     assert (scanner.password in given.address) == private
     assert "statement_timeout" in given.address
     assert scanner.password not in repr(given)
     assert given.digest == request.digest
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "nearby"),
+    [
+        ("/run/postgresql", "", "/run/postgresql"),
+        ("@abstract", "", "@abstract"),
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+        ("db", "::1", "::1"),
+        ("db", "192.0.2.1", None),
+        ("db", "fe80::1%eth0", None),
+    ],
+)
+def test_a_server_on_this_machine_alone_is_told_from_others(host: str, address: str, nearby: str | None) -> None:
+    assert nearby_place(host, address) == nearby
+
+
+def test_a_state_that_others_cannot_reach_is_told_also_where_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    ScanProgress(quiet=True).tell(StateNearby("/run/postgresql"))
+    assert "/run/postgresql, which is this machine alone" in capsys.readouterr().err
 
 
 def test_a_worker_that_may_not_log_in_says_what_it_needs() -> None:

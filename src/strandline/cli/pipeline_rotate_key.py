@@ -9,6 +9,7 @@ store accepts the new key alone; whatever is killed, the same command goes on.
 
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ from strandline.pipeline.rotation import Rotation, RotationPlan
 from strandline.pipeline.stores import Stores, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.pipeline.verify import verify
+from strandline.spark.jobs.runs import all_shards
 from strandline.spark.jobs.tenants import tenant_named
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
@@ -62,7 +64,7 @@ def rotate_key(
         rotation = _rotation(stores, who, tenant, path, dry_run=dry_run)
         plan = rotation.plan()
         if not plan.is_begun:
-            _refuse_active_runs(stores, who)
+            _refuse_scan_at_work(stores, who)
         if not dry_run:
             _run(stores, rotation, plan, path)
     _tell(tenant, path, plan, dry_run=dry_run, as_json=as_json)
@@ -79,17 +81,20 @@ def _rotation(stores: Stores, who: TenantId, tenant: str, path: Path, *, dry_run
     new = read_key(next_key_path(path))
     if new is None:
         tried = TenantSecretKey(old + secrets.token_bytes(DIGEST_BYTES))
-        Rotation(stores.database, who, old, tried).plan()  # refuses a key that is not the tenant's, and makes no file
+        Rotation(stores.database, who, old, tried).plan()  # what is refused makes no file
+        _refuse_scan_at_work(stores, who)
         new = tried if dry_run else make_key(next_key_path(path), before=old)
     return Rotation(stores.database, who, old, new)
 
 
-def _refuse_active_runs(stores: Stores, who: TenantId) -> None:
+def _refuse_scan_at_work(stores: Stores, who: TenantId) -> None:
+    """Refuse where workers hold shards: their results would be refused. A run that nobody works on goes on later."""
+    now_ns = time.time_ns()
     after = None
     while page := stores.coordinator.list_runs(who, after):
-        if not all(run.over for run in page):
-            hint = "wait until the scan is over, or finish it by running it again; then rotate the key"
-            raise Conflict("a scan of this tenant is not over", hint=hint)
+        for run in page:
+            if not run.over and any(shard.leased(now_ns) for shard in all_shards(stores.coordinator, run.key)):
+                raise Conflict("a scan of this tenant is at work", hint="wait until it is over; then rotate the key")
         after = page[-1].run
 
 

@@ -7,7 +7,7 @@ nothing is shown that would tell a path or a secret.
 import time
 
 from strandline.cli.status_line import StatusLine
-from strandline.spark.jobs import Event, Listed, NoExecutor, Planned, Progress, Resumed, rates
+from strandline.spark.jobs import Event, Listed, NoExecutor, Planned, Progress, Resumed, StateNearby, rates
 
 _WARN_EVERY_S = 60.0
 
@@ -33,6 +33,11 @@ class ScanProgress(StatusLine):
                 self.show(self._progress_line(event))
             case NoExecutor(seconds, reason):
                 self._warn(seconds, reason)
+            case StateNearby(place):
+                self.warn(
+                    f"the state was reached at {place}, which is this machine alone: workers on other machines cannot "
+                    "log in there; give --state an address that they can reach"
+                )
 
     def _warn(self, seconds: float, reason: str) -> None:
         """Say that no executor was granted: at once, again when the reason changes, and every minute."""

@@ -3,15 +3,16 @@
 A secret's hash under the new key is the keyed hash of its hash under the old one. So nothing has to be scanned again,
 and the old key alone is no longer enough to test guesses against what is stored.
 
+    check     nothing is damaged before
     begin     one transaction: the rotation is recorded, all keys are refused, the findings are listed in pages
     pages     one transaction each: ids of findings, occurrences, observations and decisions are derived anew
-    strays    what a worker that was still at work wrote under the old key meanwhile
+    strays    what was written under the old key meanwhile, by a writer that does not compare keys
     check     nothing is left under the old key, and no finding is missing
     finish    one transaction: the new key is the tenant's
 
 Invariants: each step is one transaction and may be repeated; a rotation that was killed goes on where it was; between
-begin and finish no key is accepted, so nothing is kept under two keys; nothing but ids and hashes changes, and times of
-commits stay what they were.
+begin and finish no key is accepted, also not from scans at work, so nothing is kept under two keys; nothing but ids and
+hashes changes, and times of commits stay what they were.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ class Rotation:
         return self._database.read(look)
 
     def run(self, check: Callable[[], None], on_step: Callable[[str, int], None]) -> None:
-        """Do what is left; `check` raises if the rows are not whole then, and the rotation is not finished.
+        """Do what is left; `check` raises if the rows are not whole: then nothing is begun, or it is not finished.
 
         `on_step` hears of each step when it is durable: its name, and how many pages it was.
         """
@@ -114,6 +115,7 @@ class Rotation:
         if plan.is_done:
             return
         if not plan.is_begun:
+            check()  # damage that was there before would leave the tenant without a key that is accepted
             self._database.write(self._begin)
             on_step("begin", 0)
         while self._database.write(self._rotate_page):
@@ -128,9 +130,11 @@ class Rotation:
     # The steps; each is one transaction.
 
     def _begin(self, connection: AnyConnection) -> None:
+        # The lock waits for findings that are being written, so that they are listed, and for other rotations.
+        check = self._execute(connection, "lock_state", key=CHECK_KEY).fetchone()
         if self._record(connection) is not None:
             return  # this transaction was run twice
-        if self._get(connection, CHECK_KEY) != self._from:
+        if check is None or bytes(check[0]) != self._from:
             raise Conflict("the results are under another key by now", hint="look whether somebody else rotated it")
         findings = list(self._list_findings(connection))
         for number, first in enumerate(range(0, len(findings), PAGE_FINDINGS)):
@@ -141,6 +145,7 @@ class Rotation:
         self._put(connection, CHECK_KEY, rotating_value(self._to))
 
     def _rotate_page(self, connection: AnyConnection) -> bool:
+        self._begun(connection)
         pages = list(self._pages(connection, limit=1))
         for key, value in pages:
             self._rotate(connection, parse_page(value))

@@ -24,6 +24,7 @@ from strandline.pipeline.coordination.etcd_keys import PREFIX
 from strandline.pipeline.coordination.postgres import PostgresRecords
 from strandline.pipeline.coordination.sqlite import SqliteRecords
 from strandline.pipeline.findings import FindingsSink
+from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneLedger
 from strandline.pipeline.policy import Policies
 from strandline.pipeline.reads import PipelineReads
@@ -34,6 +35,7 @@ from strandline.pipeline.sql.reads import SqlReads
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.state import SqlState
 from strandline.pipeline.state import ScannerState
+from strandline.pipeline.tenant_keys import check_value
 from strandline.pipeline.triage import Triage
 
 AnyDatabase: TypeAlias = SqliteDatabase | PostgresDatabase
@@ -103,10 +105,12 @@ def open_stores(
     lease_ttl_ns: int = LEASE_TTL_NS,
     migrate: bool = False,
     clock: Clock | None = None,
+    key: TenantSecretKey | None = None,
 ) -> Stores:
     """Open the stores at an address; `migrate` makes or updates the tables first, otherwise old ones are refused.
 
-    Coordination is in the same database unless `coordination` gives an etcd.
+    Coordination is in the same database unless `coordination` gives an etcd. With the `key` that findings are derived
+    with, findings are refused when it is no longer the tenant's.
     """
     database = open_database(address, clock=clock)
     try:
@@ -119,7 +123,8 @@ def open_stores(
         database.close()
         raise
     is_sqlite = isinstance(database, SqliteDatabase)
-    findings = SqliteFindings(database) if is_sqlite else PostgresFindings(database)
+    check = None if key is None else check_value(key)
+    findings = SqliteFindings(database, check) if is_sqlite else PostgresFindings(database, check)
     ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
     coordinator = Coordinator(records, lease_ttl_ns=lease_ttl_ns)
     return Stores(

@@ -4,7 +4,8 @@
     tenant/key-rotation          what is rotated, while it is
     tenant/key-rotation/pages/…  the findings that are still under the old key
 
-Invariants: no byte of a key is in a store; results under one key never mix with those under another.
+Invariants: no byte of a key is in a store; results under one key never mix with those under another: a writer of
+findings compares the check value in the transaction that stores them.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from blake3 import blake3
 
-from strandline.errors import FormatError, Unavailable
+from strandline.errors import Conflict, FormatError, Unavailable
 from strandline.pipeline.identity import DIGEST_BYTES, FindingId, TenantSecretKey
 
 CHECK_KEY = b"tenant/key-check"
@@ -32,6 +33,16 @@ class KeyRotating(Unavailable):
             hint="wait for it, or finish it where it was interrupted: run `strandline pipeline rotate-key` again",
         )
         self.tenant = tenant
+
+
+class KeyChanged(Conflict):
+    """The tenant's key was rotated since a scan began, or is being rotated: what it found is not stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the tenant's key was rotated since this scan began, or is being rotated",
+            hint="run the same command again with the new key when the rotation is over: it goes on where this stopped",
+        )
 
 
 def check_value(key: TenantSecretKey) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LOCAL = re.compile(r"local(\[(?P<cores>\d+|\*)?(,\d+)?\])?$")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -57,7 +58,10 @@ def local_cores(master: str) -> int | None:
 
 def is_loopback(master: str) -> bool:
     """Tell whether the master, with all its workers, can be reached over the loopback interface alone."""
-    return local_cores(master) is not None or bool(re.match(r"spark://(127\.0\.0\.1|localhost|\[::1\])[:,/]", master))
+    if local_cores(master) is not None:
+        return True
+    places = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
+    return bool(places) and all(place.rstrip("/").rpartition(":")[0].strip("[]") in LOOPBACK for place in places)
 
 
 def java_options(temporary: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Workers that do not see what the driver listed: an error with the reason, and nothing is lost for a later scan."""
 
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.pipeline.ledger import DoneStatus
-from strandline.spark.inputs import Content, FileSource, ItemReader, JournalSource, Problem
+from strandline.spark.inputs import Content, FileSource, GitSource, ItemReader, JournalSource, Problem
 from strandline.spark.jobs.errors import SourceNotShared
 from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.sharing import check_sources
@@ -106,7 +107,7 @@ def test_a_few_items_that_workers_did_not_find_are_no_error(listed: Things, addr
     assert outcome.codes == {"VANISHED": 2}
 
 
-def sources(folder: Path) -> Iterator[FileSource | JournalSource]:
+def sources(folder: Path) -> Iterator[FileSource | JournalSource | GitSource]:
     from strandline.journal import Journal  # noqa: PLC0415 - only here
 
     (folder / "tree").mkdir()
@@ -114,15 +115,36 @@ def sources(folder: Path) -> Iterator[FileSource | JournalSource]:
         journal.append([b"x"])
     yield FileSource.at(folder / "tree")
     yield JournalSource.at(folder / "journal")
+    subprocess.run(["git", "init", "--quiet", folder / "repository"], check=True)  # noqa: S607
+    yield GitSource.at(folder / "repository")
+
+
+NAME_OF_SOURCE = {FileSource: "tree", JournalSource: "journal", GitSource: "repository"}
 
 
 def test_a_worker_without_a_source_says_which_and_where(tmp_path: Path, address: str) -> None:
     for source in sources(tmp_path):
         request = request_for(address, source)
         check_sources(request)
-        place = tmp_path / ("tree" if isinstance(source, FileSource) else "journal")
+        place = tmp_path / NAME_OF_SOURCE[type(source)]
         place.rename(tmp_path / "gone")
         with pytest.raises(SourceNotShared, match="does not see it") as caught:
             check_sources(request)
         assert str(place) in str(caught.value)
         (tmp_path / "gone").rename(place)
+
+
+def test_a_folder_that_may_be_passed_and_not_listed_is_enough_for_one_file_of_it(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    request = request_for(address, FileSource.at(tmp_path / "file"))
+
+    def refuse(_: bytes) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr("os.scandir", refuse)
+        check_sources(request)
+        with pytest.raises(SourceNotShared, match="PERMISSION_DENIED"):
+            check_sources(request_for(address, FileSource.at(tmp_path)))

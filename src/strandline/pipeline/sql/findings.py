@@ -15,7 +15,7 @@ from strandline.pipeline.findings import FindingRecord, FindingsBatch, Observati
 from strandline.pipeline.receipts import FindingsReceipt
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.database import AnyConnection, Database
-from strandline.pipeline.sql.fences import check_fence
+from strandline.pipeline.sql.fences import check_fence, check_key
 from strandline.pipeline.sql.policies import SqlPolicies
 from strandline.pipeline.sql.rowwise import insert_or_merge, send
 from strandline.pipeline.sql.statements import statements
@@ -31,8 +31,10 @@ _id = itemgetter(1)
 class SqlFindings(SqlTriage, SqlPolicies, ABC):
     """What both dialects share: all but how rows are sent."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, key_check: bytes | None = None) -> None:
+        """`key_check` is of the key that findings are derived with; they are refused when the tenant's is another."""
         super().__init__(database)
+        self._key_check = key_check
         self._sql = statements(database.dialect, "findings")
 
     def upsert_batch(self, batch: FindingsBatch) -> FindingsReceipt:
@@ -45,6 +47,8 @@ class SqlFindings(SqlTriage, SqlPolicies, ABC):
         context = batch.scope.context
 
         def write(connection: AnyConnection) -> None:
+            if self._key_check is not None and (findings or occurrences or observations):
+                check_key(connection, self._database.dialect, context.tenant, self._key_check)
             check_fence(connection, self._database.dialect, context)
             shared = context._asdict() | {"now_ns": self._database.clock.now_ns()}
             self._insert(connection, "findings", findings, shared)

@@ -9,6 +9,7 @@ that the address lacks; passwords of client keys, and paths of password and serv
 
 import os
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -33,6 +34,8 @@ class Login:
 
     address: str = field(repr=False)
     password: str | None = field(default=None, repr=False)
+    nearby: str | None = None
+    """Where the server was reached, if that is a place of this machine alone: a socket, or the loopback interface."""
 
     def with_password(self) -> str:
         """Return the address with the password in it."""
@@ -51,6 +54,7 @@ def spelled_out(address: str, where: str) -> Login:
             pgconn = connection.pgconn
             options = [(one.keyword.decode(), one.envvar, one.compiled, one.val) for one in pgconn.info]
             password = connection.info.password if pgconn.used_password and "password" not in given else None
+            nearby = nearby_place(connection.info.host, connection.info.hostaddr)
     except psycopg.Error as error:
         raise postgres_error(where, error) from cause_of(error)
     has_service = bool(given.pop("service", None) or os.environ.get("PGSERVICE"))
@@ -63,7 +67,17 @@ def spelled_out(address: str, where: str) -> Login:
     }
     lists = {name: os.environ[variable] for name, variable in _LISTS.items() if os.environ.get(variable)}
     parameters = {name: value for name, value in (found | lists).items() if name not in _NEVER} | given
-    return Login("postgresql://?" + urlencode(parameters, quote_via=quote), password or None)
+    return Login("postgresql://?" + urlencode(parameters, quote_via=quote), password or None, nearby)
+
+
+def nearby_place(host: str, address: str) -> str | None:
+    """Return the place of a server that other machines cannot reach; None where they may."""
+    if host.startswith(("/", "@")):
+        return host
+    try:
+        return address if ip_address(address).is_loopback else None
+    except ValueError:  # an address with a scope, which is none of the loopback interface
+        return None
 
 
 def _given(address: str) -> dict[str, str]:

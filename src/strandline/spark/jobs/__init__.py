@@ -45,6 +45,7 @@ from strandline.spark.jobs.progress import Progress, rates
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.scan import Event, Listed, Planned, Resumed, Tell, explain, scan, scan_here
 from strandline.spark.jobs.settle import ItemNote, Outcome
+from strandline.spark.jobs.worker_login import StateNearby
 
 __all__ = [
     "Event",
@@ -58,6 +59,7 @@ __all__ = [
     "Reason",
     "Resumed",
     "ScanRequest",
+    "StateNearby",
     "Tell",
     "explain",
     "explained",

@@ -64,4 +64,4 @@ class ScanRequest:
     def open_stores(self) -> Stores:
         """Open the stores of the scan."""
         ttl_ns = int(self.lease_ttl_s * 1e9)
-        return open_stores(self.address, coordination=self.coordination, lease_ttl_ns=ttl_ns)
+        return open_stores(self.address, coordination=self.coordination, lease_ttl_ns=ttl_ns, key=self.key)

@@ -33,7 +33,7 @@ from strandline.spark.jobs.job import Job
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.sharing import check_sources
 from strandline.spark.jobs.work import work
-from strandline.spark.jobs.worker_login import request_for_workers, worker_error
+from strandline.spark.jobs.worker_login import StateNearby, request_for_workers, worker_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -92,7 +92,7 @@ class SparkWorkers:
         self,
         session_factory: Callable[[], "SparkSession"],
         master: str | None = None,
-        warn: Callable[[NoExecutor], None] = lambda _: None,
+        warn: Callable[[NoExecutor | StateNearby], None] = lambda _: None,
     ) -> None:
         self._session_factory = session_factory
         self._master = master
@@ -136,7 +136,7 @@ class SparkWorkers:
         given = job(slots)
         check_shared(given.request, master)
         if not _is_local(master):
-            given = replace(given, request=request_for_workers(given.request, master, _setting(spark)))
+            given = replace(given, request=request_for_workers(given.request, master, _setting(spark), self._warn))
         workers = max(1, slots if len(shards) > 1 else 1)
         frame = spark.range(0, workers, 1, workers).mapInArrow(
             Task(given, shards, is_local=_is_local(master)), _REPORT_SQL

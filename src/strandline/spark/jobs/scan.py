@@ -40,6 +40,7 @@ from strandline.spark.jobs.runs import (
 from strandline.spark.jobs.settle import Outcome, settle
 from strandline.spark.jobs.sharing import check_unread
 from strandline.spark.jobs.totals import Totals
+from strandline.spark.jobs.worker_login import StateNearby
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-Event: TypeAlias = Listed | Resumed | Planned | Progress | NoExecutor
+Event: TypeAlias = Listed | Resumed | Planned | Progress | NoExecutor | StateNearby
 Tell: TypeAlias = Callable[[Event], None]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import StrandlineError
-from strandline.spark.inputs import FileSource, ItemProblem, JournalSource, Problem, Source, TableSource
+from strandline.spark.inputs import FileSource, GitSource, ItemProblem, JournalSource, Problem, Source, TableSource
 from strandline.spark.inputs.errors import problem_of
 from strandline.spark.inputs.source import path_text
 from strandline.spark.jobs.errors import SourceNotShared
@@ -82,16 +82,28 @@ def _readable(source: Source, unread: Unread) -> int:
 
 def _problem(source: Source) -> str | None:
     """Return why a source cannot be read on this machine, if that is so."""
-    match source:
-        case FileSource(root=folder) | TableSource(files=FileSource(root=folder)) | JournalSource(folder=folder):
-            try:
-                os.scandir(folder).close()
-            except OSError as error:
-                return f"{path_text(folder)}: {problem_of(error)}"
-        case _:
-            try:
+    try:
+        match source:
+            case FileSource(root=folder, only=only) | TableSource(files=FileSource(root=folder, only=only)):
+                return _problem_of_folder(folder, is_listed=only is None)
+            case JournalSource(folder=folder):
+                return _problem_of_folder(folder, is_listed=True)
+            case GitSource(git=git):  # its reader starts git only when it reads
+                git.run("rev-parse", "--git-dir")
+            case _:
                 with source.open():
                     pass
-            except StrandlineError as error:
-                return str(error)
+    except StrandlineError as error:
+        return str(error)
+    return None
+
+
+def _problem_of_folder(folder: bytes, *, is_listed: bool) -> str | None:
+    try:
+        if is_listed:
+            os.scandir(folder).close()
+        else:  # the folder of one file need not be readable
+            os.stat(folder)  # noqa: PTH116 - a path of bytes
+    except OSError as error:
+        return f"{path_text(folder)}: {problem_of(error)}"
     return None

@@ -10,6 +10,7 @@ process.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from strandline.pipeline.errors import AccessRefused
 from strandline.pipeline.sql.postgres import PostgresDatabase
@@ -18,7 +19,7 @@ from strandline.pipeline.stores import open_database
 from strandline.spark.jobs.errors import WorkersFailed
 from strandline.spark.jobs.request import ScanRequest
 from strandline.spark.jobs.retrying import retried
-from strandline.spark.settings import is_loopback
+from strandline.spark.settings import LOOPBACK, is_loopback
 
 LOGIN_HINT = (
     "a worker logs in from its own machine: give it a password file (~/.pgpass) there, or encrypt what Spark sends "
@@ -27,13 +28,29 @@ LOGIN_HINT = (
 )
 
 
-def request_for_workers(request: ScanRequest, master: str, setting: Callable[[str], str]) -> ScanRequest:
-    """Return a request with which workers of a cluster can log in; `setting` reads one of the session's."""
+class StateNearby(NamedTuple):
+    """The state was reached at a place of this machine alone, and the workers may be on others."""
+
+    place: str
+
+
+def request_for_workers(
+    request: ScanRequest,
+    master: str,
+    setting: Callable[[str], str],
+    warn: Callable[[StateNearby], None] = lambda _: None,
+) -> ScanRequest:
+    """Return a request with which workers of a cluster can log in; `setting` reads one of the session's.
+
+    `warn` hears of a server that workers on other machines cannot reach: they would wait for it for a minute.
+    """
     with open_database(request.address) as database:
         if not isinstance(database, PostgresDatabase):
             return request
         where = database.describe()
     login = retried(lambda: spelled_out(request.address, where))
+    if login.nearby is not None and not _is_here(master, setting):
+        warn(StateNearby(login.nearby))
     return replace(request, address=_address(login, is_private=is_private(master, setting)))
 
 
@@ -48,7 +65,12 @@ def is_private(master: str, setting: Callable[[str], str]) -> bool:
         return setting(name).lower() == "true"
 
     is_encrypted = is_on("spark.authenticate") and is_on("spark.network.crypto.enabled")
-    return is_loopback(master) or is_encrypted or is_on("spark.ssl.rpc.enabled")
+    return _is_here(master, setting) or is_encrypted or is_on("spark.ssl.rpc.enabled")
+
+
+def _is_here(master: str, setting: Callable[[str], str]) -> bool:
+    """Return whether all executors are on this machine: others could reach neither the master nor the driver."""
+    return is_loopback(master) and setting("spark.driver.host") in LOOPBACK
 
 
 def worker_error(kind: str, reason: str, hint: str | None) -> WorkersFailed:

@@ -56,6 +56,9 @@ DELETE FROM findings WHERE tenant = %(tenant)s AND finding_id = ANY (%(ids)s::by
 -- name: get_state
 SELECT value FROM scanner_state WHERE tenant = %(tenant)s AND key = %(key)s
 
+-- name: lock_state
+SELECT value FROM scanner_state WHERE tenant = %(tenant)s AND key = %(key)s FOR UPDATE
+
 -- name: put_state
 INSERT INTO scanner_state (tenant, key, value) VALUES (%(tenant)s, %(key)s, %(value)s)
 ON CONFLICT (tenant, key) DO UPDATE SET value = excluded.value

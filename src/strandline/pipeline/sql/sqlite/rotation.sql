@@ -56,6 +56,9 @@ DELETE FROM findings WHERE tenant = :tenant AND finding_id IN carray(:ids)
 -- name: get_state
 SELECT value FROM scanner_state WHERE tenant = :tenant AND key = :key
 
+-- name: lock_state
+SELECT value FROM scanner_state WHERE tenant = :tenant AND key = :key
+
 -- name: put_state
 INSERT INTO scanner_state (tenant, key, value) VALUES (:tenant, :key, :value)
 ON CONFLICT (tenant, key) DO UPDATE SET value = excluded.value
