@@ -370,27 +370,35 @@ class Session:
         drops = context.keeper.mark.seen_dropping or self._drops()
         found: list[FoldEntry | None] = await context.keeper.run(context.keeper.store.multi_get, keys) if keys else []
         left = list(leaving(found, context.mode, limits, drops=drops))
-        self._sweeper.swept(limits)
-        if left:
-            back, gone = await self._earlier_values(left)
+        back, gone = await self._earlier_values(left, limits)
+        if gone:
             context.emit(EntriesLeft(len(gone), limits.first))
-            for chunk in (*back, *deletes(gone)):
-                self._sweeper.note(chunk)
-                await context.flusher.flush_fully(chunk, self._mark_at(self._high))
+        chunks = [*back, *deletes(gone)]
+        for chunk in chunks[:-1]:
+            await self._store_now(chunk)
+        self._sweeper.swept(limits)  # stored with the last of them: after a crash before it, all is looked for again
+        for chunk in chunks[-1:]:
+            await self._store_now(chunk)
+
+    async def _store_now(self, chunk: UpdateBatch) -> None:
+        self._sweeper.note(chunk)
+        await self._context.flusher.flush_fully(chunk, self._mark_at(self._high))
 
     def _drops(self) -> bool:
         return self._look.retention is None or self._look.retention.drops_current_values
 
-    async def _earlier_values(self, left: list[FoldEntry]) -> tuple[list[UpdateBatch], list[bytes]]:
+    async def _earlier_values(self, left: list[FoldEntry], limits: Limits) -> tuple[list[UpdateBatch], list[bytes]]:
         """Return what the bucket holds of keys whose last value expired, and the keys of which it holds nothing.
 
-        Where a bucket keeps a history, the value before an expired one is the current one again.
+        Where a bucket keeps a history, the value before an expired one is the current one again. What the bucket still
+        tells is looked at again: servers remove a little later than they say.
         """
         retention = self._look.retention
         if retention is None or retention.history == 1:
             return [], [entry.key for entry in left]
         back: list[KvEntry] = []
         gone: list[bytes] = []
+        late: list[bytes] = []
         for entry in left:
             held = None
             if entry.expires_ns:
@@ -399,6 +407,9 @@ class Session:
                 gone.append(entry.key)
             elif held.version != entry.version:
                 back.append(held)
+            else:
+                late.append(entry.key)
+        self._sweeper.put_back(late, limits)
         return [puts_of(back)] if back else [], gone
 
     # Being current

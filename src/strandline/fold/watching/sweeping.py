@@ -157,6 +157,10 @@ class Sweeper:
         keys = self._revisions.take(limits.first - 1) if limits.first > self.floor else []
         return [*keys, *self._deadlines.take(limits.now_ns)] if self.has_deadlines else keys
 
+    def put_back(self, keys: Sequence[bytes], limits: Limits) -> None:
+        """Have keys looked at again, by the next look, whose time is over and which the bucket still has."""
+        self._deadlines.add(np.full(len(keys), limits.now_ns + 1, np.uint64), pa.array(keys, pa.binary()))
+
     def swept(self, limits: Limits) -> None:
         """Note that nothing below some limits is left."""
         self.floor = max(self.floor, limits.first)
