@@ -59,10 +59,11 @@ class Listing(NamedTuple):
 class Session:
     """The loop over one watch."""
 
-    def __init__(self, context: Context, watch: Watch, look: Look, listing: Listing | None) -> None:
+    def __init__(self, context: Context, watch: Watch, before: Look, look: Look, listing: Listing | None) -> None:
         self._context = context
         self._watch = watch
         self._listing = listing
+        self._before = before
         self._look = look
         self._gathered = Gathered()
         self._high = context.keeper.mark.revision
@@ -320,16 +321,26 @@ class Session:
         """Remove what has left the bucket, as far as everything before the last look is stored."""
         if self._scanning is not None:
             return await self._end_scan() if self._scanning.done() else False
-        mark = self._context.keeper.mark
-        if self._listing is not None or self._ended is not None or self._look.retention is None:
+        if self._listing is not None or self._ended is not None:
             return False
-        limits = self._sweeper.limits(self._look, mark)
-        if limits is None or not fold_modes.is_settled(self._stands_at(), self._look.retention.last_revision):
+        limits = next((found for look in (self._look, self._before) if (found := self._settled(look))), None)
+        if limits is None:
             return False
         if self._sweeper.needs_scan(limits):
             return self._begin_scan(limits)
         await self._remove(self._sweeper.take(limits), limits)
         return True
+
+    def _settled(self, look: Look) -> Limits | None:
+        """Return what a look says has left, None if it is nothing new, or if not all that was there then is stored.
+
+        A watch that is current has told all that there was before it began, wherever its frontier is.
+        """
+        limits = self._sweeper.limits(look, self._context.keeper.mark)
+        if limits is None or look.retention is None:
+            return None
+        is_told = look is self._before and self._complete_at is not None and self._stored >= self._complete_at
+        return limits if is_told or fold_modes.is_settled(self._stands_at(), look.retention.last_revision) else None
 
     def _stands_at(self) -> int:
         """Return up to where everything is stored: the frontier too, if nothing is on its way to the store."""
