@@ -27,7 +27,7 @@ PAUSE_S_MAX = 1.0
 
 
 class Attached(NamedTuple):
-    """A watch, the looks at its bucket before and after it began, and the listing it begins with, if that has to count."""
+    """A watch, the looks before and after it began, and the listing it begins with, if that has to count."""
 
     watch: Watch
     before: Look
