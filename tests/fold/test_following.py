@@ -22,6 +22,7 @@ from strandline.fold import (
     Backend,
     Batching,
     FoldBatch,
+    FoldMode,
     RepairRefused,
     Scope,
     SnapshotStore,
@@ -33,6 +34,7 @@ from strandline.fold.following import FollowedFold, follow
 from strandline.kv import (
     BucketNotFound,
     ConnectionDropped,
+    Discard,
     KvStore,
     NotSupported,
     StoreConfig,
@@ -93,7 +95,7 @@ def following(
 
 def test_a_fold_is_read_like_a_dictionary(tmp_path: Path) -> None:
     with following(Source("a.x=1", "a.y=2", "b=3"), tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         assert fold["a.x"] == b"1"
         assert "b" in fold
         assert "c" not in fold
@@ -133,9 +135,9 @@ def test_what_is_waited_for_too_long_is_not_yet(tmp_path: Path) -> None:
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     source = Source("a=1", "b=2")
     with following(source, tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
     with following(source, tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         assert dict(fold) == {"a": b"1", "b": b"2"}
         assert fold.status().updates == 0
 
@@ -158,7 +160,7 @@ def test_what_on_change_raises_ends_the_fold_and_is_told_to_the_next_call(tmp_pa
 
     fold = follow(Source("a=1").connect, tmp_path / "fold", batching=QUICK, on_change=on_change)
     with pytest.raises(ZeroDivisionError):
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
     with pytest.raises(ZeroDivisionError):
         fold["a"]
     with pytest.raises(ZeroDivisionError):
@@ -215,7 +217,7 @@ def test_a_change_is_told_when_it_is_stored_at_last(tmp_path: Path, monkeypatch:
 def test_progress_and_lag_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.02)
     with following(Source("a=1", "b=2"), tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
         while fold.lag is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -237,7 +239,7 @@ def test_a_source_that_goes_away_is_found_again_and_reads_go_on(
 
     monkeypatch.setattr("strandline.fold.following.open_fold", counted)
     with following(source, tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         source.refusals = [ConnectionDropped(), ConnectionDropped()]
 
         async def close() -> None:
@@ -248,7 +250,7 @@ def test_a_source_that_goes_away_is_found_again_and_reads_go_on(
         while source.refusals and time.monotonic() < deadline:
             assert fold["a"] == b"1"
             time.sleep(0.01)
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         assert source.connects == 4
         fold.wait_for(source.put("a=2"), PATIENCE_S)
         assert fold["a"] == b"2"
@@ -262,12 +264,19 @@ def test_a_first_failure_is_told_at_once_and_leaves_no_lock(tmp_path: Path) -> N
     with pytest.raises(ConnectionDropped):
         follow(source.connect, tmp_path / "fold")
     with following(Source("a=1"), tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
 
 
 def test_a_repair_that_is_refused_is_told(tmp_path: Path) -> None:
-    config = StoreConfig(age_max_s=100.0)
-    source = Source("a=1", "a=2", config=config)
+    source = Source("a=1", config=StoreConfig(updates_max=2, discard=Discard.OLD))
+    with follow(source.connect, tmp_path / "fold", mode=FoldMode.ARCHIVE, batching=QUICK) as fold:
+        fold.wait_current(PATIENCE_S)
+
+    async def miss() -> None:
+        await source.twin.connection.connect()
+        await source.twin.put("b=2", "c=3", "d=4")
+
+    asyncio.run(miss())
     with pytest.raises(RepairRefused) as caught:
         follow(source.connect, tmp_path / "fold")
     assert caught.value.hint
@@ -276,7 +285,7 @@ def test_a_repair_that_is_refused_is_told(tmp_path: Path) -> None:
 def test_a_bucket_that_is_removed_is_told(tmp_path: Path) -> None:
     source = Source("a=1")
     fold = follow(source.connect, tmp_path / "fold", batching=QUICK)
-    fold.wait_current(10)
+    fold.wait_current(PATIENCE_S)
 
     async def remove() -> None:
         source.twin.server.remove_bucket("b")
@@ -302,7 +311,7 @@ def test_a_store_that_fails_for_a_moment_is_opened_again_under_the_readers(
     monkeypatch.setattr(AppendLogStore, "apply", failing)
     source = Source("a=1")
     with following(source, tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         fold.wait_for(source.put("a=2"), PATIENCE_S)
         assert fold["a"] == b"2"
         assert fold.status().store_failures == 1
@@ -316,15 +325,15 @@ def test_a_store_that_keeps_failing_ends_it(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(AppendLogStore, "apply", failing)
     fold = follow(Source("a=1").connect, tmp_path / "fold", batching=QUICK)
     with pytest.raises(StoreKeptFailing):
-        fold.wait_current(20)
+        fold.wait_current(PATIENCE_S)
     with pytest.raises(StoreKeptFailing):
         fold.close()
 
 
 def test_two_folds_in_one_process_do_not_meet_but_one_path_is_locked_and_says_by_whom(tmp_path: Path) -> None:
     with following(Source("a=1"), tmp_path / "one") as one, following(Source("a=2"), tmp_path / "two.db") as two:
-        one.wait_current(10)
-        two.wait_current(10)
+        one.wait_current(PATIENCE_S)
+        two.wait_current(PATIENCE_S)
         assert (one["a"], two["a"]) == (b"1", b"2")
         with pytest.raises(Locked) as caught:
             follow(Source("a=3").connect, tmp_path / "one")
@@ -340,20 +349,20 @@ def test_two_folds_in_one_process_do_not_meet_but_one_path_is_locked_and_says_by
 def test_every_backend_can_be_asked_for(tmp_path: Path, backend: Backend) -> None:
     for _ in range(2):
         with following(Source("a=1"), tmp_path / "fold", backend=backend) as fold:
-            fold.wait_current(10)
+            fold.wait_current(PATIENCE_S)
             assert dict(fold) == {"a": b"1"}
 
 
 def test_a_scope_is_followed(tmp_path: Path) -> None:
     with following(Source("a.x=1", "b.x=2"), tmp_path / "fold", scope=Scope.of("a.")) as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         assert dict(fold) == {"a.x": b"1"}
 
 
 def test_it_works_in_the_thread_of_a_running_event_loop(tmp_path: Path) -> None:
     async def check() -> None:
         with following(Source("a=1"), tmp_path / "fold") as fold:
-            fold.wait_current(10)
+            fold.wait_current(PATIENCE_S)
             assert fold["a"] == b"1"
 
     asyncio.run(check())
@@ -368,7 +377,7 @@ def test_it_is_not_pickled(tmp_path: Path) -> None:
 def test_a_fork_is_refused_and_does_not_disturb_its_parent(tmp_path: Path) -> None:
     source = Source("a=1")
     with following(source, tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
         child = os.fork()
         if not child:
             code = 1
@@ -391,7 +400,7 @@ def test_an_error_in_the_block_is_what_is_raised(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), following(Source("a=1"), tmp_path / "fold", on_change=on_change):
         raise KeyboardInterrupt
     with following(Source("a=1"), tmp_path / "fold") as fold:
-        fold.wait_current(10)
+        fold.wait_current(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +445,7 @@ def test_a_bucket_on_a_server_is_followed_by_its_address(
 ) -> None:
     seed(nats_server, nats_bucket, "a=1", "b=2")
     with strandline.follow(f"{nats_server.url}/{nats_bucket}", tmp_path / "fold.db") as fold:
-        fold.wait_current(20)
+        fold.wait_current(PATIENCE_S)
         assert dict(fold) == {"a": b"1", "b": b"2"}
         seed(nats_server, nats_bucket, "c=3")
         assert fold.wait_for(3, PATIENCE_S)["c"] == b"3"
@@ -465,7 +474,7 @@ def test_credentials_in_the_address_are_used(tmp_path: Path) -> None:
 
         asyncio.run(create())
         with follow(f"{server.url_with('u:secret')}/b", tmp_path / "fold") as fold:
-            assert fold.wait_current(20)["a"] == b"1"
+            assert fold.wait_current(PATIENCE_S)["a"] == b"1"
         with pytest.raises(StrandlineError) as caught:
             follow(f"{server.url_with('u:wrong-secret')}/b", tmp_path / "fold")
         assert "secret" not in str(caught.value)
@@ -475,7 +484,7 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
     with running_nats() as server:
         seed(server, "b", "a=1")
         with follow(f"{server.url}/b", tmp_path / "fold") as fold:
-            fold.wait_current(20)
+            fold.wait_current(PATIENCE_S)
             server.restart(kill=True)
             assert fold["a"] == b"1"
             seed(server, "b", "a=2")
@@ -490,7 +499,7 @@ def test_ctrl_c_ends_a_program_cleanly_and_its_fold_goes_on(
     code = (
         "import sys, strandline\n"
         "with strandline.follow(sys.argv[1], sys.argv[2]) as fold:\n"
-        "    fold.wait_current(20)\n"
+        "    fold.wait_current(180)\n"
         "    print('ready', flush=True)\n"
         "    fold.wait_for(10**9, 60)\n"
     )
@@ -504,7 +513,7 @@ def test_ctrl_c_ends_a_program_cleanly_and_its_fold_goes_on(
     assert errors.strip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1
     with follow(address, path) as fold:
-        fold.wait_current(20)
+        fold.wait_current(PATIENCE_S)
         assert fold.status().updates == 0
         assert fold["a"] == b"1"
 
@@ -515,7 +524,7 @@ def test_a_program_that_forgets_to_close_ends_all_the_same(
     seed(nats_server, nats_bucket, "a=1")
     code = (
         "import sys, strandline\n"
-        "fold = strandline.follow(sys.argv[1], sys.argv[2]).wait_current(20)\n"
+        "fold = strandline.follow(sys.argv[1], sys.argv[2]).wait_current(180)\n"
         "print(fold['a'].decode())\n"
     )
     done = subprocess.run(

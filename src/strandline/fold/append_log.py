@@ -59,7 +59,8 @@ class AppendLogReader(ResidentReader):
     @staticmethod
     def open_read_only(path: Path | str, *, disk: Disk | None = None) -> "AppendLogReader":
         """Open the fold at `path` without its lock, and change nothing; `StorageRefused` if there is none."""
-        path, disk = existing(path), disk or OsDisk()
+        path = existing(path) if disk is None else Path(path)
+        disk = disk or OsDisk()
         with storage_errors(path):
             data, known = _read_with_index(disk, path)
         found = scan_log(str(path), data, known)

@@ -25,6 +25,7 @@ from strandline.fold import (
     Mark,
     ModeChanged,
     RepairPolicy,
+    Scope,
     SnapshotStore,
     catch_up,
     open_fold,
@@ -55,6 +56,7 @@ class Fold:
         self.path = path
         self.address = address
         self.bucket = bucket
+        self.scope = ALL
 
     def open(self) -> SnapshotStore:
         return open_fold(self.path)
@@ -71,7 +73,7 @@ class Fold:
 
     async def catch_up(self, policy: RepairPolicy = MIRROR) -> Mark:
         async with NatsConnection(self.address) as connection:
-            return await catch_up(await connection.store(self.bucket), ALL, self.open, policy=policy)
+            return await catch_up(await connection.store(self.bucket), self.scope, self.open, policy=policy)
 
     @asynccontextmanager
     async def watched(self, policy: RepairPolicy = MIRROR) -> AsyncIterator[None]:
@@ -79,7 +81,7 @@ class Fold:
         stop = asyncio.Event()
         async with NatsConnection(self.address) as connection:
             store = await connection.store(self.bucket)
-            task = asyncio.create_task(watch_applied(store, ALL, self.open, policy=policy, stop=stop))
+            task = asyncio.create_task(watch_applied(store, self.scope, self.open, policy=policy, stop=stop))
             try:
                 yield
             finally:
@@ -187,6 +189,21 @@ async def test_a_purge_while_the_fold_is_away_is_noticed_when_it_is_back(
     await bucket.put("c", b"3")
     await fold.catch_up(policy)
     assert fold.held == {"c": b"3"}
+
+
+async def test_one_run_clears_a_mirror_of_some_prefixes_although_others_wrote_last(
+    js: JetStreamContext, fold: Fold
+) -> None:
+    bucket = await js.create_key_value(bucket=fold.bucket)
+    for number in range(5):
+        await bucket.put(f"a.{number}", b"1")
+    fold.scope = Scope.of("a.")
+    await fold.catch_up()
+    await bucket.put("a.1", b"2")
+    await bucket.put("b.1", b"2")
+    await js.purge_stream(f"KV_{fold.bucket}", seq=6)
+    await fold.catch_up()
+    assert fold.held == {"a.1": b"2"}
 
 
 async def test_values_that_age_out_leave_a_mirror_and_stay_in_an_archive(

@@ -23,7 +23,7 @@ from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.test_building import verified, watched
 from tests.spark.streams.helpers import World
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 
 def caught_up(spark: SparkSession, world: World, path: Path, mode: FoldMode | None = None, **options: str) -> KeptFold:
@@ -155,6 +155,39 @@ def test_a_bucket_that_evicted_is_begun_with_what_is_there_and_what_leaves_it_le
         world.fill(30, subjects=30)
         with pytest.raises(Exception, match=r"sequences \[41, 51\) are gone"):
             caught_up(spark, world, tmp_path / "f")
+
+
+def test_a_marker_of_an_expired_value_is_no_delete_to_an_archive() -> None:
+    when = pa.array([None, 1_700_000_000_000_000, None], pa.timestamp("us", "UTC"))
+    rows = pa.table(
+        {
+            "key": ["a", "b", "c"],
+            "revision": [1, 2, 3],
+            "kind": ["put", "purge", "purge"],
+            "value": [b"1", None, None],
+            "expires": when,
+        }
+    )
+    changes, last = changes_of(rows, 0, FoldMode.ARCHIVE)
+    assert (changes.puts.keys, changes.deletes.keys, last) == ([b"a"], [b"c"], 3)
+    assert changes_of(rows, 0, FoldMode.MIRROR)[0].deletes.keys == [b"b", b"c"]
+    only, last = changes_of(rows.slice(1, 1), 0, FoldMode.ARCHIVE)
+    assert (len(only), last) == (0, 2), "the mark moves over it"
+
+
+def test_the_value_before_an_expired_one_is_back_in_a_kept_mirror(
+    spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
+) -> None:
+    with World(nats_server.url, Target("bucket", nats_bucket), max_msgs_per_subject=5, allow_msg_ttl=True) as world:
+        world.publish("a", b"old")
+        world.publish("a", b"new", [("Nats-TTL", "1s")])
+        world.publish("b", b"new", [("Nats-TTL", "1s")])
+        caught_up(spark, world, tmp_path / "f")
+        eventually(lambda: world.state().messages == 1, "the server removes what expired")
+        world.publish("c", b"1")
+        caught_up(spark, world, tmp_path / "f")
+    with open_fold(tmp_path / "f") as fold:  # type: ignore[attr-defined]
+        assert {entry.key: entry.value for entry in fold.range()} == {b"a": b"old", b"c": b"1"}
 
 
 def test_a_stream_is_kept_by_subject(spark: SparkSession, stream: World, tmp_path: Path) -> None:

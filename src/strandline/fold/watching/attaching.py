@@ -27,9 +27,10 @@ PAUSE_S_MAX = 1.0
 
 
 class Attached(NamedTuple):
-    """A watch, the last look at its bucket, and the listing it begins with, if that has to count."""
+    """A watch, the looks before and after it began, and the listing it begins with, if that has to count."""
 
     watch: Watch
+    before: Look
     look: Look
     listing: Listing | None
 
@@ -185,7 +186,7 @@ class Attaching:
             await watch.stop()
             return None
         context.emit(WatchBegan(context.name, context.keeper.mark.revision, anew=cursor == NO_CURSOR))
-        return Attached(watch, again, listing)
+        return Attached(watch, look, again, listing)
 
     def _listing(self, decision: Decision, look: Look) -> Listing:
         """Return what a listing goes by; the cursor waits for it wherever current values can go."""

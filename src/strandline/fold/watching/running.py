@@ -97,9 +97,9 @@ async def run(context: Context) -> Mark:
         expired: CursorExpired | None = None
         while not context.stop.is_set():
             try:
-                watch, look, listing = await attaching.attach(expired)
+                attached = await attaching.attach(expired)
                 outage.end()
-                session = Session(context, watch, look, listing)
+                session = Session(context, *attached)
                 outcome = await session.run()
             except StoreMoved:
                 context.flusher.drop()

@@ -59,10 +59,11 @@ class Listing(NamedTuple):
 class Session:
     """The loop over one watch."""
 
-    def __init__(self, context: Context, watch: Watch, look: Look, listing: Listing | None) -> None:
+    def __init__(self, context: Context, watch: Watch, before: Look, look: Look, listing: Listing | None) -> None:
         self._context = context
         self._watch = watch
         self._listing = listing
+        self._before = before
         self._look = look
         self._gathered = Gathered()
         self._high = context.keeper.mark.revision
@@ -320,16 +321,26 @@ class Session:
         """Remove what has left the bucket, as far as everything before the last look is stored."""
         if self._scanning is not None:
             return await self._end_scan() if self._scanning.done() else False
-        mark = self._context.keeper.mark
-        if self._listing is not None or self._ended is not None or self._look.retention is None:
+        if self._listing is not None or self._ended is not None:
             return False
-        limits = self._sweeper.limits(self._look, mark)
-        if limits is None or not fold_modes.is_settled(self._stands_at(), self._look.retention.last_revision):
+        limits = next((found for look in (self._look, self._before) if (found := self._settled(look))), None)
+        if limits is None:
             return False
         if self._sweeper.needs_scan(limits):
             return self._begin_scan(limits)
         await self._remove(self._sweeper.take(limits), limits)
         return True
+
+    def _settled(self, look: Look) -> Limits | None:
+        """Return what a look says has left, None if it is nothing new, or if not all that was there then is stored.
+
+        A watch that is current has told all that there was before it began, wherever its frontier is.
+        """
+        limits = self._sweeper.limits(look, self._context.keeper.mark)
+        if limits is None or look.retention is None:
+            return None
+        is_told = look is self._before and self._complete_at is not None and self._stored >= self._complete_at
+        return limits if is_told or fold_modes.is_settled(self._stands_at(), look.retention.last_revision) else None
 
     def _stands_at(self) -> int:
         """Return up to where everything is stored: the frontier too, if nothing is on its way to the store."""
@@ -370,27 +381,35 @@ class Session:
         drops = context.keeper.mark.seen_dropping or self._drops()
         found: list[FoldEntry | None] = await context.keeper.run(context.keeper.store.multi_get, keys) if keys else []
         left = list(leaving(found, context.mode, limits, drops=drops))
-        self._sweeper.swept(limits)
-        if left:
-            back, gone = await self._earlier_values(left)
+        back, gone = await self._earlier_values(left, limits)
+        if gone:
             context.emit(EntriesLeft(len(gone), limits.first))
-            for chunk in (*back, *deletes(gone)):
-                self._sweeper.note(chunk)
-                await context.flusher.flush_fully(chunk, self._mark_at(self._high))
+        chunks = [*back, *deletes(gone)]
+        for chunk in chunks[:-1]:
+            await self._store_now(chunk)
+        self._sweeper.swept(limits)  # stored with the last of them: after a crash before it, all is looked for again
+        for chunk in chunks[-1:]:
+            await self._store_now(chunk)
+
+    async def _store_now(self, chunk: UpdateBatch) -> None:
+        self._sweeper.note(chunk)
+        await self._context.flusher.flush_fully(chunk, self._mark_at(self._high))
 
     def _drops(self) -> bool:
         return self._look.retention is None or self._look.retention.drops_current_values
 
-    async def _earlier_values(self, left: list[FoldEntry]) -> tuple[list[UpdateBatch], list[bytes]]:
+    async def _earlier_values(self, left: list[FoldEntry], limits: Limits) -> tuple[list[UpdateBatch], list[bytes]]:
         """Return what the bucket holds of keys whose last value expired, and the keys of which it holds nothing.
 
-        Where a bucket keeps a history, the value before an expired one is the current one again.
+        Where a bucket keeps a history, the value before an expired one is the current one again. What the bucket still
+        tells is looked at again: servers remove a little later than they say.
         """
         retention = self._look.retention
         if retention is None or retention.history == 1:
             return [], [entry.key for entry in left]
         back: list[KvEntry] = []
         gone: list[bytes] = []
+        late: list[bytes] = []
         for entry in left:
             held = None
             if entry.expires_ns:
@@ -399,6 +418,9 @@ class Session:
                 gone.append(entry.key)
             elif held.version != entry.version:
                 back.append(held)
+            else:
+                late.append(entry.key)
+        self._sweeper.put_back(late, limits)
         return [puts_of(back)] if back else [], gone
 
     # Being current

@@ -157,6 +157,10 @@ class Sweeper:
         keys = self._revisions.take(limits.first - 1) if limits.first > self.floor else []
         return [*keys, *self._deadlines.take(limits.now_ns)] if self.has_deadlines else keys
 
+    def put_back(self, keys: Sequence[bytes], limits: Limits) -> None:
+        """Have keys looked at again, by the next look, whose time is over and which the bucket still has."""
+        self._deadlines.add(np.full(len(keys), limits.now_ns + 1, np.uint64), pa.array(keys, pa.binary()))
+
     def swept(self, limits: Limits) -> None:
         """Note that nothing below some limits is left."""
         self.floor = max(self.floor, limits.first)
@@ -212,12 +216,11 @@ def leaving(entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits,
             yield entry
 
 
-def swept_keys(fold: FoldReader, mark: Mark, look: Look) -> list[bytes] | None:
-    """Return the keys of a fold, which nobody changes meanwhile, that have left; None if nothing new can have."""
+def swept_entries(fold: FoldReader, mark: Mark, look: Look) -> list[FoldEntry] | None:
+    """Return the entries of a fold, which nobody changes meanwhile, that have left; None if nothing new can have."""
     retention = look.retention
     limits = Sweeper(mark, mark.mode).limits(look, mark)
     if retention is None or limits is None or not fold_modes.is_settled(mark.revision, retention.last_revision):
         return None
     drops = mark.seen_dropping or retention.drops_current_values
-    found = fold.multi_get(scan(fold, limits).left)
-    return [entry.key for entry in leaving(found, mark.mode, limits, drops=drops)]
+    return list(leaving(fold.multi_get(scan(fold, limits).left), mark.mode, limits, drops=drops))

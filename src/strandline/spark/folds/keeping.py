@@ -11,7 +11,7 @@ while it is kept. What left the bucket leaves a mirror between two batches, when
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,25 +20,28 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.errors import FormatError, InvalidInput
-from strandline.fold import FoldBatch, SnapshotStore
+from strandline.fold import FoldBatch, FoldEntry, SnapshotStore
 from strandline.fold.columns import version_column
 from strandline.fold.errors import ScopeChanged
 from strandline.fold.marks import UNKNOWN, Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
-from strandline.fold.records import STORED_VERSION_BYTES_MAX
+from strandline.fold.records import STORED_VERSION_BYTES_MAX, join_version
 from strandline.fold.repairing.deciding import complete_from
 from strandline.fold.repairing.modes import decided_mode
 from strandline.fold.scopes import StoredScope
 from strandline.fold.watching.looking import LOOK_S, Look
-from strandline.fold.watching.sweeping import PAUSE_FACTOR, swept_keys
-from strandline.kv import UpdateKind
+from strandline.fold.watching.sweeping import PAUSE_FACTOR, swept_entries
+from strandline.kv import ServerRefused, UpdateKind, format_revision
+from strandline.kv.nats.calls import NO_MESSAGE
+from strandline.kv.nats.messages import StoredMessage, parse_stored
 from strandline.kv.nats.streams import StreamState
-from strandline.protocol.fold_modes import FoldMode
+from strandline.protocol.fold_modes import FoldMode, follows_expiry
 from strandline.protocol.windows import is_other_log
 from strandline.spark.folds.marking import first_mark, options_of, stored_scope
 from strandline.spark.journals.errors import RecordsMissing
 from strandline.spark.queries import ForgetfulQuery
 from strandline.spark.streams.columns import KINDS
+from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.offsets import parse_position
 from strandline.spark.streams.options import StreamOptions
 from strandline.spark.streams.ranges import check_retention, open_session
@@ -185,7 +188,7 @@ class KeptFold:
 
     def _apply(self, batch: "DataFrame", number: int) -> None:
         """Apply a batch and the mark after it; rows that are not behind the mark were applied before."""
-        changes, last = changes_of(batch.toArrow(), self._mark.revision)
+        changes, last = changes_of(batch.toArrow(), self._mark.revision, self._mark.mode)
         last = max(last, self._planned_end(number))
         if last > self._mark.revision:
             expires = any(len(version) == STORED_VERSION_BYTES_MAX for version in changes.versions)
@@ -201,14 +204,13 @@ class KeptFold:
             return
         began = time.monotonic()
         with open_session(self._options) as session:
-            look = Look(session.state().to_retention(), time.time_ns())
-        gone = swept_keys(self.store, self._mark, look)
-        if gone is not None:
-            mark = self._mark
-            if mark.mode is FoldMode.MIRROR and look.retention is not None:
-                mark = mark._replace(floor=max(mark.floor, look.retention.first_revision))
-            kinds = np.full(len(gone), UpdateKind.DELETE, np.uint8)
-            self.store.apply(FoldBatch(gone, [b""] * len(gone), [b""] * len(gone), kinds), format_mark(mark))
+            state = session.state()
+            left = swept_entries(self.store, self._mark, Look(state.to_retention(), time.time_ns()))
+            changes = None if left is None else sweep_of(session, state, left)
+        if changes is not None:
+            is_mirror = self._mark.mode is FoldMode.MIRROR
+            mark = self._mark._replace(floor=max(self._mark.floor, state.first)) if is_mirror else self._mark
+            self.store.apply(changes, format_mark(mark))
             self._mark = mark
         ended = time.monotonic()
         self._sweep_after = ended + max(LOOK_S, PAUSE_FACTOR * (ended - began))
@@ -227,8 +229,41 @@ class KeptFold:
         return (end.sequence or 1) - 1
 
 
-def changes_of(rows: pa.Table, after: int) -> tuple[FoldBatch, int]:
-    """Return the rows behind a revision as changes of a fold, by revision, and the highest revision among them."""
+def sweep_of(session: Session, state: StreamState, left: Sequence[FoldEntry]) -> FoldBatch:
+    """Return what becomes of entries that have left their bucket: where it keeps a history, the value before is back.
+
+    What the server still tells, because it removes a little late, is found by the next sweep.
+    """
+    keys, values, versions, kinds = [], [], [], []
+    for entry in left:
+        last = last_of(session, state, entry.key) if entry.expires_ns and state.per_subject_max != 1 else None
+        version = b"" if last is None else format_revision(last.revision)
+        if version == entry.version:
+            continue
+        is_back = last is not None and last.kind is UpdateKind.PUT and last.value
+        keys.append(entry.key)
+        values.append(last.value if last is not None and is_back else b"")
+        versions.append(join_version(version, last.expires_ns) if last is not None and is_back else b"")
+        kinds.append(UpdateKind.PUT if is_back else UpdateKind.DELETE)
+    return FoldBatch(keys, values, versions, np.array(kinds, np.uint8))
+
+
+def last_of(session: Session, state: StreamState, key: bytes) -> StoredMessage | None:
+    """Return the last message of a key, None if there is none."""
+    subject = f"{state.prefix}{key.decode(errors='surrogateescape')}"
+    try:
+        return parse_stored(session.call_raw(f"STREAM.MSG.GET.{state.name}", {"last_by_subj": subject}))
+    except ServerRefused as refused:
+        if refused.code != NO_MESSAGE:
+            raise
+        return None
+
+
+def changes_of(rows: pa.Table, after: int, mode: FoldMode = FoldMode.MIRROR) -> tuple[FoldBatch, int]:
+    """Return the rows behind a revision as changes of a fold, by revision, and the highest revision among them.
+
+    To an archive a marker of a value that expired is no change; of a marker `expires` is when that was.
+    """
     is_bucket = "kind" in rows.schema.names
     names = ("key", "revision", "value") if is_bucket else ("subject", "sequence", "data")
     revisions = rows[names[1]].to_numpy()
@@ -237,14 +272,22 @@ def changes_of(rows: pa.Table, after: int) -> tuple[FoldBatch, int]:
         return FoldBatch(), after
     order = pa.array(chosen[np.argsort(revisions[chosen], kind="stable")])
     rows = rows.take(order).combine_chunks()
+    last, deadlines = int(rows[names[1]][-1].as_py()), _deadlines(rows)
+    kinds = _kinds(rows) if is_bucket else None
+    if deadlines is not None and kinds is not None:
+        followed = (kinds == UpdateKind.PUT) | (deadlines == 0) | follows_expiry(mode)
+        rows, kinds, deadlines = rows.filter(pa.array(followed)), kinds[followed], deadlines[followed]
+        deadlines = np.where(kinds == UpdateKind.PUT, deadlines, np.uint64(0))
     keys, values = (_binary(rows[name]) for name in (names[0], names[2]))
-    kinds = None
-    if is_bucket:
-        words = rows["kind"].combine_chunks().dictionary_encode()
-        codes = np.array([UpdateKind(KINDS.index(word)) for word in words.dictionary.to_pylist()], np.uint8)
-        kinds = codes[words.indices.to_numpy()]
-    ordered = rows[names[1]].to_numpy().astype(np.uint64)
-    return FoldBatch(keys, values, version_column(ordered, _deadlines(rows)), kinds), int(ordered[-1])
+    versions = version_column(rows[names[1]].to_numpy().astype(np.uint64), deadlines)
+    return FoldBatch(keys, values, versions, kinds), last
+
+
+def _kinds(rows: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    words = rows["kind"].combine_chunks().dictionary_encode()
+    codes = np.array([UpdateKind(KINDS.index(word)) for word in words.dictionary.to_pylist()], np.uint8)
+    kinds: np.ndarray[tuple[int], np.dtype[np.uint8]] = codes[words.indices.to_numpy()]
+    return kinds
 
 
 def _deadlines(rows: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.uint64]] | None":
