@@ -87,27 +87,9 @@ class RetryingObjects:
             return self._repeated(lambda: self._store.put(key, body, metadata=metadata))
         nonce = uuid.uuid4().hex
         marked = {**(metadata or {}), NONCE: nonce}
-        unknown: WriteUnknown | None = None
-        for attempt in range(self._retries.attempts):
-            if attempt:
-                self._sleep(self._retries.pause(attempt - 1))
-            try:
-                return self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=marked)
-            except StoreUnavailable as error:
-                failure: StoreUnavailable | WriteUnknown = error
-            except WriteUnknown as error:
-                failure = unknown = error
-            except ObjectConflict as conflict:
-                if unknown is None:
-                    raise
-                return self._own_write(key, nonce, conflict)
-            except StrandlineError as error:
-                if unknown is None:
-                    raise
-                raise unknown from error  # an earlier attempt may have been done
-        if unknown is None:
-            raise failure
-        return self._own_write(key, nonce, unknown)
+        return self._conditional(
+            key, nonce, lambda: self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=marked)
+        )
 
     def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
         """Write a large object from parts as they come. Parts come once, so a failure is the caller's to repeat."""
@@ -150,6 +132,30 @@ class RetryingObjects:
     def close(self) -> None:
         """Let go of connections and files."""
         self._store.close()
+
+    def _conditional(self, key: str, nonce: str, write: Callable[[], str]) -> str:
+        """Repeat a conditional write until its outcome is known."""
+        unknown: WriteUnknown | None = None
+        for attempt in range(self._retries.attempts):
+            if attempt:
+                self._sleep(self._retries.pause(attempt - 1))
+            try:
+                return write()
+            except StoreUnavailable as error:
+                failure: StoreUnavailable | WriteUnknown = error
+            except WriteUnknown as error:
+                failure = unknown = error
+            except ObjectConflict as conflict:
+                if unknown is None:
+                    raise
+                return self._own_write(key, nonce, conflict)
+            except StrandlineError as error:
+                if unknown is None:
+                    raise
+                raise unknown from error  # an earlier attempt may have been done
+        if unknown is None:
+            raise failure
+        return self._own_write(key, nonce, unknown)
 
     def _own_write(self, key: str, nonce: str, error: ObjectConflict | WriteUnknown) -> str:
         """Return the object's ETag if it is the one that was written under this nonce."""
