@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import owned_servers, shared_server
 from tests.waiting import PATIENCE_S
 
 ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
@@ -52,6 +53,16 @@ class SeaweedServer:
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": "us-east-1",
         }
+
+    @property
+    def pid(self) -> int:
+        """The process; 0 while there is none."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Start it and return when it answers; it ends with the calling thread."""
@@ -103,7 +114,8 @@ def running_seaweed() -> Iterator[SeaweedServer]:
         server = SeaweedServer(Path(folder))
         server.start()
         try:
-            yield server
+            with owned_servers([server]):
+                yield server
         finally:
             server.kill()
 
@@ -111,7 +123,7 @@ def running_seaweed() -> Iterator[SeaweedServer]:
 @pytest.fixture(scope="session")
 def seaweed_server() -> Iterator[SeaweedServer]:
     """Share one server among all tests of a process; those that stop it have one of their own."""
-    with running_seaweed() as server:
+    with running_seaweed() as server, shared_server(server):
         yield server
 
 

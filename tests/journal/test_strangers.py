@@ -9,7 +9,16 @@ import pytest
 
 from strandline.errors import Damaged, FormatError
 from strandline.files import OsDisk
-from strandline.journal import WRITTEN, Journal, JournalConfig, JournalReader, JournalSet, apply_repair, plan_repair
+from strandline.journal import (
+    WRITTEN,
+    Journal,
+    JournalConfig,
+    JournalReader,
+    JournalSet,
+    apply_repair,
+    journal_reader,
+    plan_repair,
+)
 from strandline.journal.batch import HEADER_BYTES, journal_tag
 from strandline.journal.config import KiB
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier, parse_frontier
@@ -284,6 +293,35 @@ class TestFrontiers:
             with Journal.open(folder, CONFIG) as journal:
                 journal.append([b"2"])
             assert values_of(reader) == [b"0", b"1", b"2"]
+
+    def test_the_word_of_a_busy_writer_is_believed_though_it_is_always_late(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every look finds another frontier, and the files ahead of each: opening waits once and examines nothing."""
+        folder = tmp_path / "j"
+        told: list[bytes] = []
+        with Journal.open(folder, CONFIG) as journal:
+            for number in range(12):
+                journal.append(numbered(number, number + 1, 300))
+                journal.sync()
+                told.append((folder / FRONTIER_NAME).read_bytes())
+        waits: list[float] = []
+
+        def tell_next(seconds: float) -> None:
+            waits.append(seconds)
+            plant(folder / FRONTIER_NAME, told[len(waits)])
+
+        def refuse(*_: object) -> None:
+            raise AssertionError("the files were examined")
+
+        monkeypatch.setattr(journal_reader.time, "sleep", tell_next)
+        monkeypatch.setattr(journal_reader, "examine", refuse)
+        plant(folder / FRONTIER_NAME, told[0])
+        with JournalReader.open(folder) as reader:
+            assert reader.next_offset == 2
+            plant(folder / FRONTIER_NAME, told[7])
+            assert values_of(reader) == numbered(0, 8, 300)
+        assert len(waits) == 1
 
     def test_a_frontier_ahead_of_the_files_is_damage_at_its_place(self, ours: Path) -> None:
         frontier = parse_frontier(content(ours / FRONTIER_NAME))

@@ -152,6 +152,11 @@ def test_keys_and_region_come_from_the_files_that_aws_tools_share(tmp_path: Path
     other = {"access_key_id": "O", "secret_access_key": "P%", "region": "eu-north-1"}
     assert _s3_config(home | {"AWS_PROFILE": "other"}, None) == other
     keys = {"AWS_ACCESS_KEY_ID": "E", "AWS_SECRET_ACCESS_KEY": "F"}
-    assert _s3_config(home | keys, "http://e:1") == {"endpoint": "http://e:1", "region": "us-east-1"}
+    assert _s3_config(home | keys, "http://e:1") == {
+        "endpoint": "http://e:1",
+        "region": "us-east-1",
+        "access_key_id": "E",
+        "secret_access_key": "F",
+    }
     with pytest.raises(InvalidInput, match="no AWS profile 'absent'"):
         _s3_config(home | {"AWS_PROFILE": "absent"}, None)

@@ -1,10 +1,12 @@
 """A folder as an object store: many processes, killed ones, and what a user finds in the folder."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,73 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageRefused):
         LocalObjects(tmp_path / "file")
+
+
+def test_what_is_no_object_is_not_listed_and_stops_no_listing(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path / "store")
+    store.put("f/a", b"1")
+    folder = tmp_path / "store/f"
+    (folder / "loop").symlink_to(folder)
+    (folder / "again").symlink_to(folder)
+    (tmp_path / "outside").write_bytes(b"2")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    os.mkfifo(folder / "pipe")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_bytes(b"3")
+    (folder / "line\nbreak").write_bytes(b"4")
+    assert [info.key for info in store.list()] == ["f/a"]
+    assert [info.key for info in store.list("f/", start_after="f/9")] == ["f/a"]
+    assert [store.get(f"f/{name}") for name in ("link", "pipe", "loop")] == [None, None, None]
+    store.put("f/link", b"5", if_absent=True)
+    assert (tmp_path / "outside").read_bytes() == b"2"
+
+
+def test_a_reader_of_an_object_that_is_replaced_meanwhile_gets_the_metadata_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalObjects(tmp_path)
+    store.put("a", b"1", metadata={"n": "1"})
+    read_bytes, left = Path.read_bytes, [2, 3]
+
+    def replaced_first(path: Path) -> bytes:
+        if left:
+            number = left.pop(0)
+            store.put("a", b"%d" % number, metadata={"n": str(number)})
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", replaced_first)
+    found = store.get("a")
+    assert found is not None
+    assert (found.body, dict(found.info.metadata)) == (b"3", {"n": "3"})
+
+
+def test_metadata_that_cannot_be_removed_does_not_fail_the_write_that_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalObjects(tmp_path)
+    store.put("a", b"1", metadata={"n": "1"})
+
+    def fail(_: Path) -> Iterator[Path]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    store.put("a", b"2", metadata={"n": "2"})
+    found = store.get("a")
+    assert found is not None
+    assert (found.body, dict(found.info.metadata)) == (b"2", {"n": "2"})
+
+
+def test_a_listing_that_starts_behind_a_key_looks_at_no_file_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalObjects(tmp_path)
+    for number in range(20):
+        store.put(f"f/{number:02d}", b"")
+    lstat, looked_at = Path.lstat, list[str]()
+
+    def watched(path: Path) -> os.stat_result:
+        looked_at.append(path.name)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", watched)
+    assert [info.key for info in store.list("f/", start_after="f/17")] == ["f/18", "f/19"]
+    assert looked_at == ["18", "19"]

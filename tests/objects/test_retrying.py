@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from strandline.errors import Closed
+from strandline.errors import Closed, InvalidInput
 from strandline.objects import (
     MemoryObjects,
     ObjectConflict,
@@ -124,6 +124,38 @@ def test_a_last_attempt_of_unknown_outcome_is_read_back() -> None:
     assert info.etag == etag
 
 
+@pytest.mark.parametrize("later", [DOWN, StoreRefused("memory://", "the token expired")])
+@pytest.mark.parametrize("conditional", [True, False])
+def test_an_outcome_that_was_unknown_once_stays_so_when_later_attempts_fail(
+    conditional: bool, later: StoreUnavailable | StoreRefused
+) -> None:
+    store, retrying, _ = opened(attempts=3)
+    store.faults.fail("put", LOST, after=True)
+    for nth in (2, 3):
+        store.faults.fail("put", later, nth=nth)
+    for nth in (1, 2, 3):
+        store.faults.fail("head", DOWN, nth=nth)
+    with pytest.raises(WriteUnknown):
+        retrying.put("a", b"1", if_absent=conditional)
+    found = store.get("a")
+    assert found is not None, "the first attempt was done"
+
+
+def test_a_write_that_cannot_be_read_back_has_an_unknown_outcome() -> None:
+    """The second attempt meets the success of the first, and the store goes away before that is known."""
+    store, retrying, _ = opened(attempts=2)
+    store.faults.fail("put", LOST, after=True)
+    for nth in (1, 2):
+        store.faults.fail("head", DOWN, nth=nth)
+    with pytest.raises(WriteUnknown, match="cannot be read back"):
+        retrying.put("a", b"1", if_absent=True)
+
+
+def test_without_an_attempt_there_is_no_retrying() -> None:
+    with pytest.raises(InvalidInput, match="at least one attempt"):
+        Retries(0)
+
+
 def test_equal_bytes_of_another_writer_are_not_taken_for_ours() -> None:
     store, retrying, _ = opened()
 
@@ -145,23 +177,34 @@ def test_a_lost_race_is_a_conflict() -> None:
     assert pauses == []
 
 
+class Failing(MemoryObjects):
+    """A memory store whose listings fail twice, each after three objects."""
+
+    fails = 2
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+        for told, info in enumerate(super().list(prefix, start_after=start_after)):
+            if told == 3 and self.fails:
+                self.fails -= 1
+                raise DOWN
+            yield info
+
+
 def test_a_listing_that_fails_goes_on_behind_what_it_told() -> None:
-    class Failing(MemoryObjects):
-        fails = 2
-
-        def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-            for told, info in enumerate(super().list(prefix, start_after=start_after)):
-                if told == 3 and self.fails:
-                    self.fails -= 1
-                    raise DOWN
-                yield info
-
     store = Failing()
     keys = [f"f/{n:02d}" for n in range(10)]
     for key in keys:
         store.put(key, b"")
     retrying = RetryingObjects(store, sleep=lambda _: None)
     assert [info.key for info in retrying.list("f/")] == keys
+
+
+def test_a_listing_through_folders_that_fails_says_that_the_store_failed() -> None:
+    store = Failing()
+    for key in ("f/1", "f/2", "f/3", "f/4/5", "f/6"):
+        store.put(key, b"")
+    with pytest.raises(StoreUnavailable):
+        list(RetryingObjects(store, sleep=lambda _: None).list("f/"))
 
 
 def test_closing_closes_the_store_behind() -> None:

@@ -191,6 +191,7 @@ def test_where_nothing_is_served_it_is_said_at_once(place: Path) -> None:
         Queue.connect("unix:///x", timeout_s=0)
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_bytes_that_are_no_request_end_only_their_connection(place: Path) -> None:
     with Queue.in_memory() as queue, queue.serve(place / "socket") as server, Queue.connect(server.address) as other:
         hello = format_frame(["hello", {"protocol": "strandline-queue", "version": 1, "session": "s"}])
@@ -203,6 +204,7 @@ def test_bytes_that_are_no_request_end_only_their_connection(place: Path) -> Non
             hello + format_frame(["put", 5]),
             hello + format_frame("put"),
             hello + b"\0\0\0\x08\0\0\0\x09{}{}",
+            hello + b'\0\0\0\x14\0\0\0\x10{"$bytes":1e999}',
         ):
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(WAIT_S)
@@ -323,6 +325,46 @@ def test_closing_a_connection_gives_back_what_was_taken(place: Path) -> None:
             other.put(b"x")
         job = next(queue.take("g", wait_s=WAIT_S))
         assert (job.offset, job.deliveries) == (1, 2)
+
+
+def test_a_forked_child_has_a_session_of_its_own(place: Path) -> None:
+    with Queue.open(place / "q") as queue, queue.serve() as server, Queue.connect(server.address) as other:
+        queue.put_many([b"a", b"b"])
+        mine = next(other.take("g", visibility_s=HOUR_S))
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                other.put(b"c")
+                status = 0 if next(other.take("g", visibility_s=HOUR_S)).offset == 1 else 2
+                other.close()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        given = [job.offset for job in islice(queue.take("g", visibility_s=HOUR_S, wait_s=WAIT_S), 2)]
+        assert sorted(given) == [1, 2], "the child gave back what it took, and nothing of its parent"
+        mine.ack()
+        assert other.put(b"d") == 3
+
+
+def test_a_server_without_a_thread_for_a_connection_ends_that_one_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue.in_memory() as queue, queue.serve(place / "socket") as server:
+        start, refused = threading.Thread.start, list[str]()
+
+        def start_but_one(thread: threading.Thread) -> None:
+            if thread.name == "strandline-queue" and not refused:
+                refused.append(thread.name)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_but_one)
+        with pytest.raises(Unavailable):
+            Queue.connect(server.address)
+        with Queue.connect(server.address) as other:
+            assert other.put(b"a") == 0
+        assert refused
 
 
 def test_a_killed_owner_loses_nothing_that_was_acknowledged(place: Path) -> None:

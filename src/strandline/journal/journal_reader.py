@@ -170,9 +170,11 @@ class _FilesSource:
                     return self._overtaken[1]
                 if frontier is None or not self._matches(frontier):
                     continue
-                if self._is_behind(frontier):
+                # A frontier that moves forward is the word of a writer at work, which is always a little late.
+                moves = behind is not None and frontier.written_offset >= behind.written_offset
+                if not moves and self._is_behind(frontier):
                     behind = frontier
-                    time.sleep(LATE_S)  # a writer at work is ahead of its word for so long
+                    time.sleep(LATE_S)
                     continue
                 self._told, self._overtaken = frontier, None
                 first = self._segments[0].base_offset
@@ -214,6 +216,8 @@ class _FilesSource:
         """Whether the files hold more than a frontier tells that is the first one seen, or older than the last."""
         if self._told is not None and frontier.written_offset >= self._told.written_offset:
             return False
+        if self._overtaken is not None and frontier.written_offset >= self._overtaken[1].written_offset:
+            return False  # it moved since the files were examined
         manifest = load_manifest(self._disk, self._folder)
         later = [base for base in self._bases() if base > frontier.active_base]
         if later or (manifest is not None and manifest.durable_offset > frontier.durable_offset):

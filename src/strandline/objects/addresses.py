@@ -27,6 +27,11 @@ from strandline.objects.memory import MemoryObjects
 from strandline.objects.probe import probe_conditions
 from strandline.objects.retrying import DEFAULT_RETRIES, Retries, RetryingObjects
 
+_KEYS = {
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
 _REMOTE = ("s3", "gs", "az")
 _memory_stores: dict[str, MemoryObjects] = {}
 _memory_lock = threading.Lock()
@@ -104,7 +109,9 @@ def _s3_config(environ: Mapping[str, str], endpoint: str | None) -> dict[str, An
     if endpoint:
         config["endpoint"] = endpoint
     profile = environ.get("AWS_PROFILE", "default")
-    if "AWS_ACCESS_KEY_ID" not in environ:
+    if "AWS_ACCESS_KEY_ID" in environ:
+        config |= {ours: environ[name] for ours, name in _KEYS.items() if name in environ}
+    else:
         config |= _shared_credentials(environ, profile)
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or config.pop("region", None)
     if region or endpoint:

@@ -118,6 +118,12 @@ def check_write(if_absent: bool, if_match: str | None, metadata: Mapping[str, st
             raise InvalidInput(f"metadata {name}: {value!r} is not printable ASCII without outer spaces")
 
 
+def check_range(start: int, stop: int | None) -> None:
+    """Refuse what is no range of bytes."""
+    if start < 0 or (stop is not None and stop < start):
+        raise InvalidInput(f"bytes [{start}, {stop}) are no range")
+
+
 def in_one_folder(objects: Iterator[ObjectInfo], prefix: str, start_after: str) -> Iterator[ObjectInfo]:
     """Yield objects behind a key; refuse those in a folder below the prefix, whose order stores do not agree about."""
     for info in objects:

@@ -38,6 +38,15 @@ def validate_key(key: str) -> str:
     return key
 
 
+def is_key(key: str) -> bool:
+    """Whether a store takes the key."""
+    try:
+        validate_key(key)
+    except InvalidObjectKey:
+        return False
+    return True
+
+
 def validate_prefix(prefix: str) -> str:
     """Return the prefix, or raise `InvalidObjectKey`; the empty one stands for everything."""
     if prefix:

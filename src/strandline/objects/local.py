@@ -11,7 +11,8 @@ object one succeeds. The ETag is the file's inode, modification time and size; t
 nanoseconds and above that of the file it replaces, so that no two writes of a key share one. A lock goes with its
 process; a process that is stopped while it holds one makes others say `StoreUnavailable` after a while.
 
-A reader takes no lock. It may see a write that is about to be acknowledged.
+A reader takes no lock. It may see a write that is about to be acknowledged. Symbolic links, special files and files
+whose names are no keys are no objects.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,9 +32,9 @@ from zlib import crc32
 
 from strandline.errors import Closed
 from strandline.files import OsDisk, storage_error
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_write, in_one_folder
+from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
 from strandline.objects.errors import InvalidObjectKey, ObjectConflict, StoreUnavailable, WriteUnknown
-from strandline.objects.keys import RESERVED_NAME, validate_key, validate_prefix
+from strandline.objects.keys import RESERVED_NAME, is_key, validate_key, validate_prefix
 
 LOCKS = 16
 LOCK_WAIT_S = 30.0
@@ -60,18 +62,18 @@ class LocalObjects:
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
         """Return an object, or its bytes [start, stop); None where there is no such object."""
-        with self._reading(key) as file:
-            if file is None:
+        check_range(start, stop)
+        with self._reading(key) as found:
+            if found is None:
                 return None
-            info = self._info(key, os.fstat(file.fileno()))
+            file, info = found
             file.seek(start)
-            body = file.read() if stop is None else file.read(max(0, stop - start))
-            return Object(info, body)
+            return Object(info, file.read() if stop is None else file.read(stop - start))
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what the store says of an object; None where there is no such object."""
-        with self._reading(key) as file:
-            return None if file is None else self._info(key, os.fstat(file.fileno()))
+        with self._reading(key) as found:
+            return found[1] if found else None
 
     def put(
         self,
@@ -106,7 +108,7 @@ class LocalObjects:
         """Yield the objects below a prefix with keys greater than `start_after`, in the order of their keys."""
         validate_prefix(prefix)
         self._check_open()
-        return in_one_folder(self._listed(prefix), prefix, start_after)
+        return in_one_folder(self._listed(prefix, start_after), prefix, start_after)
 
     def close(self) -> None:
         """Refuse later calls."""
@@ -115,41 +117,40 @@ class LocalObjects:
     # Reading
 
     @contextlib.contextmanager
-    def _reading(self, key: str) -> Iterator[BufferedReader | None]:
+    def _reading(self, key: str) -> Iterator[tuple[BufferedReader, ObjectInfo] | None]:
         path = self._path(key)
-        try:
-            file = path.open("rb")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        with self._storage_errors(key):
+            while _status(path) is not None:
+                try:
+                    file = path.open("rb")
+                except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                    break
+                with file:
+                    info = self._info(key, os.fstat(file.fileno()))
+                    if info is not None:
+                        yield file, info
+                        return
             yield None
-            return
-        except OSError as error:
-            raise storage_error(path, error) from error
-        with file:
-            try:
-                yield file
-            except OSError as error:
-                raise storage_error(path, error) from error
 
-    def _info(self, key: str, status: os.stat_result) -> ObjectInfo:
+    def _info(self, key: str, status: os.stat_result) -> ObjectInfo | None:
+        """Return what is known of a file; None where it was replaced, and its metadata removed, meanwhile."""
         info = _listed_info(key, status)
-        path = self._metadata_path(key, info.etag)
         try:
-            metadata = json.loads(path.read_bytes())
+            metadata = json.loads(self._metadata_path(key, info.etag).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            return info
+            now = _status(self._folder / key)
+            return info if now is not None and _listed_info(key, now).etag == info.etag else None
         return replace(info, metadata=metadata)
 
-    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _listed(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Walk the folders; in each, names and the folders below it are sorted together."""
         left = [prefix]
         while left:
             key = left.pop()
-            if key and not key.endswith("/"):
-                status = _status(self._folder / key)
-                if status is not None:
-                    yield _listed_info(key, status)
-                continue
-            left.extend(key + name for name in reversed(_names(self._folder, key)))
+            if not key or key.endswith("/"):
+                left.extend(key + name for name in reversed(_names(self._folder, key)))
+            elif key > start_after and (status := _status(self._folder / key)) is not None:
+                yield _listed_info(key, status)
 
     # Writing
 
@@ -239,7 +240,7 @@ class LocalObjects:
     def _remove_metadata(self, key: str, *, but: str = "") -> None:
         """Remove what older versions of an object left; a folder stays, for others may be writing into it."""
         folder = self._metadata_path(key, "")
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):  # the object was written or removed; what stays here belongs to none
             for path in folder.iterdir():
                 if path.is_file() and path.name != but:
                     path.unlink()
@@ -278,19 +279,24 @@ def _names(root: Path, prefix: str) -> list[str]:
     """Return the names of objects, and of folders with "/" behind them, sorted."""
     try:
         with os.scandir(root / prefix) as entries:
-            names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries]
+            names = [
+                entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+                for entry in entries
+                if is_key(prefix + entry.name)
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise storage_error(root / prefix, error) from error
-    return sorted(name for name in names if prefix or name != RESERVED_NAME + "/")
+    return sorted(names)
 
 
 def _status(path: Path) -> os.stat_result | None:
     try:
-        return path.stat()
+        status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _check(key: str, current: os.stat_result | None, *, if_absent: bool, if_match: str | None) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from strandline.clock import NS_PER_S, Clock, SystemClock
 from strandline.errors import Closed, StrandlineError
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_write, in_one_folder
+from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
 from strandline.objects.errors import ObjectConflict
 from strandline.objects.keys import validate_key, validate_prefix
 
@@ -73,10 +73,11 @@ class MemoryObjects:
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
         """Return an object, or its bytes [start, stop); None where there is no such object."""
+        check_range(start, stop)
         found = self._reading("get", key)
         if found is None or (start == 0 and stop is None):
             return found
-        return Object(found.info, found.body[start : len(found.body) if stop is None else max(stop, start)])
+        return Object(found.info, found.body[start:stop])
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what the store says of an object; None where there is no such object."""

@@ -14,8 +14,8 @@ from typing import Any, NoReturn, TypeVar
 import obstore
 from obstore import exceptions
 
-from strandline.errors import Closed, InvalidInput
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_write, in_one_folder
+from strandline.errors import Closed, StrandlineError
+from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
 from strandline.objects.errors import ObjectConflict, StoreRefused, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import validate_key, validate_prefix
 
@@ -27,10 +27,10 @@ REQUEST_TIMEOUT = timedelta(seconds=30)
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]+)</Code>")
 _NOT_SENT = re.compile(r"kind: Connect\b")
-_UNDECIDED = 409
-"""Another conditional request for the object is being decided at this moment."""
-_NOT_DONE = frozenset({_UNDECIDED, 429, 503})
-"""That, too many requests, and "slow down": nothing was done."""
+_UNDECIDED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+"""S3: another conditional request for the object is being decided at this moment. Others say 409 for "it exists"."""
+_NOT_DONE = frozenset({409, 429, 503})
+"""A request that met another, too many requests, and "slow down": nothing was done."""
 _BEYOND_END = 416
 _REFUSED = frozenset({400, 401, 403, 405, 501})
 
@@ -46,8 +46,7 @@ class RemoteObjects:
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
         """Return an object, or its bytes [start, stop); None where there is no such object."""
-        if start < 0 or (stop is not None and stop < start):
-            raise InvalidInput(f"bytes [{start}, {stop}) are no range")
+        check_range(start, stop)
         if stop == start:
             info = self.head(key)
             return Object(info, b"") if info else None
@@ -105,7 +104,10 @@ class RemoteObjects:
         for part in parts:
             self._stored(key, lambda part=part: writer.write(bytes(part)))  # type: ignore[misc]
         self._stored(key, writer.close)  # what is not closed never appears
-        info = self.head(key)
+        try:
+            info = self.head(key)
+        except StrandlineError as error:
+            raise WriteUnknown(key, f"it was written, and cannot be looked at: {error}") from error
         if info is None:
             raise WriteUnknown(key, "it was written, and is not there: it was removed by another")
         return info.etag
@@ -164,12 +166,14 @@ class RemoteObjects:
         """Make a write, and tell its errors apart."""
         try:
             return call()
-        except exceptions.AlreadyExistsError as error:
-            raise ObjectConflict(key, "it exists already") from error
-        except (exceptions.PreconditionError, exceptions.NotModifiedError) as error:
-            if _status(error) == _UNDECIDED:
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotModifiedError) as error:
+            self._raise_if_no_bucket(error)
+            if _code(error) in _UNDECIDED:
                 raise StoreUnavailable(self.address, "another conditional write is being decided") from error
-            raise ObjectConflict(key, "it is missing, or was written by another") from error
+            exists = isinstance(error, exceptions.AlreadyExistsError)
+            raise ObjectConflict(
+                key, "it exists already" if exists else "it is missing, or was written by another"
+            ) from error
         except (FileNotFoundError, exceptions.NotFoundError) as error:
             self._raise_if_no_bucket(error)
             raise ObjectConflict(key, "it is missing") from error

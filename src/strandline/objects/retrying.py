@@ -5,7 +5,8 @@ one. So an attempt that was answered "the condition does not hold" because an ea
 a lost race, and a late first attempt is harmless: it meets the condition that the second one has used up. Where the
 object was written by another meanwhile, nobody can tell whether ours came before it; `WriteUnknown` says so.
 
-What the store refuses for good is never repeated.
+What the store refuses for good is never repeated. Once the outcome of one attempt is unknown, the write ends as done or
+as `WriteUnknown`, whatever the later attempts and the reading back meet.
 """
 
 import random
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from strandline.errors import InvalidInput, StrandlineError
 from strandline.objects.contracts import Buffer, Object, ObjectInfo, ObjectStore, check_write
 from strandline.objects.errors import ObjectConflict, StoreUnavailable, WriteUnknown
 
@@ -31,6 +33,11 @@ class Retries:
     attempts: int = 6
     pause_s: float = 0.1
     pause_s_max: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Refuse not to try at all."""
+        if self.attempts < 1:
+            raise InvalidInput(f"there must be at least one attempt, not {self.attempts}")
 
     def pause(self, attempt: int) -> float:
         """Return how long to wait after an attempt, counted from 0."""
@@ -80,23 +87,9 @@ class RetryingObjects:
             return self._repeated(lambda: self._store.put(key, body, metadata=metadata))
         nonce = uuid.uuid4().hex
         marked = {**(metadata or {}), NONCE: nonce}
-        unknown: WriteUnknown | None = None
-        for attempt in range(self._retries.attempts):
-            if attempt:
-                self._sleep(self._retries.pause(attempt - 1))
-            try:
-                return self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=marked)
-            except StoreUnavailable as error:
-                failure: StoreUnavailable | WriteUnknown = error
-            except WriteUnknown as error:
-                failure = unknown = error
-            except ObjectConflict as conflict:
-                if unknown is None:
-                    raise
-                return self._own_write(key, nonce, conflict)
-        if unknown is None:
-            raise failure
-        return self._own_write(key, nonce, unknown)
+        return self._conditional(
+            key, nonce, lambda: self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=marked)
+        )
 
     def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
         """Write a large object from parts as they come. Parts come once, so a failure is the caller's to repeat."""
@@ -114,16 +107,23 @@ class RetryingObjects:
 
     def _listed(self, prefix: str, start_after: str, pages: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         attempt = 0
+        failure: StoreUnavailable | None = None
+        wanted_order = bool(start_after)
         while True:
             try:
                 info = next(pages, None)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                failure = error
                 attempt += 1
                 if attempt == self._retries.attempts or "/" in start_after[len(prefix) :]:
                     raise
                 self._sleep(self._retries.pause(attempt - 1))
                 pages = self._store.list(prefix, start_after=start_after)
                 continue
+            except InvalidInput:
+                if wanted_order or failure is None:
+                    raise
+                raise failure from None  # a listing through folders cannot go on behind a key
             if info is None:
                 return
             attempt, start_after = 0, info.key
@@ -133,9 +133,36 @@ class RetryingObjects:
         """Let go of connections and files."""
         self._store.close()
 
+    def _conditional(self, key: str, nonce: str, write: Callable[[], str]) -> str:
+        """Repeat a conditional write until its outcome is known."""
+        unknown: WriteUnknown | None = None
+        for attempt in range(self._retries.attempts):
+            if attempt:
+                self._sleep(self._retries.pause(attempt - 1))
+            try:
+                return write()
+            except StoreUnavailable as error:
+                failure: StoreUnavailable | WriteUnknown = error
+            except WriteUnknown as error:
+                failure = unknown = error
+            except ObjectConflict as conflict:
+                if unknown is None:
+                    raise
+                return self._own_write(key, nonce, conflict)
+            except StrandlineError as error:
+                if unknown is None:
+                    raise
+                raise unknown from error  # an earlier attempt may have been done
+        if unknown is None:
+            raise failure
+        return self._own_write(key, nonce, unknown)
+
     def _own_write(self, key: str, nonce: str, error: ObjectConflict | WriteUnknown) -> str:
         """Return the object's ETag if it is the one that was written under this nonce."""
-        found = self._repeated(lambda: self._store.head(key))
+        try:
+            found = self._repeated(lambda: self._store.head(key))
+        except StrandlineError as failure:
+            raise WriteUnknown(key, f"an answer was lost, and the object cannot be read back: {failure}") from failure
         if found is not None and found.metadata.get(NONCE) == nonce:
             return found.etag
         if isinstance(error, WriteUnknown):
@@ -145,12 +172,21 @@ class RetryingObjects:
 
     def _repeated(self, call: Callable[[], Result]) -> Result:
         """Repeat a call that may be made twice: a read, a removal, or a write without a condition."""
-        for attempt in range(self._retries.attempts - 1):
+        unknown: WriteUnknown | None = None
+        for attempt in range(self._retries.attempts):
+            if attempt:
+                self._sleep(self._retries.pause(attempt - 1))
             try:
                 return call()
-            except (StoreUnavailable, WriteUnknown):
-                self._sleep(self._retries.pause(attempt))
-        return call()
+            except StoreUnavailable as error:
+                failure: StoreUnavailable | WriteUnknown = error
+            except WriteUnknown as error:
+                failure = unknown = error
+            except StrandlineError as error:
+                if unknown is None:
+                    raise
+                raise unknown from error  # an earlier attempt may have been done
+        raise unknown or failure
 
 
 def _without_nonce(info: ObjectInfo) -> ObjectInfo:

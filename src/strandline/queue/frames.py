@@ -59,7 +59,10 @@ def parse_frame(data: bytes) -> Any:  # noqa: ANN401 - what was sent, as JSON te
         nonlocal at
         if len(found) != 1 or _PLACEHOLDER not in found:
             return found
-        begin, at = at, at + int(found[_PLACEHOLDER])
+        size = found[_PLACEHOLDER]
+        if not isinstance(size, int):
+            raise TypeError(f"{size!r} is no number of bytes")
+        begin, at = at, at + size
         if not begin <= at <= len(rest):
             raise ValueError("bytes are missing")
         return bytes(rest[begin:at])

@@ -1,12 +1,14 @@
 """A queue that another process owns, over its socket: the storage contract and reservations, one request at a time.
 
-Each thread that calls has a connection while it waits for its answer; connections are kept for the next call.
+Each thread that calls has a connection while it waits for its answer; connections are kept for the next call. A forked
+child has a session and connections of its own, and what the parent has taken stays with the parent.
 
 Invariants: what returns is durable, as with the owner. A call that may be repeated (`ack`, `extend`, `reserve`, and all
 that only look) is repeated while the owner is away, for `timeout_s` at most; one that may not (`put`, `nack`) and whose
 answer did not come raises `UnknownOutcome`. `Unavailable` means that nothing was done that may not be done again.
 """
 
+import os
 import socket
 import threading
 import time
@@ -37,6 +39,7 @@ class RemoteStorage:
             raise InvalidInput(f"timeout_s must be above 0, as {timeout_s} is not")
         self._path = path
         self._timeout_s = timeout_s
+        self._pid = os.getpid()
         self._session = uuid.uuid4().hex
         self._idle: list[socket.socket] = []
         self._busy: set[socket.socket] = set()
@@ -132,6 +135,7 @@ class RemoteStorage:
 
     def stop(self) -> None:
         """End the session: every call that waits ends, and what was not answered is given back by the owner."""
+        self._leave_parent()
         with self._lock:
             self._is_stopped = True
             connections = [*self._idle, *self._busy]
@@ -171,6 +175,7 @@ class RemoteStorage:
 
     def _connection(self, until: float) -> socket.socket:
         """Return a connection that is alive as far as one can see; wait for the owner to come back, if it is away."""
+        self._leave_parent()
         pause_s = PAUSE_MIN_S
         while True:
             with self._lock:
@@ -192,6 +197,15 @@ class RemoteStorage:
             if not _has_ended(connection):
                 return connection
             self._drop(connection)
+
+    def _leave_parent(self) -> None:
+        """In a forked child, begin a session of its own: the parent reads and writes on the other connections."""
+        if self._pid == os.getpid():
+            return
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._pid, self._session = os.getpid(), uuid.uuid4().hex
+        self._idle, self._busy, self._lock = [], set(), threading.Lock()
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

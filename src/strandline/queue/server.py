@@ -112,8 +112,12 @@ class QueueServer:
                 if self._is_closed:
                     connection.close()
                     return
+                try:
+                    thread.start()
+                except RuntimeError:  # too many threads for one more
+                    connection.close()
+                    continue
                 self._connections[connection] = thread
-                thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
         """Answer one connection until it ends."""

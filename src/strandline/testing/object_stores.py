@@ -84,6 +84,8 @@ def ranges_are_cut_where_the_object_ends(store: ObjectStore) -> None:
         found = store.get("a", start=start, stop=stop)
         same(f"bytes [{start}, {stop})", found and found.body, b"0123456789"[start:stop])
         same(f"the size with bytes [{start}, {stop})", found and found.info.size, 10)
+    for start, stop in ((-1, None), (5, 4), (0, -1)):
+        refuses(f"bytes [{start}, {stop})", InvalidInput, store.get, "a", start=start, stop=stop)
     store.put("empty", b"")
     same("an empty object", _body(store, "empty"), b"")
 

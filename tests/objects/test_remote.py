@@ -1,0 +1,107 @@
+"""What the answers of a bucket's server mean, told by a server that gives any answer."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from strandline.objects import (
+    ObjectConflict,
+    ObjectStore,
+    Retries,
+    StoreRefused,
+    StoreUnavailable,
+    WriteUnknown,
+    open_objects,
+)
+
+
+class AnsweringServer(ThreadingHTTPServer):
+    """Answers each method with a status and an error code; other methods with success."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: dict[str, tuple[int, str]] = {}
+        self.keys: set[str] = set()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: AnsweringServer
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.keys.add(self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0])
+        status, code = self.server.answers.get(self.command, (200, ""))
+        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if code else b""
+        self.close_connection = True
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "ETag": '"1"', "Connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD = do_PUT = _answer  # noqa: N815 - the names that http.server calls
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the class behind it has it
+        """Keep quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[AnsweringServer]:
+    with AnsweringServer() as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(server: AnsweringServer, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    environ = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "the-key-that-was-given",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    return open_objects("s3://bucket/prefix", environ=environ, retries=Retries(1))
+
+
+def test_the_keys_are_those_of_the_environment_that_was_given(store: ObjectStore, server: AnsweringServer) -> None:
+    store.put("a", b"1")
+    assert server.keys == {"the-key-that-was-given"}
+
+
+@pytest.mark.parametrize("condition", [{"if_absent": True}, {"if_match": '"1"'}])
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (409, "ConditionalRequestConflict", StoreUnavailable),
+        (409, "OperationAborted", StoreUnavailable),
+        (409, "BlobAlreadyExists", ObjectConflict),
+        (412, "PreconditionFailed", ObjectConflict),
+        (404, "NoSuchBucket", StoreRefused),
+        (403, "AccessDenied", StoreRefused),
+        (503, "SlowDown", StoreUnavailable),
+        (500, "InternalError", WriteUnknown),
+        (504, "", WriteUnknown),
+    ],
+)
+def test_answers_to_a_conditional_write(
+    store: ObjectStore, server: AnsweringServer, condition: dict[str, object], status: int, code: str, error: type
+) -> None:
+    server.answers["PUT"] = status, code
+    with pytest.raises(error):
+        store.put("a", b"1", **condition)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", [503, 403])
+def test_a_stream_that_was_written_and_cannot_be_looked_at_has_an_unknown_outcome(
+    store: ObjectStore, server: AnsweringServer, status: int
+) -> None:
+    server.answers["HEAD"] = status, ""
+    with pytest.raises(WriteUnknown):
+        store.put_stream("a", [b"1", b"2"])
