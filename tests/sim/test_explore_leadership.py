@@ -1,4 +1,4 @@
-"""At most one holds a lease, under an epoch that only grows: in every state of the model, and no guard can be left out."""
+"""At most one holds a lease, under epochs that only grow: in every state of the model; and no guard can be left out."""
 
 import os
 from collections.abc import Callable

@@ -18,8 +18,8 @@ without a thread. `LeaseStore` is where the record is: `ObjectLeaseStore` (ETag)
 
 **Trade-offs.** A lease alone never fences data: a process may be paused between `check` and its write. So the epoch
 goes into what is written, under a name that two writers would both choose, and `Fence.check_over` refuses a lower one.
-A record that cannot be read is not stolen, for its epoch is unknown; an operator decides. Who deletes the record by hand
-takes the promise away for a moment: see docs/lease.md.
+A record that cannot be read is not stolen, for its epoch is unknown; an operator decides. Who deletes the record by
+hand takes the promise away for a moment: see docs/lease.md.
 """
 
 from strandline.lease.addresses import open_lease_store
