@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import shared_server
+
 STARTS_WITHIN_S = 120.0
 ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
 BUCKET = "strandline-tests"
@@ -51,6 +53,17 @@ class SeaweedServer:
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": "us-east-1",
         }
+
+    @property
+    def pid(self) -> int:
+        """Return its process id while it runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it was started and has not ended since."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Start it and return when it answers; it ends with the calling thread."""
@@ -110,7 +123,7 @@ def running_seaweed() -> Iterator[SeaweedServer]:
 @pytest.fixture(scope="session")
 def seaweed_server() -> Iterator[SeaweedServer]:
     """Share one server among all tests of a process; those that stop it have one of their own."""
-    with running_seaweed() as server:
+    with running_seaweed() as server, shared_server(server):
         yield server
 
 

@@ -59,7 +59,7 @@ class ObjectLeaseStore:
     def __init__(self, objects: ObjectStore, key: str) -> None:
         self._objects = objects
         self._key = key
-        self.address = f"{objects.address.rstrip('/')}/{key}"
+        self.address = f"{objects.address}{'' if objects.address.endswith('/') else '/'}{key}"
 
     def read(self) -> StoredRecord | None:
         """Return the record, None where there is none."""
