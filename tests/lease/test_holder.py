@@ -81,7 +81,7 @@ def lease_over(
 def test_it_is_taken_renewed_and_given_back() -> None:
     objects = MemoryObjects()
     lease, heard = lease_over(objects)
-    assert not lease.is_held
+    assert lease.health().is_held is False
     fence = lease.acquire(timeout_s=0)
     assert (fence, lease.check(), lease.check(fence)) == (Fence(1), fence, fence)
     assert heard.next(LeaseTaken) == LeaseTaken(f"memory://{KEY}", 1)
@@ -163,7 +163,7 @@ def test_a_holder_is_told_when_another_has_taken_it() -> None:
         return True
 
     eventually(overwrite, "the record is another's")
-    assert heard.next(LeaseEnded)
+    assert isinstance(heard.next(LeaseEnded), LeaseEnded)
     assert not lease.is_held
     health = lease.health()
     assert (health.is_held, health.leader, health.epoch) == (False, "b", 9)

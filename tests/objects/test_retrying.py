@@ -124,6 +124,14 @@ def test_a_last_attempt_of_unknown_outcome_is_read_back() -> None:
     assert info.etag == etag
 
 
+def test_a_write_of_unknown_outcome_that_cannot_be_read_back_stays_unknown() -> None:
+    store, retrying, _ = opened(attempts=1)
+    store.faults.fail("put", LOST, after=True)
+    store.faults.fail("head", DOWN)
+    with pytest.raises(WriteUnknown, match="could not be read back"):
+        retrying.put("a", b"1", if_absent=True)
+
+
 def test_equal_bytes_of_another_writer_are_not_taken_for_ours() -> None:
     store, retrying, _ = opened()
 

@@ -32,7 +32,7 @@ class LeaseTiming:
     ttl_s: float = 10.0
     renew_s: float = 2.0
     margin_s: float = 1.0
-    poll_s: float = 1.0
+    poll_s: float = 0.5
 
     def __post_init__(self) -> None:
         if min(self.ttl_s, self.renew_s, self.margin_s, self.poll_s) <= 0:

@@ -251,13 +251,13 @@ class Lease:
                 return
             self._stopped = threading.Event()
             self._renew_at_ns = self._now_ns() + int(self.timing.renew_s * NS_PER_S)
-            self.events.emit(LeaseTaken(self._address, tenure.record.epoch))
             arguments = (tenure.record.epoch, self._stopped)
             self._keeper = threading.Thread(target=self._renewals, args=arguments, name="lease", daemon=True)
             self._keeper.start()
 
     def _renewals(self, epoch: int, stopped: threading.Event) -> None:
         """Renew until the tenure is over or `stopped`; say so when it is over."""
+        self.events.emit(LeaseTaken(self._address, epoch))
         while True:
             tenure = self._claimant.tenure
             if tenure is None or tenure.record.epoch != epoch:
@@ -277,7 +277,7 @@ class Lease:
         except (Unavailable, UnknownOutcome, Damaged) as error:
             self._trouble(error)
             tenure = before
-        except StrandlineError as error:
+        except Exception as error:  # whatever it is, the tenure ends at its deadline, and that has to be told
             logger.exception("renewing %s failed", self._address)
             self._trouble(error)
             tenure = before
@@ -311,7 +311,7 @@ class Lease:
         self._led = (record.epoch, record.released, self._now_ns())
         self.events.emit(LeaderSeen(self._address, record.epoch, record.holder, record.address, record.released))
 
-    def _trouble(self, error: StrandlineError) -> None:
+    def _trouble(self, error: Exception) -> None:
         self._failures += 1
         self._last_error = str(error)
         self.events.emit(LeaseTrouble(self._address, str(error)))

@@ -78,8 +78,8 @@ def _problem(found: dict[str, Any]) -> str | None:
     if unknown := found.keys() - _FIELDS.keys():
         return f"has fields of another kind: {', '.join(sorted(unknown))[:200]}"
     for name, kind in _FIELDS.items():
-        value: Any = found[name]
-        if type(value) is not kind or (kind is str and len(value) > TEXT_MAX):
+        value = found[name]
+        if type(value) is not kind or (isinstance(value, str) and len(value) > TEXT_MAX):
             return f"has {name} {str(value)[:100]!r}"
     limits = (("format", 1, FORMAT), ("epoch", 1, EPOCH_MAX), ("nonce", 1, EPOCH_MAX), ("ttl_ms", 0, TTL_MS_MAX))
     for name, lowest, highest in limits:

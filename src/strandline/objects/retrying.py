@@ -135,7 +135,10 @@ class RetryingObjects:
 
     def _own_write(self, key: str, nonce: str, error: ObjectConflict | WriteUnknown) -> str:
         """Return the object's ETag if it is the one that was written under this nonce."""
-        found = self._repeated(lambda: self._store.head(key))
+        try:
+            found = self._repeated(lambda: self._store.head(key))
+        except StoreUnavailable as unread:
+            raise WriteUnknown(key, f"an answer was lost, and it could not be read back: {unread.reason}") from unread
         if found is not None and found.metadata.get(NONCE) == nonce:
             return found.etag
         if isinstance(error, WriteUnknown):
