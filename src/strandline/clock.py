@@ -1,4 +1,4 @@
-"""Time, passed in: wall time for records and deadlines, never for measuring how long something took.
+"""Time, passed in: wall time for records and deadlines, elapsed time for how long something took or may take.
 
 A component takes a `Clock`, so that a test or a simulation decides what time it is.
 """
@@ -8,6 +8,7 @@ import time
 from typing import Protocol
 
 NS_PER_S = 1_000_000_000
+_SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -41,3 +42,12 @@ class ManualClock:
         """Move by `seconds`, which may be negative."""
         with self._lock:
             self._now_ns += int(seconds * 1e9)
+
+
+def elapsed_ns() -> int:
+    """Return nanoseconds of a clock that never steps and also counts the time that the machine was suspended.
+
+    Its beginning means nothing: only differences within one machine do. Linux's ordinary monotonic clock stands still
+    while a machine is suspended, and whatever it measures would last that much longer for everybody else.
+    """
+    return time.clock_gettime_ns(_SLEEPLESS)

@@ -46,6 +46,7 @@ COMMANDS = (
     Lazy(
         "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."
     ),
+    Lazy("lease", "lease:app", "Leases: at most one holder at a time."),
     Lazy("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
 )
 

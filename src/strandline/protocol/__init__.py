@@ -8,7 +8,8 @@ functions holds for the code that runs.
 them; `guards` are the checks, one promise each, and `operations` the memory that makes repeating safe. `keyspace` is
 the algebra of ranges, `cooldown` when to claim again, `canonical` one encoding for everything that is hashed. Folds
 ask `windows` whether a log still reaches back, `flushes` what a cursor may name, `fold_modes` what leaves them with the
-bucket, and `repairs` what to do when a cursor named too little.
+bucket, and `repairs` what to do when a cursor named too little. `leadership` decides who holds a lease in a shared
+store.
 
 **Trade-offs.** Records are tuples, compared and hashed as such: a model holds millions of them. Guards are called as
 attributes of their module, so that a test can take one away and show what it was for.

@@ -2,6 +2,7 @@
 
 Of coordination and pipelines:
 `LeaseModel`: one shard, several workers, and every request that any lease ever allowed, early, late and twice.
+`LeadershipModel`: candidates for one lease in a shared store, paused, restarted, told late or never.
 `PageCommitModel`: workers that commit pages and crash anywhere, between the writes and inside of them.
 `RunModel`: a run whose orchestrators stop half-way, repeat, and contradict each other.
 `SplitModel`: a shard that is split, and its parts again, by every plan that fits and some that do not.
@@ -17,6 +18,7 @@ Of folds:
 
 from strandline.sim.models.aged_gap import AgedBounds, AgedGapModel
 from strandline.sim.models.cursors import CursorBounds, CursorModel
+from strandline.sim.models.leadership import LeadershipBounds, LeadershipModel
 from strandline.sim.models.leases import LeaseBounds, LeaseModel
 from strandline.sim.models.leaving import LeavingBounds, LeavingModel
 from strandline.sim.models.live_watch import LiveBounds, LiveWatchModel
@@ -31,6 +33,8 @@ __all__ = [
     "AgedGapModel",
     "CursorBounds",
     "CursorModel",
+    "LeadershipBounds",
+    "LeadershipModel",
     "LeaseBounds",
     "LeaseModel",
     "LeavingBounds",

@@ -1,0 +1,17 @@
+"""`strandline lease`: who holds a lease, as it changes, and how an operator takes it away."""
+
+import typer
+
+from strandline.cli.lazy import Lazy, lazy_group
+
+COMMANDS = (
+    Lazy("show", "lease_show:show", "Show the record of a lease: who holds it, under which epoch, for how long."),
+    Lazy("watch", "lease_watch:watch", "Print a line whenever the record changes or expires, until Ctrl-C."),
+    Lazy(
+        "release",
+        "lease_release:release",
+        "Take a lease from its holder: it cannot renew, and others claim when its time is over.",
+    ),
+)
+
+app = typer.Typer(help="Leases: at most one holder at a time.", no_args_is_help=True, cls=lazy_group(*COMMANDS))

@@ -1,0 +1,79 @@
+"""`strandline lease watch`: the record of a lease as it changes, and when it was seen unchanged for its whole time."""
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from strandline.cli.lease_options import (
+    Creds,
+    LeaseAddress,
+    LeaseKey,
+    Timeout,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    lease_at,
+    lease_record,
+)
+from strandline.cli.output import AsJson, Record, to_json
+from strandline.errors import Unavailable
+from strandline.lease import Claimant, LeaseRecord
+
+Interval = Annotated[float, typer.Option("--interval", min=0.05, help="Seconds between two looks.")]
+
+
+def watch(  # noqa: PLR0913, PLR0917 - options
+    address: LeaseAddress,
+    key: LeaseKey = None,
+    interval_s: Interval = 1.0,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    timeout_s: Timeout = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Print a line whenever the record changes or expires, until Ctrl-C.
+
+    Renewals are no change. What is expired may be claimed; it is judged by this machine's own clock.
+    """
+    with lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store:
+        observer = Claimant(store, "watch")
+        told: tuple[object, ...] | None = None
+        while True:
+            try:
+                seen = observer.look()
+            except Unavailable as error:
+                if not error.retryable:
+                    raise
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                time.sleep(interval_s)
+                continue
+            record = seen.record if seen else None
+            state = _state(observer, record)
+            now = (state, record.epoch, record.session) if record else (state,)
+            if now != told:
+                told = now
+                _tell(lease_record(store.address, record, state), as_json=as_json)
+            time.sleep(interval_s)
+
+
+def _state(observer: Claimant, record: LeaseRecord | None) -> str:
+    if record is None:
+        return "missing"
+    if record.released:
+        return "released"
+    return "expired" if observer.wait_ns() == 0 else "held"
+
+
+def _tell(record: Record, *, as_json: bool) -> None:
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    if as_json:
+        print(to_json({"at": at, **record}), flush=True)
+        return
+    who = f" by {record['holder']} {record['holder_address']}".rstrip() if "holder" in record else ""
+    epoch = f" under epoch {record['epoch']}" if "epoch" in record else ""
+    print(f"{at} {record['state']}{who}{epoch}", flush=True)
