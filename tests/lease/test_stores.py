@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.errors import Conflict, InvalidInput
+from strandline.errors import InvalidInput
 from strandline.kv import AnswerLost, BucketNotFound, MemoryConnection, NotSupported, StoreConfig
 from strandline.kv.nats import NatsConnection
 from strandline.lease import (
@@ -17,10 +17,11 @@ from strandline.lease import (
     LeaseDamaged,
     LeaseStore,
     LeaseTiming,
+    ObjectLeaseStore,
     open_lease_store,
 )
-from strandline.objects import InvalidAddress, InvalidObjectKey
-from strandline.protocol.leadership import LeaseRecord
+from strandline.objects import InvalidAddress, InvalidObjectKey, MemoryObjects
+from strandline.testing import LEASE_STORE_CHECKS, LeaseStoreCheck, run_lease_store_check
 from tests.lease.candidates import KEY, TTL_S, ElapsedTime, epoch_of
 from tests.servers_nats import NatsServer, fresh_bucket
 from tests.servers_seaweed import SeaweedServer, fresh_address
@@ -28,7 +29,6 @@ from tests.waiting import PATIENCE_S
 
 TIMING = LeaseTiming(TTL_S)
 Opener = Callable[[], LeaseStore]
-RECORD = LeaseRecord(1, "a", "", "session", 1, 1_000_000_000)
 
 
 def make_bucket(server: NatsServer, bucket: str, config: StoreConfig | None = None) -> None:
@@ -57,26 +57,16 @@ def opener(
             monkeypatch.setenv(name, value)
         address = fresh_address()
     else:
-        address = f"memory://{tmp_path.name}" if request.param == "memory" else tmp_path.as_uri()
+        address = tmp_path.as_uri()
+    if request.param == "memory":
+        objects = MemoryObjects()
+        return lambda: ObjectLeaseStore(objects, KEY)
     return lambda: open_lease_store(address, KEY)
 
 
-def test_a_store_compares_and_swaps(opener: Opener) -> None:
-    store, other = opener(), opener()
-    assert store.read() is None
-    version = store.write(RECORD, None)
-    with pytest.raises(Conflict):
-        other.write(RECORD, None)
-    found = other.read()
-    assert found is not None
-    assert (found.record, found.version) == (RECORD, version)
-    later = other.write(RECORD._replace(nonce=2), version)
-    assert later != version
-    with pytest.raises(Conflict):
-        store.write(RECORD._replace(nonce=3), version)
-    found = store.read()
-    assert found is not None
-    assert (found.record.nonce, found.version) == (2, later)
+@pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=lambda check: check.__name__)
+def test_every_store_keeps_the_contract(check: LeaseStoreCheck, opener: Opener) -> None:
+    run_lease_store_check(check, opener)
 
 
 def test_a_lease_is_claimed_renewed_stolen_and_released(opener: Opener) -> None:
