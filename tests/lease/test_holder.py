@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from strandline.errors import Closed
+from strandline.errors import Closed, Conflict
 from strandline.events import Event, Events
 from strandline.lease import (
     Fence,
@@ -22,6 +22,7 @@ from strandline.lease import (
     LeaseTrouble,
     ObjectLeaseStore,
     StoredRecord,
+    revoke,
 )
 from strandline.lease.stores import CALLS_MAX, LimitedLeaseStore
 from strandline.objects import MemoryObjects, StoreRefused, StoreUnavailable
@@ -126,6 +127,7 @@ def test_a_holder_whose_store_hangs_steps_down_by_itself() -> None:
     ended = heard.next(LeaseEnded)
     assert isinstance(ended, LeaseEnded)
     assert ended.epoch == 1
+    assert ended.reason.startswith("not renewed in time")
     with pytest.raises(LeaseLost):
         lease.check(fence)
     store.answers.set()
@@ -158,16 +160,37 @@ def test_a_holder_is_told_when_another_has_taken_it() -> None:
         assert found is not None
         try:
             store.write(found.record._replace(epoch=9, session="another", holder="b"), found.version)
-        except Exception:  # noqa: BLE001 - it was renewed in between
+        except Conflict:  # it was renewed in between
             return False
         return True
 
     eventually(overwrite, "the record is another's")
-    assert isinstance(heard.next(LeaseEnded), LeaseEnded)
+    assert heard.next(LeaseEnded) == LeaseEnded(f"memory://{KEY}", 1, "b leads under epoch 9")
     assert not lease.is_held
     health = lease.health()
     assert (health.is_held, health.leader, health.epoch) == (False, "b", 9)
     lease.close()
+
+
+def test_a_holder_is_told_when_it_was_revoked_or_its_record_deleted() -> None:
+    for end, reason in (("revoke", "it was revoked"), ("delete", "the record is missing")):
+        objects = MemoryObjects()
+        lease, heard = lease_over(objects)
+        lease.acquire()
+        if end == "revoke":
+            eventually(lambda objects=objects: _is_revoked(objects), "it is revoked between two renewals")  # type: ignore[misc]
+        else:
+            objects.delete(KEY)
+        assert heard.next(LeaseEnded) == LeaseEnded(f"memory://{KEY}", 1, reason)
+        lease.close()
+
+
+def _is_revoked(objects: MemoryObjects) -> bool:
+    try:
+        revoke(ObjectLeaseStore(objects, KEY), 1)
+    except Conflict:  # it was renewed in between
+        return False
+    return True
 
 
 def test_failed_renewals_are_told_and_repeated() -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.kv import AnswerLost, BucketNotFound, MemoryConnection, NotSupported, StoreConfig
-from strandline.kv.nats import NatsConnection
+from strandline.kv.nats import NatsConnection, NatsSettings
 from strandline.lease import (
     BucketLeaseStore,
     Claimant,
     InvalidLease,
+    Lease,
     LeaseDamaged,
     LeaseStore,
     LeaseTiming,
@@ -23,9 +24,9 @@ from strandline.lease import (
 from strandline.objects import InvalidAddress, InvalidObjectKey, MemoryObjects
 from strandline.testing import LEASE_STORE_CHECKS, LeaseStoreCheck, run_lease_store_check
 from tests.lease.candidates import KEY, TTL_S, ElapsedTime, epoch_of
-from tests.servers_nats import NatsServer, fresh_bucket
+from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.servers_seaweed import SeaweedServer, fresh_address
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 TIMING = LeaseTiming(TTL_S)
 Opener = Callable[[], LeaseStore]
@@ -149,6 +150,21 @@ class TestABucket:
         assert connection.faults.calls["create"] + connection.faults.calls["update"] == 2
         store.close()
         store.close()
+
+    def test_of_a_server_that_is_restarted_keeps_its_holder(self) -> None:
+        timing = LeaseTiming(ttl_s=600, renew_s=0.1, margin_s=1, poll_s=0.1)
+        with running_nats() as server:
+            make_bucket(server, "leases")
+            store = open_lease_store(f"{server.url}/leases/orders", nats=NatsSettings(server.url, timeout_s=1))
+            lease = Lease(store, "a", timing=timing)
+            fence = lease.acquire()
+            server.kill()
+            eventually(lambda: lease.health().failures > 0, "a renewal fails")
+            server.start()
+            eventually(lambda: lease.health().failures == 0, "it is renewed again")
+            assert lease.check(fence) == fence
+            server.kill()
+            lease.close()
 
     def test_with_another_value_under_the_key_is_left_alone(self, nats_server: NatsServer, nats_bucket: str) -> None:
         async def put() -> None:

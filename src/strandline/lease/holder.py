@@ -267,7 +267,16 @@ class Lease:
                 return
             self._renew_once()
         if not stopped.is_set():
-            self.events.emit(LeaseEnded(self._address, epoch, self._last_error or "taken by another, or not renewed"))
+            self.events.emit(LeaseEnded(self._address, epoch, self._end_reason()))
+
+    def _end_reason(self) -> str:
+        candidate = self._claimant.candidate
+        record = candidate.sighting.record if candidate.sighting else None
+        if record is None:
+            return "the record is missing"
+        if leadership.is_own(candidate, record):
+            return f"not renewed in time: {self._last_error}" if self._failures else "not renewed in time"
+        return "it was revoked" if record.released else f"{record.holder} leads under epoch {record.epoch}"
 
     def _renew_once(self) -> None:
         sent_ns = self._now_ns()
