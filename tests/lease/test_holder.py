@@ -149,6 +149,19 @@ def test_it_is_over_at_the_deadline_without_any_thread_doing_anything() -> None:
     lease.close()
 
 
+def test_the_end_of_a_tenure_is_told_once_also_if_the_holder_notices_before_its_thread() -> None:
+    now_ns = ElapsedTime()
+    timing = LeaseTiming(ttl_s=600, renew_s=100, margin_s=1)
+    lease, heard = lease_over(MemoryObjects(), timing=timing, now_ns=now_ns)
+    lease.acquire()
+    now_ns.advance(600)  # its thread sleeps until the next renewal
+    assert lease.acquire() == Fence(2)
+    lease.close()
+    told = [heard.events.get(timeout=PATIENCE_S) for _ in range(heard.events.qsize())]
+    ends = [(event.epoch, event.reason) for event in told if isinstance(event, LeaseEnded)]
+    assert ends == [(1, "not renewed in time"), (2, "released")]
+
+
 def test_a_holder_is_told_when_another_has_taken_it() -> None:
     objects = MemoryObjects()
     lease, heard = lease_over(objects)
