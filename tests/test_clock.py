@@ -2,7 +2,7 @@
 
 import time
 
-from strandline.clock import Clock, ManualClock, SystemClock
+from strandline.clock import Clock, ManualClock, SystemClock, elapsed_ns
 
 
 def test_the_system_clock_tells_the_wall_time_in_nanoseconds() -> None:
@@ -20,3 +20,8 @@ def test_a_manual_clock_moves_only_when_told_also_backwards() -> None:
     assert clock.now_ns() == 500_000_005
     as_clock: Clock = clock
     assert as_clock.now_ns() == 500_000_005
+
+
+def test_elapsed_time_never_steps_and_counts_while_the_machine_is_suspended() -> None:
+    before, elapsed = time.clock_gettime_ns(time.CLOCK_BOOTTIME), elapsed_ns()
+    assert before <= elapsed <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from strandline.errors import Closed
+from strandline.errors import Closed, Conflict
 from strandline.events import Event, Events
 from strandline.lease import (
     Fence,
@@ -22,6 +22,7 @@ from strandline.lease import (
     LeaseTrouble,
     ObjectLeaseStore,
     StoredRecord,
+    revoke,
 )
 from strandline.lease.stores import CALLS_MAX, LimitedLeaseStore
 from strandline.objects import MemoryObjects, StoreRefused, StoreUnavailable
@@ -126,6 +127,7 @@ def test_a_holder_whose_store_hangs_steps_down_by_itself() -> None:
     ended = heard.next(LeaseEnded)
     assert isinstance(ended, LeaseEnded)
     assert ended.epoch == 1
+    assert ended.reason.startswith("not renewed in time")
     with pytest.raises(LeaseLost):
         lease.check(fence)
     store.answers.set()
@@ -147,6 +149,19 @@ def test_it_is_over_at_the_deadline_without_any_thread_doing_anything() -> None:
     lease.close()
 
 
+def test_the_end_of_a_tenure_is_told_once_also_if_the_holder_notices_before_its_thread() -> None:
+    now_ns = ElapsedTime()
+    timing = LeaseTiming(ttl_s=600, renew_s=100, margin_s=1)
+    lease, heard = lease_over(MemoryObjects(), timing=timing, now_ns=now_ns)
+    lease.acquire()
+    now_ns.advance(600)  # its thread sleeps until the next renewal
+    assert lease.acquire() == Fence(2)
+    lease.close()
+    told = [heard.events.get(timeout=PATIENCE_S) for _ in range(heard.events.qsize())]
+    ends = [(event.epoch, event.reason) for event in told if isinstance(event, LeaseEnded)]
+    assert ends == [(1, "not renewed in time"), (2, "released")]
+
+
 def test_a_holder_is_told_when_another_has_taken_it() -> None:
     objects = MemoryObjects()
     lease, heard = lease_over(objects)
@@ -158,16 +173,37 @@ def test_a_holder_is_told_when_another_has_taken_it() -> None:
         assert found is not None
         try:
             store.write(found.record._replace(epoch=9, session="another", holder="b"), found.version)
-        except Exception:  # noqa: BLE001 - it was renewed in between
+        except Conflict:  # it was renewed in between
             return False
         return True
 
     eventually(overwrite, "the record is another's")
-    assert isinstance(heard.next(LeaseEnded), LeaseEnded)
+    assert heard.next(LeaseEnded) == LeaseEnded(f"memory://{KEY}", 1, "b leads under epoch 9")
     assert not lease.is_held
     health = lease.health()
     assert (health.is_held, health.leader, health.epoch) == (False, "b", 9)
     lease.close()
+
+
+def test_a_holder_is_told_when_it_was_revoked_or_its_record_deleted() -> None:
+    for end, reason in (("revoke", "it was revoked"), ("delete", "the record is missing")):
+        objects = MemoryObjects()
+        lease, heard = lease_over(objects)
+        lease.acquire()
+        if end == "revoke":
+            eventually(lambda objects=objects: _is_revoked(objects), "it is revoked between two renewals")  # type: ignore[misc]
+        else:
+            objects.delete(KEY)
+        assert heard.next(LeaseEnded) == LeaseEnded(f"memory://{KEY}", 1, reason)
+        lease.close()
+
+
+def _is_revoked(objects: MemoryObjects) -> bool:
+    try:
+        revoke(ObjectLeaseStore(objects, KEY), 1)
+    except Conflict:  # it was renewed in between
+        return False
+    return True
 
 
 def test_failed_renewals_are_told_and_repeated() -> None:

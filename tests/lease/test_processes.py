@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+from strandline.events import Event, Events
+from strandline.lease import Lease, LeaseEnded, LeaseLost, LeaseTiming, open_lease_store
 from tests.lease.test_stores import make_bucket
 from tests.servers_nats import NatsServer, fresh_bucket
 from tests.servers_seaweed import SeaweedServer, fresh_address
+from tests.waiting import PATIENCE_S
 
 NODE = """
 import os, signal, sys
@@ -110,3 +114,32 @@ def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(
         assert line_of(paused, "lost")[1:] == ["LeaseLost", str(epoch)]
         paused.wait()
         assert (tmp_path / "data" / "position").read_bytes() == written
+
+
+@pytest.mark.parametrize("kind", ["seaweed", "nats"])
+def test_a_holder_whose_server_stands_still_steps_down_and_leads_again_later(
+    kind: str, monkeypatch: pytest.MonkeyPatch, nats_server: NatsServer, seaweed_server: SeaweedServer
+) -> None:
+    heard: SimpleQueue[Event] = SimpleQueue()
+    if kind == "seaweed":
+        for name, value in seaweed_server.environ.items():
+            monkeypatch.setenv(name, value)
+        address, pid = fresh_address(), seaweed_server.pid
+        store = open_lease_store(address, "lease")
+    else:
+        bucket = fresh_bucket()
+        make_bucket(nats_server, bucket)
+        address, pid = f"{nats_server.url}/{bucket}/lease", nats_server.pid
+        store = open_lease_store(address)
+    timing = LeaseTiming(ttl_s=1, renew_s=0.2, margin_s=0.1, poll_s=0.1)
+    with Lease(store, "a", timing=timing, events=Events(heard.put)) as lease:
+        fence = lease.acquire()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            while not isinstance(heard.get(timeout=PATIENCE_S), LeaseEnded):
+                pass
+            with pytest.raises(LeaseLost):
+                lease.check(fence)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert lease.acquire().epoch > fence.epoch

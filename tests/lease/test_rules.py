@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.lease import Fence, FenceStale, LeaseLost, ObjectLeaseStore, open_lease_store, revoke
+from strandline.lease import Fence, FenceStale, LeaseLost, ObjectLeaseStore, StoredRecord, open_lease_store, revoke
 from strandline.objects import ConditionsIgnored, MemoryObjects, ObjectConflict, StoreRefused, StoreUnavailable
 from strandline.objects import WriteUnknown as Unknown
 from tests.lease.candidates import KEY, MARGIN_S, TTL_S, World, epoch_of
@@ -135,6 +135,41 @@ class TestClocks:
         world.time.advance(TTL_S - MARGIN_S - 5)
         assert epoch_of(candidate) == 0
 
+    def test_another_counts_from_when_the_answer_came(self) -> None:
+        world = World()
+        holder, other = world.candidate("a"), world.candidate("b")
+        holder.claim()
+
+        class Slow(ObjectLeaseStore):
+            def read(self) -> StoredRecord | None:
+                world.time.advance(5)
+                holder.renew()
+                return super().read()
+
+        other.store = Slow(world.objects, KEY)
+        other.look()
+        other.store = ObjectLeaseStore(world.objects, KEY)
+        world.time.advance(TTL_S - 0.001)
+        other.claim()
+        assert epoch_of(other) == 0
+
+    def test_an_answer_that_comes_after_the_deadline_brings_nothing_back(self) -> None:
+        world = World()
+        candidate = world.candidate()
+        candidate.claim()
+        world.time.advance(TTL_S - MARGIN_S - 1)
+
+        class Slow(ObjectLeaseStore):
+            def write(self, record: object, expected: str | None) -> str:
+                world.time.advance(2)
+                return super().write(record, expected)  # type: ignore[arg-type]
+
+        candidate.store = Slow(world.objects, KEY)
+        assert candidate.renew() is None
+        candidate.store = ObjectLeaseStore(world.objects, KEY)
+        candidate.claim()
+        assert epoch_of(candidate) == 2
+
     @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
     def test_a_jump_of_the_wall_clock_changes_nothing(self, jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
         world = World()
@@ -175,6 +210,16 @@ class TestAnAmbiguousWrite:
         assert epoch_of(candidate) == 0
         candidate.claim()
         assert epoch_of(candidate) == 1
+
+    def test_a_renewal_that_was_not_done_prolongs_nothing(self) -> None:
+        world = World()
+        candidate = world.candidate()
+        candidate.claim()
+        world.time.advance(5)
+        world.objects.faults.fail("put", LOST)
+        candidate.renew()  # what it reads back is a record of its session, and not this one
+        world.time.advance(TTL_S - MARGIN_S - 5)
+        assert epoch_of(candidate) == 0
 
     def test_whose_read_back_fails_is_recognised_later_with_the_time_of_its_sending(self) -> None:
         world = World()
@@ -296,6 +341,22 @@ class TestARecordDeletedByHand:
         world.time.advance(TTL_S)
         newcomer.claim()
         assert epoch_of(newcomer) == 42
+
+    def test_an_epoch_that_is_news_begins_the_wait_anew(self) -> None:
+        world = World()
+        epochs = [1]
+        holder, other = world.candidate("a", floor=lambda: 1), world.candidate("b", floor=lambda: epochs[-1])
+        for candidate in (holder, other):
+            candidate.claim()
+        world.time.advance(TTL_S)  # both have seen it missing for a whole lease
+        holder.claim()
+        epochs.append(epoch_of(holder))
+        world.objects.delete(KEY)
+        other.claim()
+        assert (epoch_of(holder), epoch_of(other)) == (2, 0)
+        world.time.advance(TTL_S)
+        other.claim()
+        assert (epoch_of(holder), epoch_of(other)) == (0, 3)
 
     def test_who_knows_of_no_epoch_takes_it_for_the_first_start_and_begins_at_1(self) -> None:
         world = World()

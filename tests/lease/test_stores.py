@@ -7,28 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from strandline.errors import Conflict, InvalidInput
+from strandline.errors import InvalidInput
 from strandline.kv import AnswerLost, BucketNotFound, MemoryConnection, NotSupported, StoreConfig
-from strandline.kv.nats import NatsConnection
+from strandline.kv.nats import NatsConnection, NatsSettings
 from strandline.lease import (
     BucketLeaseStore,
     Claimant,
     InvalidLease,
+    Lease,
     LeaseDamaged,
     LeaseStore,
     LeaseTiming,
+    ObjectLeaseStore,
     open_lease_store,
 )
-from strandline.objects import InvalidAddress, InvalidObjectKey
-from strandline.protocol.leadership import LeaseRecord
+from strandline.objects import InvalidAddress, InvalidObjectKey, MemoryObjects
+from strandline.testing import LEASE_STORE_CHECKS, LeaseStoreCheck, run_lease_store_check
 from tests.lease.candidates import KEY, TTL_S, ElapsedTime, epoch_of
-from tests.servers_nats import NatsServer, fresh_bucket
+from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.servers_seaweed import SeaweedServer, fresh_address
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 TIMING = LeaseTiming(TTL_S)
 Opener = Callable[[], LeaseStore]
-RECORD = LeaseRecord(1, "a", "", "session", 1, 1_000_000_000)
 
 
 def make_bucket(server: NatsServer, bucket: str, config: StoreConfig | None = None) -> None:
@@ -57,26 +58,16 @@ def opener(
             monkeypatch.setenv(name, value)
         address = fresh_address()
     else:
-        address = f"memory://{tmp_path.name}" if request.param == "memory" else tmp_path.as_uri()
+        address = tmp_path.as_uri()
+    if request.param == "memory":
+        objects = MemoryObjects()
+        return lambda: ObjectLeaseStore(objects, KEY)
     return lambda: open_lease_store(address, KEY)
 
 
-def test_a_store_compares_and_swaps(opener: Opener) -> None:
-    store, other = opener(), opener()
-    assert store.read() is None
-    version = store.write(RECORD, None)
-    with pytest.raises(Conflict):
-        other.write(RECORD, None)
-    found = other.read()
-    assert found is not None
-    assert (found.record, found.version) == (RECORD, version)
-    later = other.write(RECORD._replace(nonce=2), version)
-    assert later != version
-    with pytest.raises(Conflict):
-        store.write(RECORD._replace(nonce=3), version)
-    found = store.read()
-    assert found is not None
-    assert (found.record.nonce, found.version) == (2, later)
+@pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=lambda check: check.__name__)
+def test_every_store_keeps_the_contract(check: LeaseStoreCheck, opener: Opener) -> None:
+    run_lease_store_check(check, opener)
 
 
 def test_a_lease_is_claimed_renewed_stolen_and_released(opener: Opener) -> None:
@@ -159,6 +150,21 @@ class TestABucket:
         assert connection.faults.calls["create"] + connection.faults.calls["update"] == 2
         store.close()
         store.close()
+
+    def test_of_a_server_that_is_restarted_keeps_its_holder(self) -> None:
+        timing = LeaseTiming(ttl_s=600, renew_s=0.1, margin_s=1, poll_s=0.1)
+        with running_nats() as server:
+            make_bucket(server, "leases")
+            store = open_lease_store(f"{server.url}/leases/orders", nats=NatsSettings(server.url, timeout_s=1))
+            lease = Lease(store, "a", timing=timing)
+            fence = lease.acquire()
+            server.kill()
+            eventually(lambda: lease.health().failures > 0, "a renewal fails")
+            server.start()
+            eventually(lambda: lease.health().failures == 0, "it is renewed again")
+            assert lease.check(fence) == fence
+            server.kill()
+            lease.close()
 
     def test_with_another_value_under_the_key_is_left_alone(self, nats_server: NatsServer, nats_bucket: str) -> None:
         async def put() -> None:

@@ -167,7 +167,9 @@ def test_what_is_assumed_is_needed(bounds: LeadershipBounds) -> None:
     [
         LeadershipBounds(writes_max=2, sent_max=2),
         LeadershipBounds(nodes=3, writes_max=1, epoch_max=3),
-        LeadershipBounds(writes_max=2, restarts=1, revocations=1),
+        LeadershipBounds(ttl=2, writes_max=2, restarts=1),
+        LeadershipBounds(ttl=2, writes_max=2, revocations=1),
+        LeadershipBounds(ttl=2, writes_max=2, epoch_max=3, deletions=1),
     ],
 )
 def test_at_most_one_holds_it_in_larger_worlds(bounds: LeadershipBounds) -> None:

@@ -123,6 +123,7 @@ class Lease:
         self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._kept_epoch = 0  # that of a tenure whose end was not told yet
         self._led: tuple[int, bool, int] | None = None  # epoch, released, since
         self._renew_at_ns = 0
         self._failures = 0
@@ -136,6 +137,7 @@ class Lease:
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         if self._claimant.tenure is None:
             self._stop_keeper()
+            self._end(self._end_reason())
         while True:
             failure = self._try_claim()
             tenure = self._claimant.tenure
@@ -168,15 +170,13 @@ class Lease:
 
     def release(self) -> bool:
         """Stop holding the lease, then tell others so that they need not wait; return whether they were told."""
-        tenure = self._claimant.tenure
         self._stop_keeper()
         try:
             told = self._claimant.release()
         except StrandlineError as error:
             self._trouble(error)
             told = False
-        if tenure is not None:
-            self.events.emit(LeaseEnded(self._address, tenure.record.epoch, "released"))
+        self._end("released")
         return told
 
     def look(self) -> LeaseRecord | None:
@@ -250,6 +250,7 @@ class Lease:
             if self._keeper is not None and self._keeper.is_alive():
                 return
             self._stopped = threading.Event()
+            self._kept_epoch = tenure.record.epoch
             self._renew_at_ns = self._now_ns() + int(self.timing.renew_s * NS_PER_S)
             arguments = (tenure.record.epoch, self._stopped)
             self._keeper = threading.Thread(target=self._renewals, args=arguments, name="lease", daemon=True)
@@ -266,8 +267,23 @@ class Lease:
             if stopped.wait(max(0, due_ns - self._now_ns()) / NS_PER_S):
                 return
             self._renew_once()
-        if not stopped.is_set():
-            self.events.emit(LeaseEnded(self._address, epoch, self._last_error or "taken by another, or not renewed"))
+        self._end(self._end_reason())
+
+    def _end(self, reason: str) -> None:
+        """Tell the end of a tenure, once."""
+        with self._lock:
+            epoch, self._kept_epoch = self._kept_epoch, 0
+        if epoch:
+            self.events.emit(LeaseEnded(self._address, epoch, reason))
+
+    def _end_reason(self) -> str:
+        candidate = self._claimant.candidate
+        record = candidate.sighting.record if candidate.sighting else None
+        if record is None:
+            return "the record is missing"
+        if leadership.is_own(candidate, record):
+            return f"not renewed in time: {self._last_error}" if self._failures else "not renewed in time"
+        return "it was revoked" if record.released else f"{record.holder} leads under epoch {record.epoch}"
 
     def _renew_once(self) -> None:
         sent_ns = self._now_ns()

@@ -16,7 +16,8 @@ together, because what is written to one is read through another: `check_persist
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
 same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for something to scan,
 `check_kv_store` and `KV_STORE_CHECKS` for a bucket, `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a fold
-is kept, and `check_object_store` and `OBJECT_STORE_CHECKS` for object storage.
+is kept, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, and `check_lease_store` and
+`LEASE_STORE_CHECKS` for where the record of a lease is.
 
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
@@ -28,6 +29,13 @@ from strandline.testing.coordination_words import LEASE_TTL_NS as COORDINATION_L
 from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
 from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
 from strandline.testing.kv_words import CheckedKv, KvStoreCheck
+from strandline.testing.lease_stores import (
+    LEASE_STORE_CHECKS,
+    LeaseStoreCheck,
+    OpenLeaseStore,
+    check_lease_store,
+    run_lease_store_check,
+)
 from strandline.testing.object_stores import (
     OBJECT_STORE_CHECKS,
     ObjectStoreCheck,
@@ -68,6 +76,7 @@ __all__ = [
     "DELIVERIES_MAX",
     "FINDINGS_CHECKS",
     "KV_STORE_CHECKS",
+    "LEASE_STORE_CHECKS",
     "LEDGER_CHECKS",
     "OBJECT_STORE_CHECKS",
     "PERSISTENCE_CHECKS",
@@ -86,9 +95,11 @@ __all__ = [
     "ContractBroken",
     "CoordinationCheck",
     "KvStoreCheck",
+    "LeaseStoreCheck",
     "ObjectStoreCheck",
     "OpenCoordinator",
     "OpenKv",
+    "OpenLeaseStore",
     "OpenObjects",
     "OpenPersistence",
     "OpenSnapshotStore",
@@ -104,6 +115,7 @@ __all__ = [
     "check_done_ledger",
     "check_findings_sink",
     "check_kv_store",
+    "check_lease_store",
     "check_object_store",
     "check_persistence",
     "check_pipeline_reads",
@@ -113,5 +125,6 @@ __all__ = [
     "check_snapshot_store",
     "check_source",
     "run_kv_store_check",
+    "run_lease_store_check",
     "run_object_store_check",
 ]
