@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.broker.api.config import StreamSource
 from strandline.broker.api.requests import GetRequest, PurgeRequest
+from strandline.broker.streams.copying import OriginBatch
 from strandline.broker.streams.index_file import INDEX_NAME
 from strandline.broker.streams.losses import Losses, LostPart, format_losses, parse_losses
 from strandline.errors import StorageRefused
@@ -123,6 +125,28 @@ def test_new_messages_come_after_all_that_were_ever_given_out() -> None:
     assert kept.sequences() == [*range(1, 10), 11]
     kept.reopen(proper=False)
     assert kept.sequences() == [*range(1, 10), 11]
+
+
+def test_a_mirror_that_lost_its_last_messages_copies_them_again_and_passes_over_none() -> None:
+    kept = Kept(subjects=(), mirror=StreamSource(name="O"))
+
+    def copy(*sequences: int) -> None:
+        count = len(sequences)
+        texts = [b"message %d" % each for each in sequences]
+        times = np.full(count, kept.clock.now_ns())
+        kept.stream.copy(OriginBatch(words(*sequences), times, [b"s.a"] * count, [b""] * count, texts), int(times[0]))
+
+    for first in range(1, 13, 3):
+        copy(first, first + 1, first + 2)
+    damage(kept, batches_of(kept)[-1][2], index=False)
+    assert kept.stream.last_seq == 9
+    copy(10, 11, 12)
+    copy(13, 14)
+    assert kept.held() == [(each, "s.a", f"message {each}") for each in range(1, 15)]
+    assert kept.stream.state().lost is None
+    held = kept.held()
+    kept.reopen(proper=False)
+    assert kept.held() == held
 
 
 def test_a_loss_that_is_accepted_is_forgotten_for_good() -> None:

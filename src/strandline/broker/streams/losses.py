@@ -63,7 +63,7 @@ class Losses:
     def add(self, sequences: Words, size: int) -> None:
         """Note that messages are lost."""
         self.sequences = np.union1d(self.sequences, sequences)
-        self.bytes += size
+        self.bytes += size if len(sequences) else 0
         self.is_new = True
         self.is_told = self.is_told and not len(sequences)
 

@@ -2,6 +2,7 @@
 
 Sequences go on behind a lost part as the log says further on: records that say which sequence comes next are counted
 back from, as is the index. Where neither follows, every lost record counts as a message, so no sequence is used twice.
+A mirror has its origin's sequences: there nothing counts, and it copies what the origin still has once more.
 
 Invariants: what is lost is in no state; the first time that a part is found to be lost, its messages are noted. The
 rest is read as it would have been without the damage, but for what only the lost records said: without an index, what
@@ -77,6 +78,7 @@ class _Measure:
 
     def __init__(self, files: StreamFiles, front: Front, log: JournalLog, stop: int) -> None:
         self._front = front
+        self._state = _begin(front)
         self._log = log
         self._stop = stop
         self._path = str(files.folder)
@@ -85,7 +87,7 @@ class _Measure:
 
     def parts(self, known: dict[int, LostPart]) -> dict[int, LostPart]:
         """Return every lost part from the front on; some are known."""
-        replay = Replay(_begin(self._front), self._path, known, self._measured)
+        replay = Replay(self._state, self._path, known, self._measured)
         replay.run(self._log.scan(self._front.place, self._stop))
         return replay.parts
 
@@ -97,5 +99,8 @@ class _Measure:
         # so a consumer may get a message twice and passes over none.
         whole = (piece for piece in self._log.scan(lost.end, stop) if not isinstance(piece, LostPlaces))
         found = sequence_at(whole, last_seq)
-        used = lost.end - lost.first if found is None else max(0, found - before)
+        if found is not None:
+            used = max(0, found - before)
+        else:
+            used = 0 if self._state.config.mirror is not None else lost.end - lost.first
         return LostPart(lost.first, lost.end, before, before + used)
