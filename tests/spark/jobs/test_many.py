@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from blake3 import blake3
 
 from strandline.spark.inputs import VOUCHED, StatCache, row_index, source
 from strandline.spark.inputs.row_index import Chunk, RowIndex
@@ -65,6 +66,21 @@ def test_no_column_of_a_plan_is_longer_than_a_batch(tmp_path: Path) -> None:
     assert isinstance(plan.planned, PackedBatches)
     assert [len(batch) for batch in plan.planned] == [10_000, 10_000, 5_000]
     assert [len(batch) for batch in plan.todo()] == [10_000, 10_000, 5_000]
+
+
+def test_packed_batches_take_no_more_memory_than_they_have_bytes() -> None:
+    schema = pa.schema([("id", pa.binary(32))])
+    batch = pa.record_batch([pa.array([blake3(b"%d" % at).digest() for at in range(10_000)], schema.types[0])], schema)
+
+    def pack() -> PackedBatches:
+        packed = PackedBatches(schema)
+        for _ in range(5):
+            packed.append(batch.slice(0, 9_000))
+        return packed
+
+    packed, _, kept = peak_of(pack)
+    assert [len(one) for one in packed] == [9_000] * 5
+    assert kept < 1.1 * 5 * 9_000 * 32, "digests cannot be compressed, and nothing is added"
 
 
 @pytest.mark.long

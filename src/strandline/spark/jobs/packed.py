@@ -16,7 +16,7 @@ class PackedBatches:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._packed: list[pa.Buffer] = []
+        self._packed: list[bytes] = []
         self._rows = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -25,7 +25,7 @@ class PackedBatches:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.schema, options=_OPTIONS) as writer:
                 writer.write_batch(batch)
-            self._packed.append(sink.getvalue())
+            self._packed.append(sink.getvalue().to_pybytes())  # a sink has up to twice the bytes that it holds
             self._rows += len(batch)
 
     def __len__(self) -> int:
