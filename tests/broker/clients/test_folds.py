@@ -35,6 +35,7 @@ from strandline.fold import (
     watch_applied,
 )
 from strandline.kv.nats import NatsConnection
+from tests.cli.runs import run_command
 from tests.servers_nats import NatsServer
 
 PATIENCE_S = 60.0
@@ -230,11 +231,12 @@ async def test_a_value_with_a_time_to_live_leaves_a_mirror_in_time_and_stays_in_
     kept = Fold(tmp_path / "archive.db", fold.address, fold.bucket)
     bucket = await js.create_key_value(bucket=fold.bucket, **config)
     await bucket.put("stays", b"1")
-    await bucket.create("goes", b"2", msg_ttl=2.0)
-    await kept.catch_up(ARCHIVE)
-    async with fold.watched():
-        await fold.until(lambda: fold.held == {"stays": b"1", "goes": b"2"})
+    async with fold.watched(), kept.watched(ARCHIVE):
         await fold.until(lambda: fold.held == {"stays": b"1"})
+        await kept.until(lambda: kept.held == {"stays": b"1"})
+        await bucket.create("goes", b"2", msg_ttl=5.0)
+        await kept.until(lambda: kept.held == {"stays": b"1", "goes": b"2"})
+        await fold.until(lambda: fold.held == {"stays": b"1"} and fold.mark.has_deadlines)
     await expired(bucket, "goes")
     await fold.catch_up()
     await kept.catch_up(ARCHIVE)
@@ -273,11 +275,11 @@ async def test_what_a_full_bucket_drops_leaves_a_mirror_whose_cursor_expired_and
     await fold.catch_up()
     assert fold.held == await listed(bucket) == {"k6": b"x", "k7": b"x", "k8": b"x"}
     done = await asyncio.to_thread(
-        CliRunner().invoke, app, ["fold", "run", f"{fold.address}/{fold.bucket}", str(kept.path), "--once", "-q"]
+        run_command, "fold", "run", f"{fold.address}/{fold.bucket}", str(kept.path), "--once", "-q"
     )
-    assert done.exit_code == 1
-    assert "--repair none" in done.output
-    assert "RepairMode" not in done.output
+    assert done.code == 1
+    assert "--repair none" in done.err
+    assert "RepairMode" not in done.err
 
 
 async def test_an_archive_becomes_a_mirror_by_a_repair_and_a_mirror_never_an_archive(
