@@ -243,7 +243,7 @@ class _Findings:
             return retention.evicts_current_values
         now_ns = retention.now_ns or time.time_ns()
         first, revision = retention.first_revision, _revision(entry)
-        return has_left(mode, revision, entry.expires_ns, first=first, now_ns=now_ns, drops=True) or not revision
+        return has_left(mode, revision, entry.expires_ns, first=first, now_ns=now_ns, drops=True)
 
     def _is_kept_alone(self, ours: FoldEntry, theirs: FoldEntry) -> bool:
         """Tell whether an archive has kept a value that expired, so that the bucket is back at the one before."""
