@@ -24,6 +24,7 @@ from strandline.fold.errors import AnotherSource, NotYet
 from strandline.fold.marks import UNKNOWN, Mark, format_mark
 from strandline.kv import NO_CURSOR, Delete, Discard, Put, Retention, StoreConfig, format_revision
 from strandline.kv.nats import NatsConnection
+from strandline.protocol.fold_modes import FoldMode
 from strandline.testing.snapshot_stores import changes
 from tests.fold.buckets import Script, Twin, put, twin, until
 from tests.servers_nats import NatsServer
@@ -228,6 +229,63 @@ async def test_the_copy_of_the_source_may_be_made_on_disk(tmp_path: Path) -> Non
         found = await verify_against(await folded(bucket), bucket.store, workspace=workspace)
         assert found.is_equal
         assert len(workspace.range()) == 2
+
+
+async def moded(bucket: Twin, mode: FoldMode, fold: MemoryStore | None = None) -> MemoryStore:
+    """Return a fold, kept in a mode, that stands where the bucket ends."""
+    fold = fold or MemoryStore()
+    watcher = bucket.store.watcher()
+    assert watcher is not None
+    retention = await watcher.retention()
+    mark = Mark(retention.last_revision, True, retention.identity, mode=mode)
+    fold.apply(FoldBatch(), format_mark(mark))
+    return fold
+
+
+@sync
+async def test_a_key_that_left_without_a_word_is_wrong_in_a_mirror_and_unaccounted_for_in_an_archive() -> None:
+    bucket = await twin("a=1", "b=2", "c=3", config=StoreConfig(ttl=True))
+    fold = await folded(bucket)
+    bucket.log._remove(bucket.log._records[2])  # noqa: SLF001 - as a purge of one subject does
+    found = await verify_against(await moded(bucket, FoldMode.MIRROR, fold), bucket.store)
+    assert (wrong(found), found.unaccounted) == ((NONE, keys(b"b"), NONE), NONE)
+    found = await verify_against(await moded(bucket, FoldMode.ARCHIVE, fold), bucket.store)
+    assert (wrong(found), found.unaccounted) == ((NONE, NONE, NONE), keys(b"b"))
+
+
+@sync
+async def test_what_a_mirror_is_about_to_remove_is_not_wrong() -> None:
+    bucket = await twin("a=1", "b=2", "c=3", config=StoreConfig(ttl=True))
+    fold = await folded(bucket)
+    bucket.forget(1)
+    found = await verify_against(await moded(bucket, FoldMode.MIRROR, fold), bucket.store)
+    assert (wrong(found), found.unaccounted) == ((NONE, NONE, NONE), keys(b"a"))
+
+
+@sync
+async def test_a_marker_of_an_expired_value_is_no_delete_to_an_archive_that_is_verified() -> None:
+    bucket = await twin("b=1", config=StoreConfig(ttl=True, marker_ttl_s=60.0))
+    await bucket.writer.put("a", b"1", ttl_s=1.0)
+    archive, mirror = await folded(bucket), await folded(bucket)
+    bucket.clock.advance(2.0)
+    await bucket.truth()
+    found = await verify_against(await moded(bucket, FoldMode.ARCHIVE, archive), bucket.store)
+    assert (wrong(found), found.unaccounted) == ((NONE, NONE, NONE), keys(b"a"))
+    found = await verify_against(await moded(bucket, FoldMode.MIRROR, mirror), bucket.store)
+    assert wrong(found) == (NONE, keys(b"a"), NONE)
+
+
+@sync
+async def test_the_value_before_an_expired_one_says_nothing_of_an_archive() -> None:
+    bucket = await twin("a=1", config=StoreConfig(ttl=True, history=5))
+    await bucket.writer.put("a", b"2", ttl_s=1.0)
+    fold = await folded(bucket)
+    bucket.clock.advance(2.0)
+    assert await bucket.truth() == {"a": b"1"}
+    found = await verify_against(await moded(bucket, FoldMode.ARCHIVE, fold), bucket.store)
+    assert (wrong(found), found.unaccounted) == ((NONE, NONE, NONE), keys(b"a"))
+    found = await verify_against(await moded(bucket, FoldMode.MIRROR, fold), bucket.store)
+    assert wrong(found) == (NONE, NONE, keys(b"a"))
 
 
 @sync

@@ -1,5 +1,6 @@
 """The bytes of a snapshot log are as its page says, and whatever happens to them, no wrong value comes out."""
 
+import contextlib
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -7,14 +8,15 @@ from random import Random
 
 import pytest
 
-from strandline.errors import Damaged, FormatError
+from strandline.errors import Damaged, FormatError, StrandlineError
 from strandline.files import File
-from strandline.fold import AppendLogStore, Held, repair_append_log
+from strandline.fold import AppendLogStore, FoldReader, Held, repair_append_log
 from strandline.fold.log_format import HEADER, OLD_HEADERS, VERSION
 from strandline.fold.log_scan import scan_log
 from strandline.fold.resident import ResidentFold
 from strandline.kv import WatchCursor, format_cursor
 from strandline.sim import SimDisk
+from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes, entry
 from tests.fold import bytes_of_logs as by_hand
 from tests.fold.bytes_of_logs import State
@@ -35,7 +37,7 @@ def disk_with(content: bytes) -> SimDisk:
     return disk
 
 
-def state_in(store: AppendLogStore | ResidentFold) -> State:
+def state_in(store: FoldReader | ResidentFold) -> State:
     found = store.entries() if isinstance(store, ResidentFold) else store.range()
     cursor = store.cursor if isinstance(store, ResidentFold) else store.cursor()
     return {entry.key: (entry.value, entry.version) for entry in found}, cursor
@@ -134,6 +136,22 @@ def test_a_log_of_version_2_is_read_and_replaced_by_one_of_this_version() -> Non
         assert store.range() == before != []
     assert disk.open(PLACE, "read").pread(6, 0) == HEADER
     assert AppendLogStore.open_read_only(PLACE, disk=disk).range() == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_while_a_log_of_version_2_is_replaced_leaves_all_of_it(seed: int) -> None:
+    random, operations = Random(seed), frozenset({"create", "pwritev", "sync", "rename", "sync_folder"})
+    for countdown in range(1, 12):
+        disk = disk_with(OLD_HEADERS[0] + LOG[len(by_hand.HEADER) :])
+        disk.fault = Fault(operations, countdown, sticky=True)
+        with contextlib.suppress(StrandlineError):
+            AppendLogStore.open(PLACE, disk=disk)
+        disk.crash(random)
+        with AppendLogStore.open_read_only(PLACE, disk=disk) as reader:
+            assert state_in(reader) == STATES[-1]
+        with AppendLogStore.open(PLACE, disk=disk) as store:
+            assert state_in(store) == STATES[-1]
+        assert disk.open(PLACE, "read").pread(6, 0) == HEADER
 
 
 def test_a_header_of_version_2_that_was_torn_is_an_empty_log() -> None:

@@ -11,6 +11,7 @@ from strandline.wire import (
     Ack,
     ProtocolViolation,
     Side,
+    Times,
     WireLimits,
     deliveries,
     find_deliveries,
@@ -41,7 +42,8 @@ def delivery(
 
 def agrees(data: bytes, *, times: bool = True) -> int:
     """Check what a pass says against the frame-by-frame parser, and return how many deliveries it found."""
-    found = find_deliveries(data, len(data), LIMITS, subject_prefix=PREFIX, times=times)
+    wanted = Times.ALL if times else Times.NONE
+    found = find_deliveries(data, len(data), LIMITS, subject_prefix=PREFIX, times=wanted)
     if found is None:
         return 0
     rows = zip(
@@ -111,6 +113,15 @@ def test_a_pass_reads_what_the_parser_reads(seed: int) -> None:
     data = stream(seed, 200)
     assert agrees(data) == 200
     assert agrees(data, times=False) == 200
+
+
+def test_times_of_headers_are_read_only_where_there_are_headers() -> None:
+    ack = Ack(1, 7, 1, 1_700_000_000_000_000_000, 0)
+    for headers, times in ((b"", None), (b"NATS/1.0\r\nNats-TTL: 1\r\n\r\n", [ack.timestamp_ns] * 40)):
+        data = delivery(b"key", b"value", ack, headers) * 40
+        found = find_deliveries(data, len(data), LIMITS, subject_prefix=PREFIX, times=Times.OF_HEADERS)
+        assert found is not None
+        assert (None if found.timestamps_ns is None else found.timestamps_ns.tolist()) == times
 
 
 def test_a_pass_ends_before_a_partial_frame_wherever_the_buffer_ends() -> None:

@@ -6,9 +6,10 @@ the fold's cursor C:
 * a key whose last update in the bucket is at or before C must be in the fold as it is in the bucket, or be missing if
   that update is a delete: it is *missing*, *extra* or *different* otherwise, and the fold is wrong;
 * a key that was updated after C is *newer*: what it was at C is no longer known, and nothing is said about it;
-* a key of the fold of which the bucket holds nothing, not even a delete, is *extra* if the bucket never evicts and has
-  not moved on since C; else it is *unaccounted for*, because it may have been evicted, or deleted later and its marker
-  removed.
+* a key of the fold of which the bucket holds nothing, not even a delete, is *extra* if the bucket has not moved on
+  since C and never evicts, or if the fold is a mirror and nothing says that the key has left; else it is *unaccounted
+  for*, because it may have been evicted, or deleted later and its marker removed;
+* to an archive a marker of an expired value says nothing, nor does a value before one that has expired.
 
 Both digests are those of `verify`, over the keys that are compared. If there are no others (`is_complete`), they are
 the hashes of the whole state at C, of the fold and of its source.
@@ -18,6 +19,7 @@ is given for it.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -46,6 +48,8 @@ from strandline.kv import (
     Watch,
     WatchCursor,
 )
+from strandline.kv.entries import REVISION_BYTES
+from strandline.protocol.fold_modes import FoldMode, follows_expiry, has_left
 
 SAMPLES_MAX = 20
 LOOKS_EVERY_S = 0.05
@@ -110,7 +114,7 @@ async def verify_against(
         reason = foreign_reason(mark, await watcher.retention())
         if reason is not None:
             raise AnotherSource(bucket.name, reason)
-        source = _Source(workspace or MemoryStore(), mark.revision)
+        source = _Source(workspace or MemoryStore(), mark.revision, mark.mode)
         await _read(watcher, scope, source)
         retention = await watcher.retention()
         findings = _Findings(source, retention, samples_max)
@@ -126,13 +130,16 @@ async def history(bucket: KvStore, key: str) -> list[KvUpdate]:
 class _Source:
     """The bucket as it was at a revision, as far as it still tells."""
 
-    def __init__(self, store: SnapshotStore, revision: int) -> None:
+    def __init__(self, store: SnapshotStore, revision: int, mode: FoldMode) -> None:
         self.store = store
+        self.mode = mode
         self.deleted: set[bytes] = set()
         self.newer: set[bytes] = set()
         self.revision = revision
 
     def take(self, batch: UpdateBatch) -> None:
+        if not follows_expiry(self.mode):
+            batch = batch.select(~batch.is_expiry)
         then = (batch.versions != 0) & (batch.versions <= self.revision)
         self.newer.update(batch.select(~then).key_bytes)
         changes = FoldBatch.from_updates(batch.select(then))
@@ -215,8 +222,11 @@ class _Findings:
             self._missing.add(row.key)
         elif row.right is not None:
             if not _is_same(row.left, row.right):
+                if self._is_kept_alone(row.left, row.right):
+                    self._unaccounted.add(row.key)
+                    return False
                 self._different.add(row.key)
-        elif row.key in self._source.deleted or not (row.key in self._source.newer or self._may_have_lost()):
+        elif row.key in self._source.deleted or not (row.key in self._source.newer or self._may_have_lost(row.left)):
             self._extra.add(row.key)
         else:
             if row.key not in self._source.newer:
@@ -224,9 +234,21 @@ class _Findings:
             return False
         return True
 
-    def _may_have_lost(self) -> bool:
+    def _may_have_lost(self, entry: FoldEntry) -> bool:
         """Tell whether the bucket may hold nothing of a key that it had at the fold's cursor."""
-        return self._retention.evicts_current_values or self._retention.last_revision > self._source.revision
+        retention, mode = self._retention, self._source.mode
+        if retention.last_revision > self._source.revision:
+            return True
+        if mode is not FoldMode.MIRROR:
+            return retention.evicts_current_values
+        now_ns = retention.now_ns or time.time_ns()
+        first, revision = retention.first_revision, _revision(entry)
+        return has_left(mode, revision, entry.expires_ns, first=first, now_ns=now_ns, drops=True)
+
+    def _is_kept_alone(self, ours: FoldEntry, theirs: FoldEntry) -> bool:
+        """Tell whether an archive has kept a value that expired, so that the bucket is back at the one before."""
+        is_archive = self._source.mode is FoldMode.ARCHIVE
+        return is_archive and ours.expires_ns > 0 and _revision(ours) > _revision(theirs)
 
     def comparison(self, cursor: WatchCursor) -> Comparison:
         """Return what was found."""
@@ -245,6 +267,10 @@ class _Findings:
             newer=newer,
             unaccounted=unaccounted,
         )
+
+
+def _revision(entry: FoldEntry) -> int:
+    return int.from_bytes(entry.version, "big") if len(entry.version) == REVISION_BYTES else 0
 
 
 def _is_same(ours: FoldEntry, theirs: FoldEntry) -> bool:

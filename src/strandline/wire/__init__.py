@@ -15,7 +15,7 @@ fewer than 128 messages (384 of clients) is read frame by frame, and so are fram
 payload holds its whole buffer. A line of a client may end with LF alone, which is read frame by frame.
 """
 
-from strandline.wire.acks import Ack, AckColumns, format_ack, parse_ack, parse_acks
+from strandline.wire.acks import Ack, AckColumns, Times, format_ack, parse_ack, parse_acks
 from strandline.wire.columns import binary_array, binary_list, binary_spans, gather
 from strandline.wire.deliveries import DeliveryPass, find_deliveries
 from strandline.wire.errors import (
@@ -76,6 +76,7 @@ __all__ = [
     "PayloadTooLarge",
     "ProtocolViolation",
     "Side",
+    "Times",
     "TooManySteps",
     "WireLimits",
     "WrongArguments",

@@ -11,6 +11,7 @@ number of more than 19 digits, is unknown: no field of it is made up.
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,18 @@ class Ack(NamedTuple):
 
 
 TIMESTAMP = Ack._fields.index("timestamp_ns")
+
+
+class Times(Enum):
+    """Of which messages the times are read, a third of the work: of none, of passes with headers, or of all."""
+
+    NONE = "none"
+    OF_HEADERS = "of headers"
+    ALL = "all"
+
+    def wanted(self, has_headers: bool) -> bool:  # noqa: FBT001 - it is what is asked about
+        """Tell whether the times of messages are read, some of which have headers or none."""
+        return self is Times.ALL or (self is Times.OF_HEADERS and has_headers)
 
 
 class AckColumns(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from strandline.wire.acks import PREFIX, SHORT_TOKENS, parse_ack
+from strandline.wire.acks import PREFIX, SHORT_TOKENS, Times, parse_ack
 from strandline.wire.columns import Flags, Ints, Words, gather, gathered_bytes, gathered_view, positions_of
 from strandline.wire.ops import WireLimits
 
@@ -65,7 +65,7 @@ class DeliveryPass:
 
 
 def find_deliveries(
-    data: Bytes, size: int, limits: WireLimits, *, subject_prefix: bytes = b"", times: bool = False
+    data: Bytes, size: int, limits: WireLimits, *, subject_prefix: bytes = b"", times: Times = Times.NONE
 ) -> DeliveryPass | None:
     """Return the run of whole message frames at the start of a buffer's first `size` bytes.
 
@@ -85,7 +85,10 @@ def find_deliveries(
     if count < ROWS_MIN:
         return None
     constant = _constant_of(data, framed)
-    return None if constant is None else _deliveries(data, octets, framed, constant, subject_prefix, times=times)
+    if constant is None:
+        return None
+    wanted = times.wanted(bool(framed.headered.any()))
+    return _deliveries(data, octets, framed, constant, subject_prefix, times=wanted)
 
 
 def _first_frame_bytes(data: Bytes, size: int) -> int:

@@ -231,11 +231,12 @@ async def test_a_value_with_a_time_to_live_leaves_a_mirror_in_time_and_stays_in_
     kept = Fold(tmp_path / "archive.db", fold.address, fold.bucket)
     bucket = await js.create_key_value(bucket=fold.bucket, **config)
     await bucket.put("stays", b"1")
-    await bucket.create("goes", b"2", msg_ttl=2.0)
-    await kept.catch_up(ARCHIVE)
-    async with fold.watched():
-        await fold.until(lambda: fold.held == {"stays": b"1", "goes": b"2"})
+    async with fold.watched(), kept.watched(ARCHIVE):
         await fold.until(lambda: fold.held == {"stays": b"1"})
+        await kept.until(lambda: kept.held == {"stays": b"1"})
+        await bucket.create("goes", b"2", msg_ttl=5.0)
+        await kept.until(lambda: kept.held == {"stays": b"1", "goes": b"2"})
+        await fold.until(lambda: fold.held == {"stays": b"1"} and fold.mark.has_deadlines)
     await expired(bucket, "goes")
     await fold.catch_up()
     await kept.catch_up(ARCHIVE)

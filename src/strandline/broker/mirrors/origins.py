@@ -22,7 +22,7 @@ from strandline.kv.nats import NatsSettings
 from strandline.kv.nats.bulk import BulkSocket, ConsumerSpec, Delivered, Hangup, JetStreamApi, ReadPlan
 from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
 from strandline.kv.nats.bulk.socket import new_inbox
-from strandline.wire import binary_list
+from strandline.wire import Times, binary_list
 
 HEARTBEAT_S = 1.0
 ACK_WAIT_S = 22 * 3600
@@ -113,7 +113,7 @@ class NatsOrigin:
         except BaseException:
             connection.close()
             raise
-        reading = ReadPlan(stream=name, after=0, times=True, heartbeat_s=HEARTBEAT_S)
+        reading = ReadPlan(stream=name, after=0, times=Times.ALL, heartbeat_s=HEARTBEAT_S)
         return Attachment(connection, reading, spec, int(answer.get("num_pending", 0)))
 
     def _consumer(self, inbox: str, start: Start) -> dict[str, Any]:

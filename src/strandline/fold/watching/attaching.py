@@ -85,7 +85,7 @@ class Attaching:
                 raise ScopeChanged(context.name, str(context.scope))
             return decision._replace(course=Course.FORGET, reason="the fold is made of other keys now")
         if self._is_forced and decision.course is not Course.FORGET:
-            return decide_repair(mark, retention, mode, "somebody asked for it")
+            return decide_repair(mark, retention, mode, "its owner asked for it")
         if decision.course is not Course.RESUME:
             return decision
         if isinstance(expired, BucketPurged) or self._is_unlisted:

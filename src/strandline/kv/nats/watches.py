@@ -25,6 +25,7 @@ from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
 from strandline.kv.nats.settings import NatsSettings
 from strandline.kv.nats.streams import StreamState
 from strandline.kv.watch_forms import IterableWatch, WatchForms
+from strandline.wire import Times
 
 LOOKS_EVERY_S = 0.2
 UPDATES_MAX = 4096
@@ -157,7 +158,7 @@ class NatsWatcher(WatchForms):
             stream=self._info.name,
             after=after,
             exact_state=True,
-            times=self._info.allows_ttl,
+            times=Times.OF_HEADERS if self._info.allows_ttl else Times.NONE,
             overrun=self._overrun,
             outage_s=math.inf,
         )

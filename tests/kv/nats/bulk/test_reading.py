@@ -19,7 +19,7 @@ from strandline.kv.nats.bulk import (
     stream_state,
 )
 from strandline.kv.nats.settings import NatsSettings
-from strandline.wire import format_headers
+from strandline.wire import Times, format_headers
 from tests.kv.nats.bulk.filling import DELETED, PURGED, filled_bucket
 from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
@@ -166,7 +166,7 @@ def test_a_stream_that_is_no_bucket_is_read_with_subjects_times_and_headers(
         block = format_headers([("A", "1"), ("A", "2")])
         filler.put(["x", "y"], b"plain")
         last = filler.put(["x"], b"with", block)
-        plan = ReadPlan(stream=filler.stream, after=0, times=True)
+        plan = ReadPlan(stream=filler.stream, after=0, times=Times.ALL)
         with OrderedReader.open(settings, plan) as reader:
             rows: list[tuple[bytes, bytes, bytes, int]] = []
             while reader.position < last:

@@ -21,6 +21,7 @@ from strandline.wire import (
     FrameParser,
     ProtocolViolation,
     Side,
+    Times,
     find_deliveries,
     parse_ack,
 )
@@ -83,7 +84,7 @@ class Taken(NamedTuple):
     control: Control | None
 
 
-def take_pass(inbound: Inbound, subject_prefix: bytes, *, times: bool) -> Taken | None:
+def take_pass(inbound: Inbound, subject_prefix: bytes, *, times: Times) -> Taken | None:
     """Take a run of deliveries in one pass; None, and nothing is taken, if what has come is too little or unusual."""
     found = find_deliveries(inbound.data, inbound.size, inbound.limits, subject_prefix=subject_prefix, times=times)
     if found is None:
@@ -112,16 +113,17 @@ def _frames(inbound: Inbound, spans: list[tuple[int, int]]) -> FrameBatch | None
     return batch if len(batch) == len(spans) else None
 
 
-def take_messages(messages: FrameBatch, subject_prefix: bytes, *, times: bool) -> Taken:
+def take_messages(messages: FrameBatch, subject_prefix: bytes, *, times: Times) -> Taken:
     """Return messages of a consumer as columns, whatever they look like."""
     if len(messages) < FEW:
-        return _take_few(messages, subject_prefix, times=times)
-    acks = messages.acks(times=times)
+        return _take_few(messages, subject_prefix, times=times is not Times.NONE)
+    wanted = times.wanted(bool(messages.with_headers().any()))
+    acks = messages.acks(times=wanted)
     control = None
     if not acks.known.all():
         control = _control(messages.select(~acks.known))
         messages = messages.select(acks.known)
-        acks = messages.acks(times=times)
+        acks = messages.acks(times=wanted)
     if not len(messages):
         return Taken(None, 0, 0, True, control)  # noqa: FBT003 - a row of a table
     subjects = messages.subject_array()
@@ -134,7 +136,7 @@ def take_messages(messages: FrameBatch, subject_prefix: bytes, *, times: bool) -
         acks.stream_sequence,
         messages.payload_array(),
         messages.header_array() if messages.with_headers().any() else None,
-        acks.timestamp_ns.view(np.int64) if times else None,
+        acks.timestamp_ns.view(np.int64) if wanted else None,
         int(acks.pending[-1]),
     )
     return _taken(delivered, acks.consumer_sequence, control)

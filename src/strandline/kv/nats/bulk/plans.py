@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from strandline.errors import InvalidInput
 from strandline.kv.config import Overrun
 from strandline.protocol.windows import resume_start_sequence
+from strandline.wire import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class ReadPlan:
     after: int | None = None
     identity: bytes = b""
     headers_only: bool = False
-    times: bool = False
+    times: Times = Times.NONE
     subject_prefix: str = ""
     exact_state: bool = False
     overrun: Overrun = Overrun.PROBE

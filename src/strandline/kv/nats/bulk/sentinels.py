@@ -19,7 +19,7 @@ from strandline.kv.nats.bulk.hangups import Hangup
 from strandline.kv.nats.bulk.plans import ReadPlan
 from strandline.kv.nats.settings import NatsSettings
 from strandline.protocol.windows import is_gapped
-from strandline.wire import binary_list, matcher
+from strandline.wire import Times, binary_list, matcher
 
 _TAIL = ".>"
 
@@ -37,7 +37,7 @@ class Sentinel:
         settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, guard: FloorGuard, hangup: Hangup
     ) -> "Sentinel":
         """Attach it after the guard's frontier."""
-        whole = replace(plan, filters=(">",), headers_only=True, times=False, subject_prefix="")
+        whole = replace(plan, filters=(">",), headers_only=True, times=Times.NONE, subject_prefix="")
         return Sentinel(Attachment.begin(settings, api, whole, guard.frontier + 1, hangup), plan, guard)
 
     def look(self, check_floor: Callable[[], None]) -> bool:
