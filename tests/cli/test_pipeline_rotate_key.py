@@ -30,7 +30,8 @@ from strandline.cli.app import main
 from strandline.pipeline import rotation
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 
-left = int(sys.argv.pop(1))
+kills = sys.argv.pop(1)
+left = 0
 rotation.PAGE_FINDINGS = 1
 
 def counted(call):
@@ -49,9 +50,18 @@ def counted(call):
 pipeline_rotate_key.make_key = counted(pipeline_rotate_key.make_key)
 SqliteDatabase.write = counted(SqliteDatabase.write)
 os.replace = counted(os.replace)
-main()
+for kill_at in kills.split(","):
+    child = os.fork()
+    if not child:
+        left = int(kill_at)
+        main()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Kills itself before or after the n-th step that changes something; every step is a transaction or a file."""
+"""Runs the command again and again in children, each killed before or after the n-th step that changes something.
+
+Every step is a transaction or a file.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +163,10 @@ def test_a_rotation_that_is_killed_anywhere_goes_on(scanned: Path, tmp_path: Pat
     """Killed before or after steps that change something, once or again and again; then it is finished."""
     state = copied(scanned, tmp_path)
     known = meaning(state)
-    for kill_at in kills:
-        command = [sys.executable, "-c", KILLED, str(kill_at), "pipeline", "rotate-key", "--state", str(state)]
-        ended = subprocess.run(command, capture_output=True, check=False, text=True)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    numbers = ",".join(map(str, kills))
+    command = [sys.executable, "-c", KILLED, numbers, "pipeline", "rotate-key", "--state", str(state)]
+    ended = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert ended.stdout.split() == [str(-signal.SIGKILL.value)] * len(kills), ended.stderr
     looked = run_command("findings", "list", "--state", state)
     assert looked.code == 0 or "is being rotated" in looked.err
     if len(kills) > 1:

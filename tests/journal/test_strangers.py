@@ -314,7 +314,7 @@ class TestFrontiers:
         def refuse(*_: object) -> None:
             raise AssertionError("the files were examined")
 
-        monkeypatch.setattr(journal_reader.time, "sleep", tell_next)
+        monkeypatch.setattr("strandline.journal.journal_reader.time.sleep", tell_next)
         monkeypatch.setattr(journal_reader, "examine", refuse)
         plant(folder / FRONTIER_NAME, told[0])
         with JournalReader.open(folder) as reader:

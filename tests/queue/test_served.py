@@ -367,6 +367,30 @@ def test_a_server_without_a_thread_for_a_connection_ends_that_one_alone(
         assert refused
 
 
+def test_a_client_waits_while_others_wait_to_be_accepted(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, may_accept = socket.socket.accept, threading.Event()
+
+    def accept_later(listener: socket.socket) -> object:
+        may_accept.wait(WAIT_S)
+        return accept(listener)
+
+    def sleep_and_let_accept(_: float) -> None:
+        may_accept.set()
+        pause(0.001)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    pause = time.sleep
+    with Queue.in_memory() as queue, queue.serve(place / "socket") as server, ExitStack() as stack:
+        with suppress(BlockingIOError):
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(place / "socket"))
+        monkeypatch.setattr("strandline.queue.remote.time.sleep", sleep_and_let_accept)
+        with Queue.connect(server.address) as other:
+            assert other.put(b"a") == 0
+
+
 def test_a_killed_owner_loses_nothing_that_was_acknowledged(place: Path) -> None:
     """Putters and workers in processes of their own; the owner is killed in the middle, twice, and comes back."""
     folder, address = place / "q", format_address(place / "q" / "socket")

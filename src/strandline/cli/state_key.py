@@ -100,7 +100,7 @@ def read_key(path: Path) -> TenantSecretKey | None:
 
 
 def make_key(path: Path, before: bytes = b"") -> TenantSecretKey:
-    """Return the key in a file that is made now; where somebody else made one at the same time, theirs.
+    """Return the key in a file that is made now; where another process made one at the same time, that one.
 
     It is a new key, or, after the key `before`, that key with one more epoch.
     """

@@ -33,5 +33,5 @@ _FOUND = re.compile("|".join(map(re.escape, sorted(WORDS, key=len, reverse=True)
 
 
 def in_cli_words(hint: str) -> str:
-    """Return a hint as somebody at the command line can follow it."""
+    """Return a hint as a user of the command line can follow it."""
     return _FOUND.sub(lambda found: WORDS[found.group()], hint).rstrip()

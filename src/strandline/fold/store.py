@@ -40,7 +40,7 @@ class Verified(NamedTuple):
 
 
 class StoreFiles(NamedTuple):
-    """What keeps a store, for whoever exports it: its backend's name, the version of its format, and its paths.
+    """What keeps a store, for an exporter: its backend's name, the version of its format, and its paths.
 
     A store in memory has no paths. A path may be a folder, or not exist yet.
     """

@@ -1,6 +1,6 @@
 """Reading for asyncio: iterators that are asked in threads of their own, so that the event loop waits for no disk.
 
-Invariants: batches come in the order of the iterator, one at a time; whoever stops iterating leaves no thread behind
+Invariants: batches come in the order of the iterator, one at a time; an iteration that is left leaves no thread behind
 for longer than `WAIT_S`.
 """
 

@@ -21,7 +21,7 @@ from strandline.journal.asynchronous import in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
-from strandline.journal.manifest import load_manifest
+from strandline.journal.manifest import Manifest, load_manifest
 from strandline.journal.reader import Reader
 from strandline.journal.recovery import examine
 from strandline.journal.segment import (
@@ -151,6 +151,8 @@ class _FilesSource:
         self._folder = folder
         self._segments: tuple[Segment, ...] = ()
         self._listed_for: tuple[bytes, int, int] | None = None
+        self._manifest: Manifest | None = None
+        """As it was when the segments were listed."""
         self._told: Frontier | None = None
         self._overtaken: tuple[Frontier, View] | None = None
         """A frontier that the files are ahead of, and what they hold; until it changes, no writer is at work."""
@@ -187,6 +189,7 @@ class _FilesSource:
         """Whether the files are those that the frontier speaks of; list them where that is not known yet."""
         if self._listed_for == (frontier.identity, frontier.first_offset, frontier.active_base):
             return True
+        self._manifest = load_manifest(self._disk, self._folder)
         if not self._is_of(frontier) or not self._list(frontier):
             return False
         self._recognise(frontier.identity)
@@ -194,8 +197,7 @@ class _FilesSource:
 
     def _is_of(self, frontier: Frontier) -> bool:
         """Whether the manifest and the active segment have the frontier's identity, as far as they have any."""
-        manifest = load_manifest(self._disk, self._folder)
-        if manifest is not None and manifest.identity != frontier.identity:
+        if self._manifest is not None and self._manifest.identity != frontier.identity:
             return False
         name = format_segment_name(frontier.active_base)
         try:
@@ -218,7 +220,7 @@ class _FilesSource:
             return False
         if self._overtaken is not None and frontier.written_offset >= self._overtaken[1].written_offset:
             return False  # it moved since the files were examined
-        manifest = load_manifest(self._disk, self._folder)
+        manifest = self._manifest if self._told is None else load_manifest(self._disk, self._folder)
         later = [base for base in self._bases() if base > frontier.active_base]
         if later or (manifest is not None and manifest.durable_offset > frontier.durable_offset):
             return True
@@ -247,10 +249,9 @@ class _FilesSource:
 
     def _list(self, frontier: Frontier) -> bool:
         """List the segments; False where retention was at work meanwhile, or the frontier is older than the files."""
-        manifest = load_manifest(self._disk, self._folder)
         first, active = frontier.first_offset, frontier.active_base
-        if manifest is not None:  # it knows first of what retention removed, and is sure to survive a crash
-            first = max(first, manifest.first_offset)
+        if self._manifest is not None:  # it knows first of what retention removed, and is sure to survive a crash
+            first = max(first, self._manifest.first_offset)
         bases = [base for base in self._bases() if first <= base <= active]
         if not bases or (bases[0], bases[-1]) != (first, active) or first > frontier.durable_offset:
             return False

@@ -1,4 +1,4 @@
-"""The file of lost offsets: which offsets repairs have marked as lost, so that nobody reads a whole journal to know.
+"""The file of lost offsets: which offsets repairs have marked as lost, so that a journal need not be read whole.
 
 One line of check, then JSON that a person can read:
 

@@ -243,7 +243,7 @@ class UpdateBatch:
 
     @property
     def is_expiry(self) -> NDArray[np.bool_]:
-        """Tell which rows are markers of values that expired, rather than deletes that somebody made."""
+        """Tell which rows are markers of values that expired, rather than deletes."""
         found: NDArray[np.bool_] = (self.kinds != UpdateKind.PUT) & (_deadlines(self) > 0)
         return found
 

@@ -81,7 +81,7 @@ def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> Objec
 
 def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStore:
     try:
-        import obstore.store  # noqa: PLC0415 - only those who use a bucket need it
+        import obstore.store  # noqa: PLC0415 - only buckets need it
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
         from strandline.objects.remote import REQUEST_TIMEOUT, RemoteObjects  # noqa: PLC0415

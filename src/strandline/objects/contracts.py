@@ -6,7 +6,7 @@ Invariants of every implementation:
 - a write that returned is durable, and every later read sees it or something newer;
 - of several conditional writes that expect the same object, at most one succeeds;
 - an ETag names one write: after another write, even of equal bytes, a condition on the old ETag may only hold where
-  nobody could tell the difference, so bodies that are compared and swapped carry a counter or a nonce;
+  the difference cannot be told, so bodies that are compared and swapped carry a counter or a nonce;
 - errors are those of `strandline.objects.errors`; a write that raises anything but `WriteUnknown` did nothing.
 
 A store does not promise that `a` and `a/b` may both exist, and there is no conditional delete: S3 has none.

@@ -3,7 +3,7 @@
 Invariants: every conditional write carries a nonce of its own in its metadata, and all attempts at it carry the same
 one. So an attempt that was answered "the condition does not hold" because an earlier attempt had succeeded is told from
 a lost race, and a late first attempt is harmless: it meets the condition that the second one has used up. Where the
-object was written by another meanwhile, nobody can tell whether ours came before it; `WriteUnknown` says so.
+object was written by another meanwhile, it cannot be told whether ours came before it; `WriteUnknown` says so.
 
 What the store refuses for good is never repeated. Once the outcome of one attempt is unknown, the write ends as done or
 as `WriteUnknown`, whatever the later attempts and the reading back meet.

@@ -135,7 +135,7 @@ class Rotation:
         if self._record(connection) is not None:
             return  # this transaction was run twice
         if check is None or bytes(check[0]) != self._from:
-            raise Conflict("the results are under another key by now", hint="look whether somebody else rotated it")
+            raise Conflict("the results are under another key by now", hint="look whether another command rotated it")
         findings = list(self._list_findings(connection))
         for number, first in enumerate(range(0, len(findings), PAGE_FINDINGS)):
             self._put(connection, format_page_key(number), format_page(findings[first : first + PAGE_FINDINGS]))
@@ -232,7 +232,7 @@ class Rotation:
     def _begun(self, connection: AnyConnection) -> RotationRecord:
         record = self._record(connection)
         if record is None:
-            raise Conflict("the rotation was finished by somebody else meanwhile", hint="nothing is left to do")
+            raise Conflict("the rotation was finished by another command meanwhile", hint="nothing is left to do")
         return record
 
     def _record(self, connection: AnyConnection) -> RotationRecord | None:

@@ -79,7 +79,7 @@ def has_left(mode: FoldMode, revision: int, expires_ns: int, *, first: int, now_
 def follows_expiry(mode: FoldMode) -> bool:
     """Return whether a server's marker of an expired value removes it from the fold.
 
-    Such a marker tells of retention, and of nobody's delete. It protects archives.
+    Such a marker tells of retention, and not of a delete. It protects archives.
     """
     return mode is FoldMode.MIRROR
 
@@ -88,8 +88,8 @@ def first_copy_is_complete_from(first: int, last: int, *, evicts: bool, in_order
     """Return from which revision on a first copy has every write that was not deleted since.
 
     Everything, where the bucket never evicts, or has removed nothing yet. What is removed in order is missing before
-    the log's beginning; what expired in the middle of it nobody knows, so nothing up to its end is vouched for. It
-    protects whoever asks an archive what was true long ago.
+    the log's beginning; what expired in the middle of it is not known, so nothing up to its end is vouched for. It
+    protects queries of an archive about the past.
     """
     if not evicts or (windows.resume_window_ok(0, first) and (in_order or not removed)):
         return 1

@@ -2,7 +2,7 @@
 
 Invariants: a job is given to one taker of a group at a time; a job that is not answered within its visibility is given
 again; what was acknowledged is never given again, whatever crashes. A taker that is slower than its visibility should
-`extend`, or it will meet `StaleDelivery` and somebody else will do the work too. One process owns a queue's folder;
+`extend`, or it will meet `StaleDelivery` and another taker will do the work too. One process owns a queue's folder;
 others use it through a socket that the owner serves, with the same face and the same promises.
 """
 
@@ -81,7 +81,7 @@ class Job:
 
     @property
     def deadline_ns(self) -> int:
-        """When it will be given to somebody else."""
+        """When it will be given to another taker."""
         return self._delivery.deadline_ns
 
     def ack(self) -> None:
@@ -265,12 +265,12 @@ class Queue:
             return True
         try:
             job.extend(visibility_s)
-        except Conflict:  # it expired while it waited here, and is somebody else's now
+        except Conflict:  # it expired while it waited here, and is another taker's now
             return False
         return True
 
     def _give_back(self, job: Job) -> None:
-        # Where that cannot be done it need not be: the job is somebody else's already, or will be when it expires.
+        # Where that cannot be done it need not be: the job is another taker's already, or will be when it expires.
         with suppress(Conflict, Unavailable, UnknownOutcome):
             job.nack()
 

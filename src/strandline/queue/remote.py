@@ -211,7 +211,7 @@ class RemoteStorage:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(self._timeout_s)
-            connection.connect(str(self._path))
+            self._join_line(connection)
             send_frame(connection, ["hello", {"protocol": PROTOCOL, "version": VERSION, "session": self._session}])
             answer = receive_frame(connection)
         except (OSError, EOFError) as error:
@@ -224,6 +224,17 @@ class RemoteStorage:
             connection.close()
             raise parse_error(answer["error"])
         return connection
+
+    def _join_line(self, connection: socket.socket) -> None:
+        """Connect; where as many wait to be accepted as a socket takes, which it says at once, ask again."""
+        until = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return connection.connect(str(self._path))
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(PAUSE_MIN_S)
 
     def _keep(self, connection: socket.socket) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from strandline.groups import Delivery
 from strandline.queue.storage import Message, QueueStorage
 
 POLL_S = 0.05
-"""How soon a waiting taker notices that a delivery of somebody else expired."""
+"""How soon a waiting taker notices that a delivery of another taker expired."""
 SECONDS_MAX = 100 * 365.25 * 86400
 """A hundred years: what comes later does not fit the nanoseconds of a deadline."""
 

@@ -1,7 +1,7 @@
 """A queue served over a local socket, for takers and putters in other processes.
 
 A thread for each connection reads a request, does it through the queue's own storage and reservations, and answers; so
-requests of many processes share fsyncs as those of threads do, and one waiting taker holds nobody up.
+requests of many processes share fsyncs as those of threads do, and one waiting taker does not hold up others.
 
 Invariants: an answer is sent after what it tells is durable; the socket can be used by its owner's user alone (0600); a
 session that ends, because its process was killed or closed it, gives back what it has not answered. One that cannot be
@@ -127,7 +127,7 @@ class QueueServer:
             while True:
                 connection.sendall(session.answer(*parse_request(receive_frame(connection))))
         except (OSError, EOFError, FormatError):
-            pass  # it ended, or it is not a client of ours: there is nobody to tell
+            pass  # it ended, or it is not a client of ours: no answer is due
         finally:
             with self._lock:
                 del self._connections[connection]

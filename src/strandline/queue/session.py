@@ -70,7 +70,7 @@ class Session:
         with self._lock:
             held, self._held = self._held, {}
         for (group, offset), delivery in held.items():
-            # Where that cannot be done it need not be: the job is somebody else's already, or will be by its deadline.
+            # Where that cannot be done it need not be: the job is another taker's already, or will be by its deadline.
             with suppress(Conflict, Unavailable, UnknownOutcome, InvalidInput):
                 self._storage.nack(group, offset, self._clock.now_ns(), delivery.epoch)
         self._reserver.wake()

@@ -111,5 +111,5 @@ class SimObjects:
 
     def _arrive(self) -> None:
         write = self._late.pop(self._random.randrange(len(self._late)))
-        with suppress(StrandlineError):  # nobody waits for its answer
+        with suppress(StrandlineError):  # its answer is not awaited
             write()

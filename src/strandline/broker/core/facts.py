@@ -19,7 +19,7 @@ FEATURE_FLAGS = {
     "js_raft_delete_range": True,
     "js_snapshot_sources": False,
 }
-"""Those of nats-server, as they are where nobody sets them."""
+"""Those of nats-server, as they are where they are not set."""
 GIT_COMMIT = "strandline"
 GO_VERSION = "none"
 """Clients expect to be told; nobody acts on it."""

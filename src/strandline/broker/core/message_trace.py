@@ -1,4 +1,4 @@
-"""One message that is traced: the events of its way, and the report of them to whoever asked (ADR-41).
+"""One message that is traced: the events of its way, and the report of them to its destination (ADR-41).
 
 Invariants: a report is sent once, when every stream that the message came to has said what became of it; it goes to
 clients and streams of the message's own account, and a client gets one only where it may publish itself.

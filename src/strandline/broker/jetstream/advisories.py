@@ -37,7 +37,7 @@ class Advisories:
         self._publish = publish
 
     def is_heard(self, advisory: Advisory) -> bool:
-        """Tell whether anybody listens to an advisory."""
+        """Tell whether a client listens to an advisory."""
         return self._is_heard(advisory.subject.encode(errors="surrogateescape"))
 
     def tell(self, advisory: Advisory) -> None:

@@ -1,6 +1,6 @@
-"""The advisory that a stream has lost messages to damage: sent once, as soon as anybody listens.
+"""The advisory that a stream has lost messages to damage: sent once, as soon as a client listens.
 
-What is lost is found when a stream is opened, mostly when the server starts and nobody is connected yet, so the
+What is lost is found when a stream is opened, mostly when the server starts and no client is connected yet, so the
 advisory waits for a listener.
 
 Invariants: an advisory that was sent is noted in the stream's files, and not sent again; one whose note a crash took
@@ -17,7 +17,7 @@ from strandline.errors import StrandlineError
 
 logger = logging.getLogger("strandline.broker")
 AGAIN_NS = 1_000_000_000
-"""How often it is looked whether anybody listens."""
+"""How often it looks whether a client listens."""
 
 
 class LossReports:

@@ -108,7 +108,7 @@ class StreamSink:
         return _joined(gathered)
 
     def tell_traces(self, traces: Traces, replies: list[bytes], answers: dict[int, bytes]) -> None:
-        """Tell those who trace messages what became of them; one that is only traced has an answer if it went wrong."""
+        """Report what became of traced messages; one that is only traced has an answer if it went wrong."""
         for row, trace in traces:
             answer = answers.get(row)
             if trace.only and answer is None:

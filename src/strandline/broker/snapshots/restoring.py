@@ -58,7 +58,7 @@ def forget_unfinished(streams: StreamService) -> None:
 
 
 def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    """Return a consumer's configuration with its name: its own, that of its entry, or one that nobody has."""
+    """Return a consumer's configuration with its name: its own, that of its entry, or one that is not in use."""
     if config.durable_name:
         return config if config.name else replace(config, name=config.durable_name)
     if config.name and name and config.name != name:

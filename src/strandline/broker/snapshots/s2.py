@@ -1,4 +1,4 @@
-"""S2 streams, which snapshots travel in: read as anybody writes them, written in the part of S2 that is Snappy.
+"""S2 streams, which snapshots travel in: read as any encoder writes them, written in the part of S2 that is Snappy.
 
 Invariants: pure; what does not fit its checksum, or claims more than a block may hold, is `Corrupt`, and no more memory
 is used than for one block. A reader takes bytes in whatever pieces they come, in time that grows with their number; a

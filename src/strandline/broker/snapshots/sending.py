@@ -1,7 +1,7 @@
 """A snapshot on its way to a client: chunks, no more of them unanswered than the client's window holds.
 
 A client may subscribe to where it wants the chunks after it got the answer to its request, as the `nats` command does,
-and its inbox for answers may match that subject long before: sending begins when somebody has subscribed to exactly it,
+and its inbox for answers may match that subject long before: sending begins when a client has subscribed to exactly it,
 or after two seconds, as in nats-server.
 
 Invariants: nothing is read from the stream before there is room to send it; what is sent is durable, and what goes from

@@ -7,7 +7,7 @@
 `parts` says how sequences go on behind each part, so that the rest of the log is read the same way every time.
 `sequences` and `bytes` are the messages that are lost and were not accepted.
 
-Invariants: the file is written before anybody reads the stream; a part never changes, and stays as long as the log has
+Invariants: the file is written before the stream is read; a part never changes, and stays as long as the log has
 it. Pure.
 """
 

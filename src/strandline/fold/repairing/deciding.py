@@ -116,7 +116,7 @@ def may_list(basis: Basis, retention: Retention | None, mode: RepairMode, plan: 
 
 
 def truth(basis: Basis, retention: Retention | None) -> bool | None:
-    """Return whether "not listed" means "not in the fold", None if nobody knows."""
+    """Return whether "not listed" means "not in the fold", None if that is not known."""
     if basis.evicts is None or retention is None:
         known = repairs.listing_truth(seen=basis.seen)
     else:
@@ -130,7 +130,7 @@ def floor(retention: Retention) -> int:
 
 
 def complete_from(retention: Retention | None) -> int:
-    """Return from which revision on a first copy is complete that was made until now, 0 if nobody knows."""
+    """Return from which revision on a first copy is complete that was made until now, 0 if that is not known."""
     if retention is None:
         return 0
     return fold_modes.first_copy_is_complete_from(

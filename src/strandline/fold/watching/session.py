@@ -47,7 +47,7 @@ class Outcome(Enum):
 class Listing(NamedTuple):
     """A start from a listing: what it goes by, the repair it is part of if any, and whether the cursor waits for it.
 
-    `first` is where the log began before it, 0 if nobody knows.
+    `first` is where the log began before it, 0 if that is not known.
     """
 
     basis: Basis

@@ -217,7 +217,7 @@ def leaving(entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits,
 
 
 def swept_entries(fold: FoldReader, mark: Mark, look: Look) -> list[FoldEntry] | None:
-    """Return the entries of a fold, which nobody changes meanwhile, that have left; None if nothing new can have."""
+    """Return the entries of a fold, which does not change meanwhile, that have left; None if nothing new can have."""
     retention = look.retention
     limits = Sweeper(mark, mark.mode).limits(look, mark)
     if retention is None or limits is None or not fold_modes.is_settled(mark.revision, retention.last_revision):

@@ -6,7 +6,7 @@ once: values with a time to live that were written before expire then, all at on
 so set.
 
 What must hold: a mirror never lacks a key that the bucket lists and the fold held or had reached; after it acted on a
-look that is still right it holds what the bucket lists. An archive never lacks what nobody deleted, and after the same
+look that is still right it holds what the bucket lists. An archive never lacks what was not deleted, and after the same
 it holds nothing that a purge deleted, where that can be told from retention.
 
 What is taken for granted: a value that expires has been received before, or, of a mirror, leaves a marker (`unread`);
@@ -38,7 +38,7 @@ class LeavingBounds(NamedTuple):
 
 
 class Message(NamedTuple):
-    """The last message of a key; `deleted` is whether somebody deleted it, `expiry` that it marks an expired one."""
+    """The last message of a key; `deleted` is whether it was deleted, `expiry` that it marks an expired one."""
 
     revision: int = 0
     is_put: bool = False

@@ -6,7 +6,7 @@
     rename    the store gets its name
 
 Invariants: under the fold's name there is nothing, or the whole fold; it is locked from before the plan until then, so
-that nobody begins another there. A build that was killed leaves a folder beside it, which the next one removes. A
+that no other build begins there. A build that was killed leaves a folder beside it, which the next one removes. A
 mirror holds what the stream held; an archive says from which revision on it is complete.
 """
 

@@ -235,7 +235,7 @@ def _keep_inventory(
         known.chunks if known else 0,
         started_ns,
     )
-    if plan.is_same and known is not None and known.policy == head.policy:  # nobody scanned under another one meanwhile
+    if plan.is_same and known is not None and known.policy == head.policy:  # no scan ran under another one meanwhile
         deque(items, maxlen=0)
         touch_inventory(state, tenant, head)
         return

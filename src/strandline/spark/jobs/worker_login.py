@@ -1,7 +1,7 @@
 """How workers on other machines log in to the state: as the driver does, as far as that may leave it.
 
 What the driver takes from its environment, a service file or the name of its account is spelled out in the request that
-workers get. A password that is not in the address goes with it only where nobody else can read it: where Spark encrypts
+workers get. A password that is not in the address goes with it only where it stays private: where Spark encrypts
 what it sends, or sends it over the loopback interface alone. Elsewhere workers need one of their own.
 
 Invariants: a password is in the pickled task and nowhere else: in no setting, no argument and no environment of a
@@ -59,7 +59,7 @@ def _address(login: Login, *, is_private: bool) -> str:
 
 
 def is_private(master: str, setting: Callable[[str], str]) -> bool:
-    """Return whether nobody can read what Spark sends to the executors."""
+    """Return whether what Spark sends to the executors stays private."""
 
     def is_on(name: str) -> bool:
         return setting(name).lower() == "true"
