@@ -2,9 +2,10 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.leftovers import nothing_left_behind, pytest_fixture_setup, restore_signals  # noqa: F401 - fixture and hook
+from tests import leftovers
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
@@ -12,7 +13,13 @@ from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F40
 from tests.servers_seaweed import seaweed_address, seaweed_server  # noqa: F401 - fixtures
 from tests.servers_spark import active_spark, spark, spark_standalone  # noqa: F401 - fixtures
 
-restore_signals()
+leftovers.restore_signals()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what looks for leftovers as a plugin: hooks of a conftest.py do not hear of fixtures of the session."""
+    config.pluginmanager.register(leftovers)
+
 
 # Deadlines and slow draws measure a busy machine, not the code; the blob printed on failure replays it.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
