@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 
 class _NotFromPy4J(logging.Filter):
-    """Py4J logs a traceback to the root logger for every call that Ctrl-C, or the end of Java, cuts short."""
+    """Py4J logs a traceback for every call that Ctrl-C, or the end of Java, cuts short; most of them to the root."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return Path(record.pathname).parent.name != "py4j"
 
 
 _FILTER = _NotFromPy4J()
+_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")  # a filter of the root is not asked about what others hand on
 _CANCELS_WITHIN_S = 5.0
 
 
 def silence(context: "SparkContext") -> None:
     """Silence Py4J's log, and the server that the workers' counters report to when Java goes away."""
-    logging.getLogger().addFilter(_FILTER)
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
     context._accumulatorServer.handle_error = _ignore  # type: ignore[assignment,method-assign]  # noqa: SLF001 - it would print
 
 
