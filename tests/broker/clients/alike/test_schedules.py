@@ -48,7 +48,7 @@ def a_message_published_later(talk: Talk) -> None:
     soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     headers = {"Nats-Schedule": f"@at {soon}", "Nats-Schedule-Target": "soon.to", "Other": "kept"}
     talk.publish("soon.at", "body", headers, reply="")
-    talk.wait_for(f"{API}.STREAM.INFO.SOON", lambda info: info["state"]["last_seq"] == 2)  # noqa: PLR2004
+    talk.wait_for(f"{API}.STREAM.INFO.SOON", lambda info: info["state"]["last_seq"] == 2)
     talk.ask(f"{API}.STREAM.INFO.SOON", {"subjects_filter": ">", "deleted_details": True})
     talk.ask(f"{API}.DIRECT.GET.SOON.soon.to")
 
