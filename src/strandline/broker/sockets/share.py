@@ -1,8 +1,8 @@
 """How much of its socket a connection reads at once, so that what it asks for takes no more than its share of a cycle.
 
 Invariants: a read is no larger than what would have taken a slice of processor time at the price of the one before,
-and no smaller than `READ_BYTES_MIN`, or than `READ_BYTES_FIRST` where a byte is not dear. Only bytes are limited: a single request takes what it takes. Processor time
-counts, not the time of day, so a busy machine changes nothing.
+and no smaller than `READ_BYTES_MIN`, or than `READ_BYTES_FIRST` where a byte is not dear. Only bytes are limited: a
+single request takes what it takes. Processor time counts, not the time of day, so a busy machine changes nothing.
 
 Every socket that is ready is read once in a cycle of the loop. With one read bounded, a client that floods the server
 costs the others one slice a cycle, whatever it sends: pings by the hundred thousand as well as messages that thousands
