@@ -4,6 +4,7 @@ import pytest
 
 from strandline.broker.sockets.share import (
     BULK_SLICE_S,
+    LATER_BYTES_MIN,
     READ_BYTES_FIRST,
     READ_BYTES_MAX,
     READ_BYTES_MIN,
@@ -37,17 +38,17 @@ def test_what_is_done_after_the_read_counts_as_well() -> None:
 
 
 @pytest.mark.parametrize("later_s_per_byte", [1e-6, 1e-4, 1.0])
-def test_what_others_cost_after_the_read_takes_no_share_below_a_strangers(later_s_per_byte: float) -> None:
+def test_what_others_cost_after_the_read_takes_a_share_only_so_far(later_s_per_byte: float) -> None:
     share = ReadShare()
     for _ in range(100):
         _read(share, 1e-9, later_s_per_byte)
-    assert share.settle(later_s_per_byte) == READ_BYTES_FIRST
+    assert share.settle(later_s_per_byte) == LATER_BYTES_MIN
     for _ in range(3):
         _read(share, 1.0)
     assert share.settle(0.0) == READ_BYTES_MIN
     for _ in range(100):
         _read(share, 1e-9, later_s_per_byte)
-    assert share.settle(later_s_per_byte) == READ_BYTES_FIRST, "it grows again, whatever others cost"
+    assert share.settle(later_s_per_byte) == LATER_BYTES_MIN, "it grows again, whatever others cost"
 
 
 def test_a_price_that_no_size_makes_good_is_read_in_the_smallest_pieces() -> None:

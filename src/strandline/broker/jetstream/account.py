@@ -110,7 +110,7 @@ class JetStream:
         )
         self.audit = advisories.audit
         self.bounded_s = 0.0
-        """Processor time of the last `flush` beside storing; reads, copies and consumers have limits of their own."""
+        """Processor time of the last `flush` for reads that clients asked for, which have a limit of their own."""
         self._loss_reports = LossReports(self.timers, advisories)
         self._delivering = Delivering(routes, self.timers, surroundings.wake)
         self.consumers = self._delivering.consumers = Registry(
@@ -184,9 +184,9 @@ class JetStream:
         self.publish_gathered(now_ns)
         began_s = thread_time()
         self._backlog.flush()
+        self.bounded_s = thread_time() - began_s
         self.mirrors.flush(now_ns)
         self._delivering.flush(now_ns)
-        self.bounded_s = thread_time() - began_s
 
     def let_consumers_go_on(self, now_ns: int) -> None:
         """Give consumers their turn now: whoever asks for something afterwards sees what they were told before."""

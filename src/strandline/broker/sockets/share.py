@@ -13,6 +13,8 @@ READ_BYTES_MAX = 512 << 10
 READ_BYTES_FIRST = 16 << 10
 """A stranger's first read: nothing is known of what it costs."""
 READ_BYTES_MIN = 128
+LATER_BYTES_MIN = 4 << 10
+"""What all connections together cost takes no read below this: most of it may be another one's."""
 SLICE_S = 0.002
 BULK_SLICE_S = 0.008
 """In less, a full read of messages for a stream is stored: smaller ones would cost half as much again for each."""
@@ -41,14 +43,13 @@ class ReadShare:
     def settle(self, later_s_per_byte: float) -> int:
         """Return how much to read now; what was read last took so much more per byte after it was noted.
 
-        What comes later is done for all connections together, and may be another one's: it takes no connection's share
-        below a stranger's.
+        What comes later is done for all connections together, see `LATER_BYTES_MIN`.
         """
         read_bytes, self._bytes = self._bytes, 0
         if read_bytes:
             own = self._sized(read_bytes, self._spent_s)
             whole = self._sized(read_bytes, self._spent_s + read_bytes * later_s_per_byte)
-            self.size = max(whole, min(own, READ_BYTES_FIRST))
+            self.size = max(whole, min(own, LATER_BYTES_MIN))
         return self.size
 
     def _sized(self, read_bytes: int, spent_s: float) -> int:
