@@ -14,6 +14,7 @@ class _Part:
         self.name = name
         self.told = told
         self.next_due_ns: int | None = None
+        self.bounded_s = 0.0
         self.also: Callable[[], None] = lambda: None
 
     def flush(self, now_ns: int) -> None:

@@ -30,6 +30,11 @@ class Flushed(Protocol):
         """When `tick` has something to do, None if nothing is known of."""
         ...
 
+    @property
+    def bounded_s(self) -> float:
+        """Processor time that the last `flush` took for work with a limit of its own, however much was read."""
+        ...
+
     def flush(self, now_ns: int) -> None:
         """Do what was gathered."""
         ...
@@ -61,7 +66,12 @@ class Turn:
         self._read_bytes = 0
         self._alone = 0
         self.run_s_per_byte = 0.0
-        """What a byte that was read cost in the last turn that ran after the reads, in processor time."""
+        """What a byte that was read cost in the last turn that ran after the reads, in processor time.
+
+        Work that has a limit of its own is not counted: it may be for a client that was not read at all.
+        """
+        self.bounded_s = 0.0
+        """How long such work took in a turn that ran with its read, or in the last one after the reads."""
         self._flushed: list[Flushed] = []
         self._written: list[Written] = []
         self._timers = Timers()
@@ -89,6 +99,7 @@ class Turn:
     def begin_read(self) -> None:
         """Note that what one socket brought is being taken."""
         self._is_reading = not self._is_asked
+        self.bounded_s = 0.0
 
     def end_read(self, read_bytes: int = 0) -> None:
         """Note that it was taken; what it asked for happens now or soon."""
@@ -125,10 +136,12 @@ class Turn:
         read_bytes = self._read_bytes
         began_s = thread_time()
         self._run()
-        self.run_s_per_byte = (thread_time() - began_s) / read_bytes if read_bytes else 0.0
+        spent_s = thread_time() - began_s - self.bounded_s
+        self.run_s_per_byte = max(0.0, spent_s) / read_bytes if read_bytes else 0.0
 
     def _run(self) -> None:
         self._reads = self._read_bytes = 0
+        self.bounded_s = 0.0
         now_ns = self._clock.now_ns()
         flushed, self._flushed = self._flushed, []
         for part in flushed:
@@ -136,6 +149,7 @@ class Turn:
                 part.flush(now_ns)
             except Exception:
                 logger.exception("a turn failed")
+            self.bounded_s += part.bounded_s
             due_ns = part.next_due_ns
             if due_ns is not None and (self._armed_ns is None or due_ns < self._armed_ns):
                 self._arm(due_ns)

@@ -4,6 +4,7 @@ import pytest
 
 from strandline.broker.sockets.share import (
     BULK_SLICE_S,
+    LATER_BYTES_MIN,
     READ_BYTES_FIRST,
     READ_BYTES_MAX,
     READ_BYTES_MIN,
@@ -29,8 +30,25 @@ def test_what_costs_much_takes_a_slice_from_the_second_read_on(s_per_byte: float
 
 def test_what_is_done_after_the_read_counts_as_well() -> None:
     share = ReadShare()
-    taken = [_read(share, 1e-9, 1e-5) for _ in range(100)]
+    for _ in range(6):
+        _read(share, 1e-9)
+    assert share.size == READ_BYTES_MAX
+    taken = [_read(share, 1e-9, 1e-7) for _ in range(100)]
     assert max(taken[2:]) <= SLICE_S
+
+
+@pytest.mark.parametrize("later_s_per_byte", [1e-6, 1e-4, 1.0])
+def test_what_others_cost_after_the_read_takes_a_share_only_so_far(later_s_per_byte: float) -> None:
+    share = ReadShare()
+    for _ in range(100):
+        _read(share, 1e-9, later_s_per_byte)
+    assert share.settle(later_s_per_byte) == LATER_BYTES_MIN
+    for _ in range(3):
+        _read(share, 1.0)
+    assert share.settle(0.0) == READ_BYTES_MIN
+    for _ in range(100):
+        _read(share, 1e-9, later_s_per_byte)
+    assert share.settle(later_s_per_byte) == LATER_BYTES_MIN, "it grows again, whatever others cost"
 
 
 def test_a_price_that_no_size_makes_good_is_read_in_the_smallest_pieces() -> None:
@@ -61,3 +79,11 @@ def test_a_client_that_sends_little_keeps_its_size() -> None:
         share.settle(0.0)
         share.note(6, 1e-5)
     assert share.settle(0.0) == READ_BYTES_FIRST
+
+
+def test_a_cost_of_every_piece_does_not_make_pieces_smaller_and_smaller() -> None:
+    share = ReadShare()
+    for number in range(200):
+        size = share.settle(0.0)
+        share.note(size, 1e-3 + size * (5e-7 if number == 20 else 45e-9))
+    assert share.settle(0.0) >= READ_BYTES_FIRST

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from strandline.broker.api.answers import AccountLimits
@@ -108,6 +109,8 @@ class JetStream:
             publish=self.publish,
         )
         self.audit = advisories.audit
+        self.bounded_s = 0.0
+        """Processor time of the last `flush` for reads that clients asked for, which have a limit of their own."""
         self._loss_reports = LossReports(self.timers, advisories)
         self._delivering = Delivering(routes, self.timers, surroundings.wake)
         self.consumers = self._delivering.consumers = Registry(
@@ -177,8 +180,11 @@ class JetStream:
 
     def flush(self, now_ns: int) -> None:
         """Store what was gathered since the last time, then let copies and consumers go on."""
+        self.bounded_s = 0.0
         self.publish_gathered(now_ns)
+        began_s = thread_time()
         self._backlog.flush()
+        self.bounded_s = thread_time() - began_s
         self.mirrors.flush(now_ns)
         self._delivering.flush(now_ns)
 

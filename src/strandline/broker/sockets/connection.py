@@ -137,7 +137,8 @@ class Connection(asyncio.BufferedProtocol):
         """Take what was read."""
         began_s = thread_time()
         self._take(nbytes)
-        self._share.note(nbytes, thread_time() - began_s)
+        # A turn that ran with the read did what others asked for, too.
+        self._share.note(nbytes, max(0.0, thread_time() - began_s - self._turn.bounded_s))
 
     def _take(self, nbytes: int) -> None:
         data = self._view[:nbytes].tobytes()
