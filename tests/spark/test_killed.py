@@ -242,13 +242,13 @@ def two_hosts() -> Iterator[list[str]]:
 @pytest.mark.timeout(3600)
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
     done = campaign(calm, str(tmp_path / "state"), 11, [lose_power, kill_java, make_zombie])
-    assert done.hits_in_the_middle == len(done.hits) >= 2, "a quick machine may be done before the last strike"
+    assert done.hits_in_the_middle >= 2, "a quick machine may be done before the last strike, and no more than that"
 
 
 @pytest.mark.timeout(3600)
 def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm, postgres_state: str) -> None:
     done = campaign(calm, postgres_state, 12, [kill_driver, kill_worker])
-    assert done.hits_in_the_middle == len(done.hits) >= 1, "a quick machine may be done before the last strike"
+    assert done.hits_in_the_middle >= 1, "a quick machine may be done before the last strike, and no more than that"
 
 
 @pytest.mark.timeout(3600)
