@@ -241,14 +241,19 @@ def two_hosts() -> Iterator[list[str]]:
 
 @pytest.mark.timeout(3600)
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
-    done = campaign(calm, str(tmp_path / "state"), 11, [lose_power, kill_java, make_zombie])
-    assert done.hits_in_the_middle >= 2, "a quick machine may be done before the last strike, and no more than that"
+    hits = 0
+    for seed in range(11, 19):  # a quick machine may be done before the second strike; then another scan is disturbed
+        done = campaign(calm, str(tmp_path / f"state-{seed}"), seed, [lose_power, kill_java, make_zombie])
+        hits += done.hits_in_the_middle
+        if hits > 1:
+            return
+    raise AssertionError(f"of {8 * 3} strikes {hits} came in the middle of a scan")
 
 
 @pytest.mark.timeout(3600)
 def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm, postgres_state: str) -> None:
     done = campaign(calm, postgres_state, 12, [kill_driver, kill_worker])
-    assert done.hits_in_the_middle >= 1, "a quick machine may be done before the last strike, and no more than that"
+    assert done.hits_in_the_middle >= 1, "a quick machine may be done before the last strike"
 
 
 @pytest.mark.timeout(3600)
