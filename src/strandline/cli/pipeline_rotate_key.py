@@ -88,7 +88,7 @@ def _rotation(stores: Stores, who: TenantId, tenant: str, path: Path, *, dry_run
 
 
 def _refuse_scan_at_work(stores: Stores, who: TenantId) -> None:
-    """Refuse where workers hold shards: their results would be refused. A run that nobody works on goes on later."""
+    """Refuse where workers hold shards: their results would be refused. A run without workers goes on later."""
     now_ns = time.time_ns()
     after = None
     while page := stores.coordinator.list_runs(who, after):

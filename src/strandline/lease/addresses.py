@@ -35,7 +35,7 @@ def open_lease_store(
     nats: "NatsSettings | None" = None,
     environ: Mapping[str, str] = _environ,
 ) -> LeaseStore:
-    """Open the place of a lease; without `probe`, for those who only read, conditions are not tried."""
+    """Open the place of a lease; without `probe`, for reading only, conditions are not tried."""
     if address.startswith(_BUCKET_SCHEMES):
         return _open_bucket(address, key, nats)
     if not key:

@@ -180,13 +180,13 @@ class Lease:
         return told
 
     def look(self) -> LeaseRecord | None:
-        """Read the record and return it, for those who want to know who leads; None if there is none."""
+        """Read the record, which names the leader, and return it; None if there is none."""
         seen = self._claimant.look()
         self._notice()
         return seen.record if seen else None
 
     def health(self) -> LeaseHealth:
-        """Return who leads, since when, the next renewal and the last error; asks nobody."""
+        """Return who leads, since when, the next renewal and the last error, without asking the store."""
         now_ns, candidate = self._now_ns(), self._claimant.candidate
         record = candidate.sighting.record if candidate.sighting else None
         tenure, led, wait_ns = candidate.tenure, self._led, leadership.wait_ns(candidate, now_ns)

@@ -4,7 +4,7 @@ A lease is one record in a store that compares and swaps. A `Candidate` is a pro
 what it has sent, and what it was given. All times are of the candidate's own monotonic clock; no time of another
 machine is ever compared.
 
-Invariants, as long as two clocks drift apart by less than the margin within a lease, and nobody deletes the record:
+Invariants, as long as two clocks drift apart by less than the margin within a lease, and the record is never deleted:
 
 - at most one candidate holds the lease: a holder's time begins before its write is sent and ends a margin early, an
   observer's time begins after it has read the record and lasts the whole lease;

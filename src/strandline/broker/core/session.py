@@ -252,7 +252,7 @@ class Session(Outbox):
         """Return how many messages go together, at most so many: fewer where each is heard by many."""
         if self.on_rest is None or self.router is None:
             return len(frames)
-        # A sample may miss what was seen before, and what nobody hears any more is soon forgotten.
+        # A sample may miss what was seen before, and a subject without subscribers is soon forgotten.
         self._fan_out = max(1, self._fan_out // 2, self.router.fan_out(frames, start))
         return max(1, min(most, DELIVERIES_PER_RUN // self._fan_out))
 

@@ -201,7 +201,7 @@ class LeadershipModel:
     def _operator(self, state: LeadershipState) -> Iterator[Step[LeadershipState]]:
         if state.record is None:
             return
-        # A claim that is on its way when the record goes is beyond what anybody can tell: absence has no version.
+        # A claim that is on its way when the record goes cannot be told from others: absence has no version.
         is_quiet = not state.requests and not any(node.candidate.attempts for node in state.nodes)
         if state.deletions < self.bounds.deletions and is_quiet:
             yield "the record is deleted", state._replace(record=None, deletions=state.deletions + 1), None
