@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks._decoys import DECOYS, Maker
 from benchmarks._surroundings import BLOCKS, CLOSE, OPEN, SURROUNDINGS, Surrounding, written
-from strandline.scan import Rule, RuleSet, expand
+from strandline.detect import Rule, RuleSet, expand
 
 SEED = 20_261_115
 NAMED_PER_RULE, FREE_PER_RULE, BLOCKS_PER_RULE = 8, 4, 2

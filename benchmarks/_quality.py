@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks._corpus import Corpus
 from benchmarks._harness import RESULTS, machine
 from benchmarks._peer import PeerFinding, peer_knows
-from strandline.scan import Engine
+from strandline.detect import Engine
 
 PAGE = Path("docs/detection.md")
 INTRODUCTION = """# Detection

@@ -23,10 +23,10 @@ import pyarrow as pa
 from benchmarks._harness import Row, alone, compare, scratch
 from benchmarks._peer import peer_scan
 from benchmarks._trees import source_tree
+from strandline.detect import expand, load_builtin
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
-from strandline.scan import expand, load_builtin
-from strandline.spark.inputs import LISTING, Content, ItemReader, Part, Source, Tell
+from strandline.scan.sources import LISTING, Content, ItemReader, Part, Source, Tell
 
 TREE_BYTES = 1_000_000_000
 ROUNDS = 3
@@ -206,10 +206,11 @@ def child(kind: str, what: str, where: str) -> None:
     """Scan twice and print figures: what the child processes of this benchmark do."""
     from strandline.cli.state import open_state  # noqa: PLC0415 - only the child needs it
     from strandline.pipeline.ledger import DoneStatus  # noqa: PLC0415
+    from strandline.scan import ScanRequest  # noqa: PLC0415
+    from strandline.scan.engines import engine_for  # noqa: PLC0415
+    from strandline.scan.sources import FileSource  # noqa: PLC0415
     from strandline.spark import session  # noqa: PLC0415
-    from strandline.spark.inputs import FileSource  # noqa: PLC0415
-    from strandline.spark.jobs import ScanRequest, scan  # noqa: PLC0415
-    from strandline.spark.jobs.engines import engine_for  # noqa: PLC0415
+    from strandline.spark.workers import scan_on_spark  # noqa: PLC0415
 
     began = time.perf_counter()
     source: Source = FileSource.at(what) if kind == "tree" else MadeItems(int(what))
@@ -219,10 +220,10 @@ def child(kind: str, what: str, where: str) -> None:
         session()
         start_s = time.perf_counter() - began
         began = time.perf_counter()
-        first = scan(request, session)
+        first = scan_on_spark(request, session)
         first_s = time.perf_counter() - began
         began = time.perf_counter()
-        again = scan(request, session)
+        again = scan_on_spark(request, session)
         again_s = time.perf_counter() - began
     assert again.items == first.items
     assert len(again.findings) == len(first.findings)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from benchmarks._harness import Row, alone, compare, medians, report
 from strandline.sim.explore import Model, explore
-from strandline.sim.models import LeaseBounds, LeaseModel, PageBounds, PageCommitModel
+from tests.models import LeaseBounds, LeaseModel, PageBounds, PageCommitModel
 
 ROUNDS = 3
 CORES = os.cpu_count() or 1

@@ -23,8 +23,8 @@ from benchmarks._corpus import corpus
 from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from benchmarks._peer import PeerReport, peer_scan
 from benchmarks._quality import label_counts, our_score, peer_score, rule_results, write_results
+from strandline.detect import Engine, expand, load_builtin
 from strandline.pipeline.identity import TenantSecretKey
-from strandline.scan import Engine, expand, load_builtin
 
 ROUNDS = 3
 GOAL = 0.95

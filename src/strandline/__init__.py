@@ -6,12 +6,12 @@ terms; the table in ``ARCHITECTURE.md`` lists them, and ``docs/guarantees.md`` n
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.version import __version__
+
 if _TYPE_CHECKING:
     from strandline.fold.following import FollowedFold, follow
 
 __all__ = ["FollowedFold", "__version__", "follow"]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from strandline.cli.state import State, open_state
 from strandline.clock import SystemClock
+from strandline.detect import RuleSet, load_builtin
+from strandline.detect.locations import Location, format_display, format_url
 from strandline.pipeline import Boundary, BoundaryKind, HeldShard, PageBuilder, claim, commit_page
 from strandline.pipeline.identity import (
     ConnectorInstanceId,
@@ -23,10 +25,8 @@ from strandline.pipeline.identity import (
 )
 from strandline.pipeline.pages import FoundSecret, Item, Outcome, Scanned
 from strandline.protocol import Cursor, InitialShard, RunKey, ShardSpec
-from strandline.scan import RuleSet, load_builtin
-from strandline.scan.locations import Location, format_display, format_url
-from strandline.spark.jobs.inventory import ITEMS, Inventory, SourceFacts, write_inventory
-from strandline.spark.jobs.policies import remember_policy
+from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, write_inventory
+from strandline.scan.policies import remember_policy
 
 RULES = load_builtin().only(["aws-access-key-id", "github-pat", "private-key"])
 

@@ -14,7 +14,7 @@ from strandline.cli import findings_export
 from strandline.pipeline.pages import Failed
 from tests.cli.findings_runs import done, run
 from tests.cli.scanned import FakeSource, Items, hit, scan
-from tests.scan.reports.schema import check_sarif
+from tests.findings.reports.schema import check_sarif
 
 
 @pytest.fixture

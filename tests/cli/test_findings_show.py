@@ -11,7 +11,7 @@ from strandline.cli.state import open_state
 from strandline.pipeline import TriageEvent, TriageState
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.pages import Scanned
-from strandline.spark.inputs.git_history import Place, Seen, format_seen
+from strandline.scan.sources.git_history import Place, Seen, format_seen
 from tests.cli.findings_runs import done, rows, run
 from tests.cli.scanned import FakeSource, Items, hit, scan
 

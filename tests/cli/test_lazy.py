@@ -22,7 +22,7 @@ HEAVY = {
     "pyarrow",
     "pyspark",
     "strandline.journal",
-    "strandline.scan",
+    "strandline.detect",
 }
 RUN = """
 import json, sys

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from strandline.cli.state_key import next_key_path, read_key
+from strandline.detect import expand
 from strandline.pipeline.stores import open_stores
 from strandline.protocol import InitialShard, RunKey, ShardKey, ShardSpec
-from strandline.scan import expand
-from strandline.spark.jobs.runs import begin_run
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.runs import begin_run
+from strandline.scan.tenants import tenant_named
 from tests.cli.runs import Ran, run_command
 from tests.servers_postgres import PostgresServer
 
@@ -221,7 +221,7 @@ def test_a_scan_that_began_before_a_rotation_stores_nothing_under_the_old_key(
         return begin_run(*arguments)
 
     with monkeypatch.context() as late:
-        late.setattr(sys.modules["strandline.spark.jobs.scan"], "begin_run", begin_late)
+        late.setattr(sys.modules["strandline.scan.scan"], "begin_run", begin_late)
         ended = scan(folder, "--lease-s", "1")
     assert ended.code == 1
     assert "key was rotated" in ended.err

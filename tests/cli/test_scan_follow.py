@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from strandline.cli import scan as command
 from strandline.cli.results import report_of
 from strandline.cli.state import DEFAULT_TENANT, open_state
+from strandline.detect import expand
 from strandline.errors import StrandlineError
 from strandline.journal import Journal
-from strandline.scan import expand
 from tests.cli.runs import run_command
 
 

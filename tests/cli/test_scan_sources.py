@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.cli.scan_sources import Chosen, sources_of
 from strandline.errors import InvalidInput
-from strandline.spark.inputs import Source
+from strandline.scan.sources import Source
 
 
 def chosen(*paths: Path, **more: Any) -> Chosen:  # noqa: ANN401

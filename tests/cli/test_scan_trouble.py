@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.scan_progress import ScanProgress
-from strandline.spark.jobs import Event, Planned
+from strandline.scan import Event, Planned
 from tests.cli.test_scan import Here
 from tests.servers_postgres import running_postgres
 from tests.spark.killed_world import coverage, plant, watching

@@ -42,7 +42,7 @@ UNNEEDED = {
     "strandline.kv",
     "strandline.pipeline",
     "strandline.queue",
-    "strandline.scan",
+    "strandline.detect",
     "strandline.spark",
     "typer",
 }

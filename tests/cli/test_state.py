@@ -22,7 +22,7 @@ from strandline.cli.state_key import (
 from strandline.errors import FormatError, InvalidInput
 from strandline.pipeline.identity import TenantId, TenantSecretKey
 from strandline.pipeline.state import MemoryState
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.tenants import tenant_named
 
 KEY = TenantSecretKey(bytes(range(32)))
 

@@ -1,1 +1,1 @@
-"""Tests of the scan package."""
+"""Tests of jobs; workers of Spark import their sources by this name."""

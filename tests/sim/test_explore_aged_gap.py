@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline.sim.explore import explore
-from strandline.sim.models import AgedBounds, AgedGapModel
+from tests.models import AgedBounds, AgedGapModel
 
 SMALL = AgedBounds(revisions=3)
 

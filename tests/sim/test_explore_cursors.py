@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol.flushes import Reopened
 from strandline.sim.explore import explore, find_stuck
-from strandline.sim.models.cursors import CursorBounds, CursorModel, Update
+from tests.models.cursors import CursorBounds, CursorModel, Update
 
 SMALL = CursorBounds(revisions=5, crashes=2)
 TORN = SMALL._replace(torn=True)

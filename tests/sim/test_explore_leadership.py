@@ -8,7 +8,7 @@ import pytest
 from strandline.protocol import leadership
 from strandline.protocol.leadership import Attempt, Candidate, LeaseRecord, Sighting, Tenure
 from strandline.sim.explore import explore
-from strandline.sim.models.leadership import CAMPAIGN, LeadershipBounds, LeadershipModel
+from tests.models.leadership import CAMPAIGN, LeadershipBounds, LeadershipModel
 
 SMALL = LeadershipBounds(ttl=2, writes_max=1, epoch_max=2)
 PAUSES = SMALL._replace(writes_max=2, drift_max=0)

@@ -9,7 +9,7 @@ from strandline.protocol import guards, leases, operations
 from strandline.protocol.leases import Decided
 from strandline.protocol.shards import Cursor, Lease, OpEntry, Outcome, ShardRecord, ShardSpec
 from strandline.sim.explore import explore
-from strandline.sim.models import LeaseBounds, LeaseModel
+from tests.models import LeaseBounds, LeaseModel
 
 SMALL = LeaseBounds(workers=2, fence_max=2, time_max=3)
 CORES = os.cpu_count() or 1

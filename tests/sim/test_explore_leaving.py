@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol.fold_modes import FoldMode
 from strandline.sim.explore import explore
-from strandline.sim.models import LeavingBounds, LeavingModel
+from tests.models import LeavingBounds, LeavingModel
 
 GONE, STAYS, VANISHED = "a live key is gone", "a key that left stays", "a key that is there vanished"
 MIRROR, ARCHIVE = LeavingBounds(FoldMode.MIRROR), LeavingBounds(FoldMode.ARCHIVE)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline.sim.explore import explore
-from strandline.sim.models.live_watch import LiveBounds, LiveWatchModel
+from tests.models.live_watch import LiveBounds, LiveWatchModel
 
 ALL = LiveBounds(revisions=5, keys=2, own=2)
 HISTORY = ALL._replace(history=2)

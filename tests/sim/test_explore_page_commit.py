@@ -15,7 +15,7 @@ from strandline.pipeline.scope import CommitScope
 from strandline.protocol.errors import OpIdConflict
 from strandline.protocol.shards import OpEntry
 from strandline.sim.explore import explore, find_stuck
-from strandline.sim.models import PageBounds, PageCommitModel
+from tests.models import PageBounds, PageCommitModel
 
 SMALL = PageBounds(fence_max=2)
 UNFENCED = SMALL._replace(fenced=False)

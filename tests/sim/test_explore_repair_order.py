@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol.repairs import Held, KeyRepair, RepairStep
 from strandline.sim.explore import explore, find_stuck
-from strandline.sim.models.repair_order import OrderBounds, RepairOrderModel
+from tests.models.repair_order import OrderBounds, RepairOrderModel
 
 RELIST = OrderBounds(evicts=False, revisions=4)
 RESTORE = OrderBounds(evicts=True, revisions=3)

@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol.repairs import RepairMode, RepairPlan, plan_repair
 from strandline.sim.explore import explore, find_stuck
-from strandline.sim.models.repair_planning import PlanBounds, RepairPlanModel, Retention
+from tests.models.repair_planning import PlanBounds, RepairPlanModel, Retention
 
 CORES = os.cpu_count() or 1
 KEEPS = PlanBounds((Retention.KEEPS,))

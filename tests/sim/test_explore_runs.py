@@ -7,7 +7,7 @@ import pytest
 from strandline.protocol import runs
 from strandline.protocol.shards import OpEntry, Outcome
 from strandline.sim.explore import explore
-from strandline.sim.models import RunModel
+from tests.models import RunModel
 
 
 def allow(*_: object) -> None:

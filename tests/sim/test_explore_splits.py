@@ -8,7 +8,7 @@ import pytest
 from strandline.protocol import splits
 from strandline.protocol.shards import ShardRecord, ShardSpec
 from strandline.sim.explore import explore
-from strandline.sim.models import SplitBounds, SplitModel
+from tests.models import SplitBounds, SplitModel
 
 SMALL = SplitBounds(keys=3, shards_max=4)
 CORES = os.cpu_count() or 1

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from strandline.journal import Journal
 from strandline.pipeline.stores import open_stores
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.tenants import tenant_named
 from tests.spark.lives import Life
 from tests.spark.rows import Rows, rows_of
 

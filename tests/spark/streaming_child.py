@@ -6,15 +6,15 @@ python -m tests.spark.streaming_child JOURNAL DATABASE
 import os
 import sys
 
+from strandline.detect import load_builtin
 from strandline.pipeline import commit
 from strandline.pipeline.findings import FindingsBatch, FindingsSink
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.receipts import FindingsReceipt
-from strandline.scan import load_builtin
-from strandline.spark.inputs import JournalSource
-from strandline.spark.inputs.journals import BLOCK_OFFSETS
-from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.request import ScanRequest
+from strandline.scan.sources import JournalSource
+from strandline.scan.sources.journals import BLOCK_OFFSETS
+from strandline.scan.tenants import tenant_named
 from strandline.spark.session import session
 from strandline.spark.streaming import scan_journal
 from tests.servers_spark import SETTINGS

@@ -15,7 +15,8 @@ import pytest
 
 from strandline.cli.scan_progress import ScanProgress
 from strandline.pipeline.sql.postgres_login import nearby_place
-from strandline.spark.jobs.worker_login import LOGIN_HINT, StateNearby, is_private, request_for_workers, worker_error
+from strandline.scan.events import StateNearby
+from strandline.spark.worker_login import LOGIN_HINT, is_private, request_for_workers, worker_error
 from tests.cli.runs import run_command
 from tests.servers_postgres import PostgresServer, running_postgres
 from tests.servers_spark import ROOT, SparkCluster, running_cluster
@@ -211,8 +212,8 @@ def test_a_corpus_that_workers_do_not_see_is_an_error(
 def test_a_password_goes_where_nobody_else_can_read_it(
     scanner: Scanner, monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, str], private: bool
 ) -> None:
-    from tests.spark.jobs.local import request_for  # noqa: PLC0415 - it needs no Spark
-    from tests.spark.jobs.sources import Things  # noqa: PLC0415
+    from tests.scan.things import Things  # noqa: PLC0415
+    from tests.scan.threaded_workers import request_for  # noqa: PLC0415 - it needs no Spark
 
     monkeypatch.setenv("PGPASSWORD", scanner.password)
     monkeypatch.setenv("PGOPTIONS", "-c statement_timeout=60000")

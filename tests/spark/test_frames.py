@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from strandline.detect import Engine, Limits, expand, load_builtin
 from strandline.errors import InvalidInput
 from strandline.journal import Journal
 from strandline.pipeline.identity import TenantSecretKey
-from strandline.scan import Engine, Limits, expand, load_builtin
 from strandline.spark.frames import FINDINGS, Scanner, scan_dataframe, scan_files, scan_stream
 
 KEY = TenantSecretKey(b"k" * 32)

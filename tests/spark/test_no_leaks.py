@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from strandline.cache import cache_folder
 from strandline.journal import Journal
-from strandline.spark.cache import cache_folder
 from tests.cli.runs import run_command
 from tests.spark.leaks import Search, Secrets, written_down
 from tests.spark.lives import ROOT, living, wait_for
@@ -46,8 +46,8 @@ keywords = ["token"]
 # Runs in every Python that the scan starts: errors that quote what is scanned, and a worker that dies over it.
 TROUBLE = """
 import os, pathlib, signal
-from strandline.scan import Engine
-from strandline.spark.jobs.page_work import PageWork
+from strandline.detect import Engine
+from strandline.scan.page_work import PageWork
 
 once = pathlib.Path(os.environ["TROUBLE"])
 engine_scan, page_add = Engine.scan, PageWork.add

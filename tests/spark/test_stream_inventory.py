@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from strandline.detect import load_builtin
 from strandline.journal import Journal
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import MemoryState
-from strandline.scan import load_builtin
+from strandline.scan.inventory import read_inventories
+from strandline.scan.request import ScanRequest
+from strandline.scan.sources import JournalSource
+from strandline.scan.tenants import tenant_named
 from strandline.spark import stream_inventory
-from strandline.spark.inputs import JournalSource
-from strandline.spark.jobs.inventory import read_inventories
-from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.tenants import tenant_named
 from strandline.spark.portions import Portion
 from strandline.spark.stream_inventory import StreamInventory
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from strandline.detect import Limits, RuleSet, expand, load_builtin
 from strandline.errors import InvalidInput
 from strandline.journal import Journal, JournalConfig
 from strandline.pipeline.pages import FoundSecret
 from strandline.pipeline.stores import open_stores
-from strandline.scan import Limits, RuleSet, expand, load_builtin
-from strandline.spark.inputs import FileSource, JournalSource
-from strandline.spark.inputs.journals import BLOCK_OFFSETS
-from strandline.spark.jobs.engines import engine_for
-from strandline.spark.jobs.inventory import read_inventories
-from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.scanning import look_at
+from strandline.scan.engines import engine_for
+from strandline.scan.inventory import read_inventories
+from strandline.scan.request import ScanRequest
+from strandline.scan.scanning import look_at
+from strandline.scan.sources import FileSource, JournalSource
+from strandline.scan.sources.journals import BLOCK_OFFSETS
 from strandline.spark.journals import read_batches
 from strandline.spark.portions import ROWS, PortionScanner, merge_portions, scan_portions
 from strandline.spark.streaming import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.spark.cache import cache_folder
+from strandline.cache import cache_folder
 from strandline.spark.workspace import PREFIX, Workspace
 
 

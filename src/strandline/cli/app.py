@@ -20,11 +20,11 @@ from typing import Annotated
 
 import typer
 
-from strandline import __version__
 from strandline.cli.lazy import Lazy, after_import, lazy_group
 from strandline.cli.reporting import report
 from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import StrandlineError
+from strandline.version import __version__
 
 # In the order in which `strandline --help` lists them.
 COMMANDS = (

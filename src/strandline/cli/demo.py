@@ -27,13 +27,13 @@ from strandline.cli.output import AsJson, emit
 from strandline.cli.scan import scan_report
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.state import State, open_state
+from strandline.detect import RuleSet, load_builtin
 from strandline.errors import InvalidInput, StrandlineError
-from strandline.scan import RuleSet, load_builtin
-from strandline.scan.reports import Report, ReportFormat
+from strandline.findings.reports import Report, ReportFormat
+from strandline.scan import Event, Outcome, Progress, Reason, ScanRequest
+from strandline.scan.sources import FileSource, GitSource, JournalSource, Source, TableSource
 from strandline.spark import session
-from strandline.spark.inputs import FileSource, GitSource, JournalSource, Source, TableSource
-from strandline.spark.jobs import Event, Outcome, Progress, Reason, ScanRequest
-from strandline.spark.jobs import scan as run_scan
+from strandline.spark.workers import scan_on_spark
 
 KILL_AFTER_ITEMS = 1_000
 LEASE_S = 3.0
@@ -136,7 +136,7 @@ def scan_and_tell(folder: str) -> None:
             print(event.done.items, flush=True)
 
     with open_state(str(Path(folder) / "state"), create=True) as state:
-        run_scan(_request(state, Path(folder), load_builtin()), session, tell)
+        scan_on_spark(_request(state, Path(folder), load_builtin()), session, tell)
 
 
 def _scan_and_kill(folder: Path) -> int:
@@ -172,7 +172,7 @@ def _undisturbed(folder: Path, rules: RuleSet, state: State, teller: "_Teller") 
 def _scan(state: State, folder: Path, rules: RuleSet, teller: "_Teller") -> tuple[Outcome, float]:
     began = time.monotonic()
     with ScanProgress(quiet=teller.quiet) as progress:
-        outcome = run_scan(_request(state, folder, rules), session, progress.tell)
+        outcome = scan_on_spark(_request(state, folder, rules), session, progress.tell)
     return outcome, time.monotonic() - began
 
 

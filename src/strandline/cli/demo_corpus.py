@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from strandline.detect import expand, load_builtin
 from strandline.journal import Journal
-from strandline.scan import expand, load_builtin
 
 MODULES = 20_000
 ROWS = 4_000

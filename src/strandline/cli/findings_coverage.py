@@ -15,9 +15,9 @@ from strandline.cli.state import (
     TenantOption,
     open_state,
 )
-from strandline.scan.locations import shown
-from strandline.scan.reports import ReportCoverage, Status
-from strandline.scan.reports.values import reason_text
+from strandline.detect.locations import shown
+from strandline.findings.reports import ReportCoverage, Status
+from strandline.findings.reports.values import reason_text
 
 Limit = Annotated[int, typer.Option("--limit", min=0, help="How many incomplete items to list.")]
 

@@ -22,10 +22,10 @@ from strandline.cli.state import (
 )
 from strandline.clock import SystemClock
 from strandline.errors import InvalidInput
+from strandline.findings.reports import RuleFacts
+from strandline.findings.reports.jsonl import plain_finding
 from strandline.pipeline.identity import FindingId, PolicyHash
-from strandline.scan.reports import RuleFacts
-from strandline.scan.reports.jsonl import plain_finding
-from strandline.spark.jobs.policies import known_policies
+from strandline.scan.policies import known_policies
 
 POLICY_SHOWN = 12
 _AGO = re.compile(r"(\d{1,6})([mhdw])")

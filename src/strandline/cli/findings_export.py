@@ -11,7 +11,7 @@ from strandline.cli.findings_selection import Selection, selecting
 from strandline.cli.ignores import tell_ignored
 from strandline.errors import InvalidInput
 from strandline.files import OsDisk, replace_file, storage_errors
-from strandline.scan.reports import Report, ReportFormat, format_report
+from strandline.findings.reports import Report, ReportFormat, format_report
 
 _SUFFIXES = {
     ".jsonl": ReportFormat.JSONL,

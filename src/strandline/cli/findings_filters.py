@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
+from strandline.detect import PathGlobs, parse_globs
+from strandline.detect.results import CONFIDENCE_MAX
 from strandline.errors import InvalidInput
-from strandline.scan import PathGlobs, parse_globs
-from strandline.scan.reports import Level, Report, ReportFinding
-from strandline.scan.reports.values import HIGH, MEDIUM
-from strandline.scan.results import CONFIDENCE_MAX
+from strandline.findings.reports import Level, Report, ReportFinding
+from strandline.findings.reports.values import HIGH, MEDIUM
 
 
 class StateName(StrEnum):

@@ -6,10 +6,10 @@ from strandline.cli.findings_ids import ID_SHOWN
 from strandline.cli.findings_selection import Selection, selecting
 from strandline.cli.ignores import tell_ignored
 from strandline.cli.output import AsJson, Record, emit_rows, to_json
-from strandline.scan.locations import shown
-from strandline.scan.reports import Report, ReportFinding
-from strandline.scan.reports.jsonl import plain_finding
-from strandline.scan.reports.values import utc
+from strandline.detect.locations import shown
+from strandline.findings.reports import Report, ReportFinding
+from strandline.findings.reports.jsonl import plain_finding
+from strandline.findings.reports.values import utc
 
 
 @selecting

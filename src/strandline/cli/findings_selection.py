@@ -12,7 +12,7 @@ from strandline.cli.findings_filters import All, Confidence, Paths, Rules, Sourc
 from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore, load_ignores
 from strandline.cli.results import report_of
 from strandline.cli.state import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption, open_state
-from strandline.scan.reports import Report
+from strandline.findings.reports import Report
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from strandline.cli.state import (
     TenantOption,
     open_state,
 )
+from strandline.detect.locations import Location, format_display, format_url, read_location, shown
 from strandline.errors import InvalidInput
+from strandline.findings.reports.values import level_of, state_name, utc
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.reads import FindingHistory, Seen
 from strandline.pipeline.triage import TriageState, current
-from strandline.scan.locations import Location, format_display, format_url, read_location, shown
-from strandline.scan.reports.values import level_of, state_name, utc
 
 SHOWN_MAX = 50
 POLICY_SHOWN = 12

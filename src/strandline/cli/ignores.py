@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from strandline.detect import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
 from strandline.files import storage_errors
+from strandline.findings.reports import Report
 from strandline.pipeline.identity import TenantSecretKey
-from strandline.scan import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
-from strandline.scan.reports import Report
 
 IGNORE_FILE = ".gitleaksignore"
 

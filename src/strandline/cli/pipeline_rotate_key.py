@@ -34,8 +34,8 @@ from strandline.pipeline.rotation import Rotation, RotationPlan
 from strandline.pipeline.stores import Stores, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.pipeline.verify import verify
-from strandline.spark.jobs.runs import all_shards
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.runs import all_shards
+from strandline.scan.tenants import tenant_named
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 

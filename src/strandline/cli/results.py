@@ -15,16 +15,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline import __version__
 from strandline.cli.state import State
-from strandline.pipeline.errors import BATCH_ROWS_MAX
-from strandline.pipeline.identity import FindingId, OvidHash, PolicyHash, RuleFingerprint, StableItemId
-from strandline.pipeline.ledger import LedgerRecord
-from strandline.pipeline.reads import Observed
-from strandline.pipeline.triage import TriageEvent, TriageState
-from strandline.scan import load_builtin
-from strandline.scan.locations import Location, read_location
-from strandline.scan.reports import (
+from strandline.detect import load_builtin
+from strandline.detect.locations import Location, read_location
+from strandline.findings.reports import (
     CoverageCount,
     Decision,
     Incomplete,
@@ -36,10 +30,16 @@ from strandline.scan.reports import (
     SourceFacts,
     Status,
 )
-from strandline.scan.reports.values import gaps_code, in_order, status_of
-from strandline.spark.inputs.git_history import Seen, parse_seen
-from strandline.spark.inputs.source import path_text
-from strandline.spark.jobs.inventory import ITEMS, Inventory, read_inventories
+from strandline.findings.reports.values import gaps_code, in_order, status_of
+from strandline.pipeline.errors import BATCH_ROWS_MAX
+from strandline.pipeline.identity import FindingId, OvidHash, PolicyHash, RuleFingerprint, StableItemId
+from strandline.pipeline.ledger import LedgerRecord
+from strandline.pipeline.reads import Observed
+from strandline.pipeline.triage import TriageEvent, TriageState
+from strandline.scan.inventory import ITEMS, Inventory, read_inventories
+from strandline.scan.sources.git_history import Seen, parse_seen
+from strandline.scan.sources.source import path_text
+from strandline.version import __version__
 
 INCOMPLETE_KEPT = 10_000
 _KINDS = {"fs": "file"}

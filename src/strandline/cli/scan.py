@@ -33,15 +33,16 @@ from strandline.cli.state import (
     state_folder,
 )
 from strandline.cli.state_key import TenantUnknown
+from strandline.detect import RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput
+from strandline.findings.reports import Report, ReportFormat
 from strandline.pipeline.stores import NoPipeline
-from strandline.scan import RuleSet, load_builtin, load_rules
-from strandline.scan.reports import Report, ReportFormat
+from strandline.scan import Outcome, ScanRequest, Tell, explain, find_inventory
+from strandline.scan import scan as run_scan
+from strandline.scan.sources import Source
 from strandline.spark import session
-from strandline.spark.inputs import Source
-from strandline.spark.jobs import Outcome, ScanRequest, Tell, explain, find_inventory, scan_here
-from strandline.spark.jobs import scan as run_scan
 from strandline.spark.masters import check_master
+from strandline.spark.workers import scan_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,11 +230,15 @@ def runner(
     """Return what does a scan: on Spark, or in this process."""
     if without_spark and has_options:
         raise InvalidInput("--without-spark goes with no option of Spark", hint="leave out --master, --conf and --ui")
-    return scan_here if without_spark else partial(_on_spark, factory, master)
+    return _locally if without_spark else partial(_on_spark, factory, master)
 
 
 def _on_spark(factory: Callable[[], "SparkSession"], master: str | None, request: ScanRequest, tell: Tell) -> Outcome:
-    return run_scan(request, factory, tell, master=master)
+    return scan_on_spark(request, factory, tell, master=master)
+
+
+def _locally(request: ScanRequest, tell: Tell) -> Outcome:
+    return run_scan(request, tell=tell)
 
 
 def rules_of(path: Path | None) -> RuleSet:

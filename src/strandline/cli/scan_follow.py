@@ -14,10 +14,10 @@ from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_showing import Showing
 from strandline.cli.state import State
 from strandline.journal import JournalReader
+from strandline.scan import ScanRequest, find_inventory
+from strandline.scan.sources import JournalSource
 from strandline.spark.executors import executors_of
 from strandline.spark.failures import translated
-from strandline.spark.inputs import JournalSource
-from strandline.spark.jobs import ScanRequest, find_inventory
 from strandline.spark.stream_inventory import inventory_digest
 from strandline.spark.streaming import JournalScan, scan_journal
 

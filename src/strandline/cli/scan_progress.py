@@ -7,7 +7,7 @@ nothing is shown that would tell a path or a secret.
 import time
 
 from strandline.cli.status_line import StatusLine
-from strandline.spark.jobs import Event, Listed, NoExecutor, Planned, Progress, Resumed, StateNearby, rates
+from strandline.scan import Event, Listed, NoExecutor, Planned, Progress, Resumed, StateNearby, rates
 
 _WARN_EVERY_S = 60.0
 

@@ -12,8 +12,8 @@ from strandline.cli.findings_list import print_findings
 from strandline.cli.ignores import load_ignores, tell_ignored
 from strandline.cli.output import Record, to_json
 from strandline.errors import InvalidInput
+from strandline.findings.reports import Report, ReportFormat
 from strandline.pipeline.identity import TenantSecretKey
-from strandline.scan.reports import Report, ReportFormat
 
 EXIT_FOUND = 4
 

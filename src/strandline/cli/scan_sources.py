@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strandline.detect import PathGlobs, parse_globs
 from strandline.errors import InvalidInput
-from strandline.scan import PathGlobs, parse_globs
-from strandline.spark.inputs import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
+from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterator
 
 from strandline.cli.output import Record, emit_rows
+from strandline.findings.reports.values import reason_text
 from strandline.pipeline.ledger import DoneStatus
-from strandline.scan.reports.values import reason_text
-from strandline.spark.inputs import Problem
-from strandline.spark.jobs import Outcome, Plan, explained
+from strandline.scan import Outcome, Plan, explained
+from strandline.scan.sources import Problem
 
 NOTES_SHOWN = 10
 _FAILED_NOW = "failed now"

@@ -19,7 +19,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strandline import __version__
 from strandline.broker.settings.errors import FlagRefused
 from strandline.broker.settings.flags import CommandLine, parse_command_line, usage
 from strandline.broker.settings.model import ServerSettings
@@ -27,6 +26,7 @@ from strandline.broker.settings.reload import changes_told
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
 from strandline.errors import InvalidInput, StrandlineError
+from strandline.version import __version__
 
 if TYPE_CHECKING:  # imported when a server starts
     from strandline.broker.server import Server

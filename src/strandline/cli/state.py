@@ -25,7 +25,7 @@ from strandline.files import OsDisk, storage_errors
 from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
 from strandline.pipeline.identity import TenantId, TenantSecretKey
 from strandline.pipeline.stores import Stores, is_like_server, open_stores
-from strandline.spark.jobs.tenants import tenant_named
+from strandline.scan.tenants import tenant_named
 
 DEFAULT_STATE = ".strandline"
 DEFAULT_TENANT = "default"

@@ -8,7 +8,7 @@ sent its last successful write, and gives up a margin early; others count on the
 first saw that very record. Everything is a conditional write, releasing too: the record is never deleted, so the epoch
 survives. A write without a plain answer is read back, and is ours if session and nonce are. Decisions are pure
 functions (`strandline.protocol.leadership`), explored exhaustively with pauses, drifting clocks, lost answers and late
-requests (`strandline.sim.models.LeadershipModel`).
+requests (`tests.models.LeadershipModel`).
 
 **Format.** One JSON object: epoch, holder, address, session, nonce, ttl, released (docs/formats/lease.md).
 

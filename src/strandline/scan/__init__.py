@@ -1,78 +1,72 @@
-"""Find secrets in bytes, and never keep them.
+"""The scan as a job: plan what is left to do, run it in workers that commit by themselves, settle.
 
-**Promise.** The same bytes under the same policy give the same findings, on any machine and in any order; no byte
-of a secret leaves the engine; what was not looked at is counted, so that "nothing found" means that all was seen.
+**Promise.** Everything that the sources list is looked at once for each version and policy, and never again; what was
+found is stored once; what was not looked at is said. Whatever is killed (workers, executors, the driver), the same
+request goes on where it stopped and comes to the same rows; a second driver of the same request works on the same run.
 
-**How.** The `engine` scans an item frame by frame (`frames`): the item itself, the members of archives in it, and the
-views of what is encoded in either. In each frame
+**How.**
 
-    matching    one hyperscan database over all rules names windows; in a window the rule's own expression decides,
-                then keywords, characters, entropy, allowlists and validators; the secret becomes a hash under the
-                tenant's key, a confidence is given, and of hits at one place the rule that knows best speaks
-    views       UTF-16, base64, hex and percent escapes, nested, each with the exact way back to the bytes
-    archives    zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
+    plan      sources are listed; versions come from the source, the last inventory (`recall`) or what pages read
+              (`vouched`); the ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of
+              its rows
+    run       workers take shards under leases, read rows after the cursor, scan, and commit page by page (`work`,
+              `shard_work`, `page_work`); who starts workers is behind one Protocol (`Workers`): here in this
+              process (`local_workers`), in `strandline.spark.workers` as tasks of Spark
+    settle    the ledger is asked about everything that was listed; the inventory is kept for the next scan
 
-Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
-same results; of many items, one look at all of them tells which need a scan (`Engine.suspects`).
+Items are looked at together first, many at a time; only those in which there may be something are scanned (`looking`).
 
-**Rules.** `rules` are values, read from and written as the TOML of gitleaks; our own set is among them. Their
-`expressions` are Go's, read into trees over bytes, from which both matchers are written. A rule's fingerprint covers
-all that decides its findings, and the policy the limits too (`RuleSet.policy`). `tokens` knows formats: what a token's
-own bytes say about it, and how to make fake ones for tests.
+**Workers take shards.** A task of Spark is a worker, not a shard: it begins with the shard of its number and then
+claims any that is free, so that few tasks do many shards, a split shard finds its worker, and what a dead worker held
+is taken over when its lease ends. A task that Spark runs twice is one worker more.
 
-**Ignoring.** `ignoring` leaves findings out and says why: comments, `.gitleaksignore`, baselines, globs.
+**What is not done again.** A page is committed as findings, ledger, cursor (`strandline.pipeline`): work goes on after
+the last page. An item that the ledger has is not read; one whose content is known, although its timestamps are
+new, is read and not scanned. A changed rule looks at old items alone (`deltas`): what an older policy saw is carried
+over where no added rule hits and no removed rule had hit, and is then, row for row, what a full scan would have found.
 
-**Bounds.** Work and memory are linear in the bytes, whatever they are. Python's `re` goes back when it fails, so an
-expression that can read a text in very many ways is matched by a slower matcher, which never does and whose steps are
-counted. Depths, entries, ratios and sizes are `Limits`. What a bound cuts off is in `Coverage`.
+**What goes wrong.** An item that cannot be read or scanned is recorded with a code, and the rest goes on. An item that
+kills workers is found by making pages of one item, split off, and put aside with its shard (*parked*); `retry_parked`
+tries it again. Stores that are away are waited for, a minute long, then the scan ends with a typed error.
 
-**Trade-offs.** Lengths are counted in bytes where Go counts characters. A keyword stands within a kilobyte of the
-match rather than anywhere in the file. A secret in a compressed member leads back to the packed bytes as a whole. A
-match is at most 16 KiB long. Two places of one secret in one compressed member are one finding.
+**Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
+(`engines`).
+
+**Trade-offs.** The listing is held in memory, packed (`packed`): at most 300 bytes an item. A page is a second of work,
+or 8,000 items: what a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died
+before its run began stays for a day, until the scan is done again (`begun`). Where the history of a blob grew, a
+carried finding keeps the place that was seen first.
 """
 
-from strandline.scan.engine import Engine
-from strandline.scan.errors import RegexInvalid, RulesInvalid
-from strandline.scan.ignoring.baselines import Baseline, format_baseline, parse_baseline
-from strandline.scan.ignoring.globs import PathGlobs, parse_globs
-from strandline.scan.ignoring.ignores import Cause, Fingerprint, Ignores, Reason, parse_ignore_file
-from strandline.scan.limits import Limits
-from strandline.scan.matching.saved import Saved
-from strandline.scan.results import Coverage, Found, ItemResult
-from strandline.scan.rules.gitleaks import load_builtin, load_rules, parse_rules
-from strandline.scan.rules.gitleaks_format import format_set
-from strandline.scan.rules.rule import Allowlist, Required, Rule, RuleSet
-from strandline.scan.tokens.examples import expand
-from strandline.scan.tokens.validators import Verdict, judge
+from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
+from strandline.scan.inventory import find_inventory, read_inventories
+from strandline.scan.local_workers import LocalWorkers
+from strandline.scan.plan import Plan, Reason, explained
+from strandline.scan.progress import Progress, rates
+from strandline.scan.request import ScanRequest
+from strandline.scan.scan import Workers, explain, scan
+from strandline.scan.settle import ItemNote, Outcome
 
 __all__ = [
-    "Allowlist",
-    "Baseline",
-    "Cause",
-    "Coverage",
-    "Engine",
-    "Fingerprint",
-    "Found",
-    "Ignores",
-    "ItemResult",
-    "Limits",
-    "PathGlobs",
+    "Event",
+    "ItemNote",
+    "Listed",
+    "LocalWorkers",
+    "NoExecutor",
+    "Outcome",
+    "Plan",
+    "Planned",
+    "Progress",
     "Reason",
-    "RegexInvalid",
-    "Required",
-    "Rule",
-    "RuleSet",
-    "RulesInvalid",
-    "Saved",
-    "Verdict",
-    "expand",
-    "format_baseline",
-    "format_set",
-    "judge",
-    "load_builtin",
-    "load_rules",
-    "parse_baseline",
-    "parse_globs",
-    "parse_ignore_file",
-    "parse_rules",
+    "Resumed",
+    "ScanRequest",
+    "StateNearby",
+    "Tell",
+    "Workers",
+    "explain",
+    "explained",
+    "find_inventory",
+    "rates",
+    "read_inventories",
+    "scan",
 ]

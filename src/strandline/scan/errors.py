@@ -1,37 +1,67 @@
-"""What can be wrong with rules; part of the one tree of `strandline.errors`.
+"""What can go wrong with a scan as a whole; part of the one tree of `strandline.errors`.
 
-    InvalidInput
-    └── RulesInvalid        a rules file, or a value in it, cannot be used
-        └── RegexInvalid    a regular expression of a rule cannot be used
-
-Invariants: a message names the file or the rule and the key, never a byte that was scanned.
+StrandlineError
+└── EngineUnusable      the rules could not be made into an engine: no item is to blame
+InvalidInput
+├── StateNotShared      the stores are a file of this machine, and the workers are on others
+└── SourceNotShared     what the driver listed is not there for the workers
+Unavailable
+└── WorkersFailed       workers stopped before the run was done; what they committed stays
+Damaged
+└── ManifestBroken      what a run was to look at is gone or cannot be read
 """
 
-from typing import Self
+from strandline.errors import Damaged, InvalidInput, StrandlineError, Unavailable
 
-from strandline.errors import InvalidInput
+AGAIN = "run the same command again: it goes on where this one stopped"
 
 
-class RulesInvalid(InvalidInput):
-    """A rules file, or a value in it, cannot be used; `where` is the file or the rule."""
+class EngineUnusable(StrandlineError):
+    """The rules could not be made into an engine; `kind` is the class of the error that says why."""
 
-    def __init__(self, where: str, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{where}: {problem}", hint=hint)
-        self.where = where
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the rules could not be made into an engine: {kind}",
+            hint="see that there is memory left; with our own rules this is a defect: please report it",
+        )
+        self.kind = kind
+
+
+class StateNotShared(InvalidInput):
+    """SQLite is a file of one machine; workers of a cluster would each have their own, or none."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(
+            f"the state is a SQLite file, which workers of {master} cannot share",
+            hint="give --state postgresql://…, or a master on this machine such as local[*]",
+        )
+        self.master = master
+
+
+class SourceNotShared(InvalidInput):
+    """Workers do not see the files that the driver listed."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(
+            f"{source}: {problem}",
+            hint="every machine needs the same files at the same path, readable for the workers' account: use a file "
+            "system that all of them mount, or a master on this machine such as local[*]",
+        )
+        self.source = source
         self.problem = problem
 
-    def within(self, file: str) -> Self:
-        """Name the file too, unless it is named; return the error."""
-        if not self.where.startswith(file):
-            self.where = f"{file}: {self.where}"
-            self.args = (f"{self.where}: {self.problem}",)
-        return self
+
+class WorkersFailed(Unavailable):
+    """Workers gave up before the run was done; `kind` is the error's class."""
+
+    def __init__(self, kind: str, reason: str, hint: str | None = None) -> None:
+        super().__init__(f"a worker stopped: {reason}", hint=hint or AGAIN)
+        self.kind = kind
+        self.reason = reason
 
 
-class RegexInvalid(RulesInvalid):
-    """A regular expression cannot be used; `position` is where in its text."""
+class ManifestBroken(Damaged):
+    """The rows of a run are gone or cannot be read."""
 
-    def __init__(self, where: str, problem: str, position: int | None = None, *, hint: str | None = None) -> None:
-        at = "" if position is None else f" at position {position}"
-        super().__init__(where, f"regular expression: {problem}{at}", hint=hint)
-        self.position = position
+    def __init__(self, problem: str) -> None:
+        super().__init__("the manifest of a run", problem, safe=AGAIN)

@@ -6,7 +6,7 @@ the writes, truncations, creations, renames and removals that were not yet synce
 `SimObjects` is an object store whose requests are lost, late, repeated or unanswered, as the seed decides.
 
 `strandline.sim.explore` visits every state that a model can reach, and shows the shortest way to one that breaks a
-promise. Those of `strandline.sim.models` decide with the functions that production calls: what holds here holds there.
+promise. Those of `tests.models` decide with the functions that production calls: what holds here holds there.
 
 `strandline.sim.coordination` runs many workers over a coordinator that fails, for as many steps as asked, from a seed.
 """

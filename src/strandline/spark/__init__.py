@@ -5,8 +5,7 @@ the dead, executors and drivers that are killed, a second driver on the same run
 
 **How.** Spark distributes; the pipeline's stores hold the truth.
 
-    inputs      what can be scanned (files, git, tables, journals): items in a fixed order, and their bytes
-    jobs        plan what is left to do, run it in tasks that commit findings, ledger and cursor themselves, settle
+    workers     the workers of a scan (`strandline.scan`) as tasks, which commit findings, ledger and cursor themselves
     source      the format `strandline`: a journal, a stream, a bucket or a fold, by its options
     journals    a journal: one range reader with three doors, and a sink
     streams     a JetStream stream or a bucket, the same way

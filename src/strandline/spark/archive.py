@@ -10,7 +10,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from strandline.spark.cache import cache_folder
+from strandline.cache import cache_folder
 from strandline.spark.java import Java
 
 _FORMAT = 1

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from strandline.scan.events import NoExecutor
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,13 +21,6 @@ SAID_AFTER_S = 10.0
 LOOK_EVERY_S = 2.0
 _ADDRESS = re.compile(r"\[?(?P<host>[^,]+?)\]?:(?P<port>\d+)$")
 _MIB = {"k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
-
-
-class NoExecutor(NamedTuple):
-    """The cluster has granted no executor for some time."""
-
-    seconds: float
-    reason: str
 
 
 class Wanted(NamedTuple):

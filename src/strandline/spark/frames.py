@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from strandline.detect import Coverage, Engine, ItemResult, Limits, RuleSet, load_builtin, load_rules
+from strandline.detect.locations import FILE, TABLE, Location, format_display, location_of, shown
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import DIGEST_BYTES, TenantSecretKey
-from strandline.scan import Coverage, Engine, ItemResult, Limits, RuleSet, load_builtin, load_rules
-from strandline.scan.locations import FILE, TABLE, Location, format_display, location_of, shown
+from strandline.scan.engines import engine_for
+from strandline.scan.sources import LISTING, FileSource, ItemProblem, ItemReader
+from strandline.scan.sources.cells import Leaf, cells, leaves
 from strandline.spark.carried import carried_batches
-from strandline.spark.inputs import LISTING, FileSource, ItemProblem, ItemReader
-from strandline.spark.inputs.cells import Leaf, cells, leaves
-from strandline.spark.jobs.engines import engine_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from strandline.cache import cache_folder
 from strandline.errors import StrandlineError
-from strandline.spark.cache import cache_folder
 
 SUPPORTED = (17, 21)
 # Spark's launcher always asks for this module, and a Java built without it refuses to start.

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from strandline.cache import cache_folder
 from strandline.errors import Unavailable
 from strandline.files import storage_errors
-from strandline.spark.cache import cache_folder
 from strandline.spark.java import Java
 from strandline.spark.settings import is_loopback
 from strandline.spark.workspace import Workspace

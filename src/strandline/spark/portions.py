@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.detect import Limits, RuleSet
 from strandline.pipeline.identity import RuleFingerprint, SecretHash, TenantSecretKey, object_version_id, stable_item_id
 from strandline.pipeline.pages import FoundSecret, Gaps, Item, Scanned
-from strandline.scan import Limits, RuleSet
-from strandline.spark.inputs import Content, JournalSource, Part
-from strandline.spark.inputs.journals import BLOCK_OFFSETS, format_block
-from strandline.spark.jobs.engines import engine_for
-from strandline.spark.jobs.scanning import look_at
+from strandline.scan.engines import engine_for
+from strandline.scan.scanning import look_at
+from strandline.scan.sources import Content, JournalSource, Part
+from strandline.scan.sources.journals import BLOCK_OFFSETS, format_block
 
 FIELDS = ("", "key", "headers")
 """What a finding's place in a record is called, as `inputs.journals` does."""

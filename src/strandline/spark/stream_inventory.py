@@ -19,12 +19,12 @@ from strandline.pipeline.identity import VersionKind
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.protocol.canonical import derive
-from strandline.spark.inputs import JournalSource
-from strandline.spark.inputs.journals import BLOCK_OFFSETS, format_block
-from strandline.spark.jobs.arrow_chunks import format_table
-from strandline.spark.jobs.inventory import ITEMS, Inventory, SourceFacts, find_inventory, keep_head, touch_inventory
-from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.versions import ovids_of
+from strandline.scan.arrow_chunks import format_table
+from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, find_inventory, keep_head, touch_inventory
+from strandline.scan.request import ScanRequest
+from strandline.scan.sources import JournalSource
+from strandline.scan.sources.journals import BLOCK_OFFSETS, format_block
+from strandline.scan.versions import ovids_of
 from strandline.spark.portions import Portion
 
 CHUNK_ROWS = 1_000

@@ -38,13 +38,13 @@ from strandline.protocol.errors import OpIdConflict, RunExists, RunNotFound, Run
 from strandline.protocol.operations import op_id
 from strandline.protocol.runs import InitialShard
 from strandline.protocol.shards import Cursor, OpKind, RunKey, ShardSpec
+from strandline.scan.policies import remember_policy
+from strandline.scan.request import ScanRequest
+from strandline.scan.retrying import retried
+from strandline.scan.sources import JournalSource
+from strandline.scan.sources.journals import BLOCK_OFFSETS
+from strandline.scan.totals import Totals, format_totals, parse_totals
 from strandline.spark.carried import carried_batches
-from strandline.spark.inputs import JournalSource
-from strandline.spark.inputs.journals import BLOCK_OFFSETS
-from strandline.spark.jobs.policies import remember_policy
-from strandline.spark.jobs.request import ScanRequest
-from strandline.spark.jobs.retrying import retried
-from strandline.spark.jobs.totals import Totals, format_totals, parse_totals
 from strandline.spark.portions import ROWS_DDL, Portion, PortionScanner, merge_portions, scan_portions
 from strandline.spark.queries import ForgetfulQuery
 from strandline.spark.stream_inventory import StreamInventory

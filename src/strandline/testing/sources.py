@@ -1,6 +1,6 @@
 """The contract of `Source` as checks, each a function of a source with something in it, and of ways to change that.
 
-Every invariant of `strandline.spark.inputs.source` that one process can see has a check here. What a source finds hard
+Every invariant of `strandline.scan.sources.source` that one process can see has a check here. What a source finds hard
 to read (permissions, files that vanish, broken tables) is for its own tests: here nothing of that kind is planted.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from blake3 import blake3
 
-from strandline.spark.inputs import LISTING, ItemProblem, Problem, Source
-from strandline.spark.inputs.source import ADDRESS_MAX
+from strandline.scan.sources import LISTING, ItemProblem, Problem, Source
+from strandline.scan.sources.source import ADDRESS_MAX
 from strandline.testing.contract import expect, named, refuses, same
 
 _PLANTED = b"planted by the contract of sources: "

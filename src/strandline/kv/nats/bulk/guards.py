@@ -3,7 +3,7 @@
 A server that has removed messages goes on with those that it has, and says nothing. So the guard keeps the frontier, up
 to which nothing is missed, and compares it with where the stream begins: before a skipped revision is handed out (in
 band), and from time to time (backstop). What decides are the functions of `strandline.protocol.windows`;
-`strandline.sim.models.live_watch` shows that they suffice, and what goes wrong without them.
+`tests.models.live_watch` shows that they suffice, and what goes wrong without them.
 
 Invariants: pure. The frontier never goes back. Erring is towards "expired", which costs a repair and loses nothing.
 """

@@ -1,0 +1,110 @@
+"""Many small values at once: which of them need a scan of their own.
+
+Values are joined to one text, a line each, over which the prefilter goes once; what a line break may mean to a rule
+is what the edge of a text means to it. Escaped values are looked at once more, unescaped. Packed values, and those
+that may have another view, are told by their bytes alone.
+
+Invariants: a value that is not named has no window, no view with one and no member, so that a scan of it finds nothing
+and leaves nothing out; work is linear in the bytes. More may be named than need be.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from strandline.detect.archives.tars import BLOCK
+from strandline.detect.archives.unpacking import MAGIC, MAGIC_BEGINS, kind_of
+from strandline.detect.limits import KIB, Limits
+from strandline.detect.matching.prefilter import PERCENT, RUN, Prefilter
+from strandline.detect.views.decoding import ESCAPE, hints, unescaped_words
+
+JOINED_BYTES_MAX = 256 * KIB
+ALONE_BYTES_MAX = 1_024 * KIB
+"""A larger value is named without a look, so that what is found in one look is bounded."""
+
+
+def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> list[int]:
+    """Return the numbers of the values that need a scan of their own, in order."""
+    if prefilter.is_everywhere:
+        return list(range(len(cells)))
+    named: list[int] = []
+    for first, last in groups(cells):
+        if last - first == 1 and len(cells[first]) > ALONE_BYTES_MAX:
+            named.append(first)
+        else:
+            named += sorted(first + number for number in _named(Lines(cells[first:last]), prefilter, limits))
+    return named
+
+
+def groups(cells: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield spans of values that are looked at together."""
+    ends = list(accumulate(map(len, cells)))
+    first = size = 0
+    while first < len(cells):
+        last = max(bisect_right(ends, size + JOINED_BYTES_MAX, first), first + 1)
+        yield first, last
+        first, size = last, ends[last - 1]
+
+
+class Lines:
+    """Values as the lines of one text."""
+
+    def __init__(self, cells: Sequence[bytes]) -> None:
+        self.cells = cells
+        self.sizes = list(map(len, cells))
+        self._starts = list(accumulate(map((1).__add__, self.sizes), initial=0))
+
+    def text(self) -> bytes:
+        """Return the text; every line of it ends with a break."""
+        return b"\n".join((*self.cells, b""))
+
+    def numbers(self, ends: Iterable[int]) -> Iterator[int]:
+        """Yield the values that ends belong to, each once; the ends come in order."""
+        after = 0
+        for end in ends:
+            if end > after:
+                number = bisect_left(self._starts, end) - 1
+                after = self._starts[number + 1]
+                yield number
+
+
+def _named(lines: Lines, prefilter: Prefilter, limits: Limits) -> set[int]:
+    """Return the numbers of the values in one group that need a scan."""
+    text = lines.text()
+    named, escaped = _seen(lines, text, prefilter)
+    named.update(_named_unescaped(lines, [number for number in escaped if number not in named], prefilter, limits))
+    if max(lines.sizes) >= BLOCK or not MAGIC_BEGINS.isdisjoint([cell[:2] for cell in lines.cells]):
+        named.update(number for number, cell in enumerate(lines.cells) if kind_of(cell) is not None)
+    return named
+
+
+def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], list[int]]:
+    """Return the values with a window, a run that may have a view, or a NUL; and those with an escape."""
+    ends, marks = prefilter.ends(text)
+    named = set(lines.numbers(ends))
+    if RUN in marks:
+        named.update(lines.numbers(end for end, _ in hints(text)))
+    if b"\0" in text:
+        named.update(number for number, cell in enumerate(lines.cells) if b"\0" in cell)
+    escapes = ESCAPE.finditer(text) if PERCENT in marks else ()
+    return named, list(lines.numbers(found.end() for found in escapes))
+
+
+def _named_unescaped(lines: Lines, escaped: Sequence[int], prefilter: Prefilter, limits: Limits) -> Iterator[int]:
+    """Yield those of some values whose words, unescaped, are worth a look, and those with many words or large ones."""
+    bytes_max = min(limits.view_bytes_max, limits.views_total_max, BLOCK - 1) if limits.decode_depth else -1
+    small = []
+    for number in escaped:
+        cell = lines.cells[number]
+        if len(cell) > bytes_max or cell.count(b"%") > limits.view_spans_max:
+            yield number
+        else:
+            small.append(number)
+    if not small:
+        return
+    words = Lines([unescaped_words(lines.cells[number]) for number in small])
+    text = words.text()
+    named, still_escaped = _seen(words, text, prefilter)
+    named.update(still_escaped)
+    named.update(words.numbers(found.end() for found in MAGIC.finditer(text)))
+    yield from (small[at] for at in named)

@@ -1,0 +1,248 @@
+"""The scan of one item: prefilter, confirmation, views and members, and what of it counts.
+
+Invariants: the same bytes under the same policy give the same result, on any machine and in any order; an engine
+holds no byte of what it scanned; it pickles by its inputs. A rule that cannot be run is refused when the first engine
+of it is made: one that is made from what that one saved compiles a rule when there is a first window of it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from strandline.detect.archives.unpacking import Unpacking, kind_of, members
+from strandline.detect.cells import suspects
+from strandline.detect.expressions.linear import Exhausted, Work
+from strandline.detect.frames import Frame
+from strandline.detect.limits import Limits
+from strandline.detect.matching.allowed import CompiledAllowlist, comment_on
+from strandline.detect.matching.confirm import Hit, Matcher
+from strandline.detect.matching.prefilter import Prefilter
+from strandline.detect.matching.saved import Saved, maker_of
+from strandline.detect.matching.selection import Known, news, selected
+from strandline.detect.results import Coverage, Found, ItemResult
+from strandline.detect.rules.rule import RuleSet
+from strandline.detect.views.decoding import Room, may_have_views, views
+from strandline.errors import InvalidInput
+from strandline.pipeline.identity import TenantSecretKey, norm_hash, secret_hash
+from strandline.pipeline.policy import Policy
+
+_HELD_TIMES = 4
+"""How many times the findings that an item may have are held before they are chosen from."""
+
+
+class Engine:
+    """Rules, compiled; `notes` says what some of them cost.
+
+    `slow_rules` are matched by the slow matcher; those of one item share a bound of work (`Limits.slow_steps_max`).
+    """
+
+    def __init__(
+        self, rules: RuleSet, limits: Limits | None = None, *, key: TenantSecretKey, saved: Saved | None = None
+    ) -> None:
+        self.rules = rules
+        self.limits = limits or Limits()
+        self.policy: Policy = rules.policy(self.limits)
+        self._key = key
+        self._maker = maker_of(self.policy.hash)
+        known = saved if saved is not None and saved.maker == self._maker else None
+        self._shared = tuple(CompiledAllowlist(allowlist) for allowlist in rules.allowlists)
+        self._for_files = [allowlist for allowlist in self._shared if allowlist.is_for_files]
+        self._matchers: dict[int, Matcher] = {}
+        numbers = range(len(rules.rules))
+        self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
+        slow = known.slow_rules if known else (each.rule.id for each in map(self._matcher, numbers) if each.is_slow)
+        self.slow_rules: tuple[str, ...] = tuple(slow)
+        self._prefilter = Prefilter(rules.rules, self.limits, known)
+        self.notes: tuple[str, ...] = (*self._prefilter.layout.notes, *map(_slow_note, self.slow_rules))
+
+    def _matcher(self, number: int) -> Matcher:
+        """Return a rule, ready to be matched; threads that make one at once make the same."""
+        matcher = self._matchers.get(number)
+        if matcher is None:
+            matcher = Matcher(self.rules.rules[number], number, self.limits, self._shared)
+            self._matchers[number] = matcher
+        return matcher
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.rules, self.limits, self._key, self.saved())
+
+    def saved(self) -> Saved:
+        """Return what spares another engine of the same rules and limits, on such a machine, to compile them."""
+        return Saved(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules)
+
+    def __repr__(self) -> str:
+        return f"Engine({len(self.rules.rules)} rules)"
+
+    def scan(self, data: bytes | bytearray | memoryview, path: str = "", commit: str = "") -> ItemResult:
+        """Return what is found in an item; `commit` is for allowlists that name one."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidInput("an item is bytes")
+        scan = _ItemScan(self.limits)
+        self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan)
+        return scan.result()
+
+    def may_find(self, data: bytes, path: str = "") -> bool:
+        """Return whether a scan of an item may find something or leave something out, at a quick look.
+
+        For the many items in which a few rules find nothing: one that is not named needs no scan.
+        """
+        marks = self._prefilter.marks_alone(data)
+        if marks is None or kind_of(data) is not None or may_have_views(data, marks):
+            return True
+        return self._takes_path(path)
+
+    def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> list[int]:
+        """Return the positions of those of many items that need a scan, at a quick look at all of them together.
+
+        A scan of any other finds nothing, and sees all of it.
+        """
+        named = set(suspects(items, self._prefilter, self.limits))
+        if self._for_paths:
+            named.update(number for number, path in enumerate(paths) if self._takes_path(path))
+        return sorted(named)
+
+    def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
+        """Return what `scan` returns for each of many small values of one path, by its position.
+
+        A value that is not there has no finding, and all of it was seen.
+        """
+        if not all(issubclass(kind, bytes) for kind in set(map(type, cells))):
+            raise InvalidInput("an item is bytes")
+        is_named = self._takes_path(path)
+        numbers = range(len(cells)) if is_named else suspects(cells, self._prefilter, self.limits)
+        results = ((number, self.scan(cells[number], path, commit)) for number in numbers)
+        return {number: result for number, result in results if result.findings or not result.coverage.is_whole}
+
+    def _takes_path(self, path: str) -> bool:
+        """Return whether a rule finds an item by its path alone."""
+        work = Work(self.limits.slow_steps_max)
+        return any(matcher.takes_path(path, work) for matcher in self._for_paths)
+
+    def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
+        """Scan the item or a member of it; its views share one room."""
+        room = Room(self.limits, self.limits.views_total_max)
+        scan.bytes_seen += len(frame.data)
+        self._scan(frame, scan, room)
+        scan.decodes_skipped += room.skipped
+
+    def _scan(self, frame: Frame, scan: "_ItemScan", room: Room, known: tuple[Known, ...] = ()) -> None:
+        """Scan a frame and what is inside it; `known` are the frames of the same file around it, for a view."""
+        if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._for_files):
+            return
+        rules, marks = self.rules.rules, dict[int, int]()
+        hits = list(self._hits(frame, scan, marks))
+        hits = selected(hits, rules, lambda hit: frame.lines.locate(hit.start)) if hits else []
+        kind = kind_of(frame.data)
+        if kind is not None:
+            self._scan_members(kind, frame, scan)
+        hits = news(frame, hits, known, rules) if known else hits
+        if hits:
+            scan.add([self._found(frame, hit) for hit in hits], unless_known=kind is not None)
+        if kind is None and (marks or b"\0" in frame.data):
+            inside = (*known, Known(frame, hits))
+            for view in views(frame.data, marks, room, is_too_deep=frame.decodes >= self.limits.decode_depth):
+                self._scan(frame.view(*view), scan, room, inside)
+
+    def _scan_members(self, kind: str, frame: Frame, scan: "_ItemScan") -> None:
+        if frame.depth_of(kind) > self.limits.archive_depth:
+            scan.unpacking.skipped += 1
+            return
+        for member in members(kind, frame.data, scan.unpacking):
+            self._scan_file(frame.member(kind, *member), scan)
+
+    def _hits(self, frame: Frame, scan: "_ItemScan", marks: dict[int, int]) -> Iterator[Hit]:
+        """Yield what rules confirm in a frame, as many as are held, and the marks that views need."""
+        held = self.limits.findings_max * _HELD_TIMES
+        if frame.is_file:
+            for matcher in self._for_paths:
+                if matcher.takes_path(frame.path, scan.work):
+                    yield Hit(matcher.number, 0, 0, secret_hash(self._key, norm_hash(b"")), 0)
+        sweep = self._prefilter.sweep(frame.data)
+        for number, start, end in sweep.windows():
+            matcher = self._matcher(number)
+            if not matcher.takes_path(frame.path, scan.work):
+                continue
+            try:
+                for hit in matcher.hits(frame, start, end, self._key, scan.work):
+                    if held:
+                        held -= 1
+                        yield hit
+                    else:
+                        scan.dropped += 1
+            except Exhausted:
+                scan.dropped += 1
+        marks.update(sweep.marks)
+
+    def _found(self, frame: Frame, hit: Hit) -> Found:
+        rule = self.rules.rules[hit.rule]
+        start, end = frame.outer_span(hit.start, hit.end)
+        file, first, last = frame.in_file(hit.start, hit.end)
+        line, column = file.lines.locate(first)
+        return Found(
+            rule_id=rule.id,
+            fingerprint=self.policy.fingerprints[rule.id],
+            start=start,
+            end=end,
+            line=line,
+            column=column,
+            secret=hit.secret,
+            confidence=hit.confidence,
+            via=frame.via,
+            path=frame.path,
+            comment=comment_on(file.data, first, last) or comment_on(frame.data, hit.start, hit.end),
+        )
+
+
+def _slow_note(rule_id: str) -> str:
+    return f"rule {rule_id!r}: its expression can read a text in too many ways, so it is matched by the slow matcher"
+
+
+def _rebuilt(rules: RuleSet, limits: Limits, key: TenantSecretKey, saved: Saved) -> Engine:
+    return Engine(rules, limits, key=key, saved=saved)
+
+
+class _ItemScan:
+    """What was found and what was left out so far, of one item."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.bytes_seen = 0
+        self.dropped = 0
+        self.unpacking = Unpacking.of(limits)
+        self.work = Work(limits.slow_steps_max)
+        self.decodes_skipped = 0
+        self._found: dict[tuple[int, int, str, bytes], Found] = {}
+        self._secrets: set[tuple[str, bytes]] = set()
+
+    def add(self, findings: Iterable[Found], *, unless_known: bool = False) -> None:
+        """Keep findings; the same secret at the same place is one, and the nearest way to it is kept.
+
+        What stands in an archive's own bytes is kept unless it is known from a member, which says more.
+        """
+        for found in findings:
+            secret = (found.rule_id, found.secret)
+            if unless_known and secret in self._secrets:
+                continue
+            place = (found.start, found.end, *secret)
+            known = self._found.get(place)
+            if known is None and len(self._found) >= self.limits.findings_max * _HELD_TIMES:
+                self.dropped += 1
+            elif known is None or _order(found) < _order(known):
+                self._found[place] = found
+                self._secrets.add(secret)
+
+    def result(self) -> ItemResult:
+        """Return the first findings that an item may have, and what was left out."""
+        ordered = sorted(self._found.values(), key=lambda found: (found.start, found.end, found.rule_id, _order(found)))
+        kept = tuple(ordered[: self.limits.findings_max])
+        coverage = Coverage(
+            bytes_seen=self.bytes_seen,
+            members_skipped=self.unpacking.skipped,
+            decodes_skipped=self.decodes_skipped,
+            findings_dropped=self.dropped + len(ordered) - len(kept),
+        )
+        return ItemResult(kept, coverage)
+
+
+def _order(found: Found) -> tuple[int, int, tuple[str, ...], int, int]:
+    """Return what is preferred of two ways to a secret: through members, which have paths, and through few views."""
+    return -found.path.count("!"), len(found.via), found.via, found.line, found.column

@@ -1,0 +1,113 @@
+"""Baselines: findings that somebody has seen before, and that need not be shown again.
+
+A baseline is a report of gitleaks (a JSON array) or our own JSON lines, one object a line with `rule_id`, `path`,
+`line` and, if known, `secret`, the keyed hash in hex. A finding is known if its path and its secret are in the
+baseline, whatever the rule is called there; where the baseline holds no secret, if its rule, path and line are.
+
+Invariants: a secret that a report holds is hashed with the tenant's key while it is read and then forgotten; no error
+shows a byte of a report.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.detect.ignoring.globs import clean_path
+from strandline.errors import InvalidInput
+from strandline.pipeline.identity import DIGEST_BYTES, SecretHash, TenantSecretKey, norm_hash, secret_hash
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What is known: secrets at paths, and rules at lines of paths for entries without a secret."""
+
+    secrets: frozenset[tuple[str, SecretHash]] = frozenset()
+    places: frozenset[tuple[str, str, int]] = frozenset()
+    source: str = "baseline"
+
+    def __repr__(self) -> str:
+        return f"Baseline({len(self)} entries of {self.source})"
+
+    def __len__(self) -> int:
+        return len(self.secrets) + len(self.places)
+
+    def knows(self, rule_id: str, path: str, line: int, secret: SecretHash) -> bool:
+        """Return whether a finding was seen before."""
+        clean = clean_path(path)
+        return (clean, secret) in self.secrets or (rule_id, clean, line) in self.places
+
+
+def parse_baseline(text: str, key: TenantSecretKey, source: str = "baseline") -> Baseline:
+    """Return the baseline that a report of gitleaks or our JSON lines make."""
+    secrets: set[tuple[str, SecretHash]] = set()
+    places: set[tuple[str, str, int]] = set()
+    is_array = text.lstrip("\ufeff \t\r\n").startswith("[")
+    for number, entry in enumerate(_array(text, source) if is_array else _lines(text, source), 1):
+        where = f"{source}, entry {number}"
+        if not isinstance(entry, dict):
+            raise InvalidInput(f"{where}: it is not an object")
+        path = clean_path(_text(entry, ("path", "File"), where))
+        secret = _secret(entry, key, where)
+        if secret is not None:
+            secrets.add((path, secret))
+        else:
+            places.add((_text(entry, ("rule_id", "RuleID"), where), path, _line(entry, where)))
+    return Baseline(frozenset(secrets), frozenset(places), source)
+
+
+def format_baseline(findings: Iterable[tuple[str, str, int, SecretHash]]) -> str:
+    """Return findings, as rule, path, line and secret, in our JSON lines."""
+    rows = [
+        {"rule_id": rule, "path": clean_path(path), "line": line, "secret": bytes.hex(secret)}
+        for rule, path, line, secret in findings
+    ]
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def _array(text: str, source: str) -> list[Any]:
+    value = _json(text.lstrip("\ufeff"), source)
+    return value if isinstance(value, list) else []
+
+
+def _lines(text: str, source: str) -> Iterator[Any]:
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        if line.strip():
+            yield _json(line, f"{source}, line {number}")
+
+
+def _json(text: str, where: str) -> Any:  # noqa: ANN401 - what JSON holds is looked at next
+    # The error of the decoder holds the whole text, and with it secrets: it must not even be the context of ours.
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    raise InvalidInput(f"{where}: not JSON", hint="give a JSON report of gitleaks, or our JSON lines")
+
+
+def _text(entry: Mapping[str, Any], names: tuple[str, ...], where: str) -> str:
+    value = next((entry[name] for name in names if name in entry), None)
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"{where}: it has no {' or '.join(names)}")
+    return value
+
+
+def _line(entry: Mapping[str, Any], where: str) -> int:
+    value = entry.get("line", entry.get("StartLine"))
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput(f"{where}: it has neither a secret nor a line")
+    return value
+
+
+def _secret(entry: Mapping[str, Any], key: TenantSecretKey, where: str) -> SecretHash | None:
+    """Return the hash of an entry's secret, or None if the entry has none or hides it."""
+    if isinstance(entry.get("secret"), str):
+        digest = b""
+        with suppress(ValueError):
+            digest = bytes.fromhex(entry["secret"])
+        if len(digest) != DIGEST_BYTES:
+            raise InvalidInput(f"{where}: its secret is not {DIGEST_BYTES} bytes in hex")
+        return SecretHash(digest)
+    plain = entry.get("Secret")
+    if not isinstance(plain, str) or not plain or plain == "REDACTED" or plain.endswith("..."):
+        return None
+    return secret_hash(key, norm_hash(plain.encode(errors="surrogatepass")))

@@ -1,0 +1,198 @@
+"""Where a finding is, as a URL that programs read back and as a text that people know.
+
+    file:src/app.py#line=12&column=5&confidence=8&via=base64        src/app.py:12:5
+    git:src/app.py#line=12&column=5&commit=1a2b3c4d…                src/app.py@1a2b3c4:12:5
+    table:orders.parquet#line=1&column=9&row=42&field=notes         orders.parquet#42/notes:1:9
+    journal:events#line=1&column=1&row=1042                         events@1042:1:1
+
+The path is that of the item, with those of archive members behind `!`. A URL is ASCII: all else is percent-encoded,
+bytes that are no UTF-8 as the bytes they are. A parameter that says nothing (0, or empty) is left out, and the others
+stand in one order, so that equal locations have equal URLs.
+
+Invariants: a URL is read back as the location that was written, or as its `fitted` form if that was too long; both
+texts have at most 4,096 bytes, are valid Unicode and hold no control character, nor any that a terminal would not show
+as itself. What does not fit is cut before its middle, where a `…` then stands: the end of a path tells most. There is
+no place for what was found: a location names an item and a point in it, never its bytes.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import quote, unquote
+
+from strandline.detect.results import CONFIDENCE_MAX, Found
+from strandline.errors import InvalidInput
+from strandline.pipeline.findings import LOCATION_BYTES_MAX
+
+FILE, GIT, TABLE, JOURNAL = "file", "git", "table", "journal"
+COMMIT_SHOWN: Final = 7
+NUMBER_MAX: Final = 2**63 - 1
+_CUT = "…"
+_SOURCE = re.compile(r"[a-z][a-z0-9.+-]{0,15}")
+_COMMIT = re.compile(r"[0-9a-f]{0,64}")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
+_PATH_SAFE = "/!:@$'()*;=,+~"
+_VALUE_SAFE = "/!:@$'()*;~"
+_TEXT_SPACE = {"via": 1024, "row": 512, "field": 512}
+"""How many encoded bytes each of the smaller texts may take; the path has the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A point in an item: `row` and `field` in a table, `row` alone for an offset; line and column count from 1."""
+
+    source: str
+    path: str
+    line: int = 0
+    column: int = 0
+    confidence: int = 0
+    via: tuple[str, ...] = ()
+    commit: str = ""
+    row: str = ""
+    field: str = ""
+
+    def __post_init__(self) -> None:
+        if not _SOURCE.fullmatch(self.source):
+            raise InvalidInput("a location's source is a short lower-case word", hint="such as file, git or table")
+        for name in ("line", "column", "confidence"):
+            value: object = getattr(self, name)
+            largest = CONFIDENCE_MAX if name == "confidence" else NUMBER_MAX
+            if not isinstance(value, int) or not 0 <= value <= largest:
+                raise InvalidInput(f"a location's {name} is a whole number within 0 and {largest}")
+        if not _COMMIT.fullmatch(self.commit):
+            raise InvalidInput("a location's commit is not hexadecimal")
+        if "" in self.via:
+            raise InvalidInput("a location's view has no name")
+
+    @property
+    def fitted(self) -> "Location":
+        """Return what a URL of the allowed size says: this, or with its longest texts cut."""
+        if len(_joined(self)) <= LOCATION_BYTES_MAX:
+            return self
+        via = _cut(",".join(self.via), _TEXT_SPACE["via"], _value)
+        row, field = (
+            _cut(text, _TEXT_SPACE[name], _value) for name, text in (("row", self.row), ("field", self.field))
+        )
+        small = replace(self, via=tuple(filter(None, via.split(","))), row=row, field=field)
+        space = LOCATION_BYTES_MAX - len(_joined(replace(small, path="")))
+        return replace(small, path=_cut(self.path, space, _path))
+
+
+def location_of(source: str, found: Found, *, commit: str = "", row: str = "", field: str = "") -> Location:
+    """Return where a finding of the engine is; the names of members stand in the path and not again in `via`."""
+    via = tuple(step.partition(":")[0] for step in found.via)
+    return Location(source, found.path, found.line, found.column, found.confidence, via, commit, row, field)
+
+
+def format_url(location: Location) -> str:
+    """Return a location as a URL."""
+    return _joined(location.fitted)
+
+
+def parse_url(text: str) -> Location:
+    """Return the location that a URL names; `InvalidInput` for any that `format_url` does not write."""
+    source, colon, rest = text.partition(":")
+    path, _, query = rest.partition("#")
+    values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    line, column, confidence = (values.get(name, "0") for name in ("line", "column", "confidence"))
+    if colon and all(map(_WHOLE.fullmatch, (line, column, confidence))):
+        via = tuple(map(_text, values["via"].split(","))) if "via" in values else ()
+        commit, row, field = (_text(values.get(name, "")) for name in ("commit", "row", "field"))
+        location = Location(source, _text(path), int(line), int(column), int(confidence), via, commit, row, field)
+        if _joined(location) == text:
+            return location
+    raise InvalidInput("a location's URL cannot be read", hint="it was not written by this version")
+
+
+def format_display(location: Location) -> str:
+    """Return a location as people know it; it is not read back."""
+    place = location.path
+    match location.source:
+        case "table" if location.row or location.field:
+            place += f"#{location.row}/{location.field}" if location.field else f"#{location.row}"
+        case "journal" if location.row:
+            place += f"@{location.row}"
+        case _ if location.commit:
+            place += f"@{location.commit[:COMMIT_SHOWN]}"
+        case _:
+            pass
+    point = f":{location.line}:{location.column}" if location.line else ""
+    return (_cut(shown(place), LOCATION_BYTES_MAX - len(point), str.encode) + point) or location.source
+
+
+def read_location(display: str | None, url: str | None) -> Location:
+    """Return the location that a stored finding has; that of another program is its text alone."""
+    if url:
+        try:
+            return parse_url(url)
+        except InvalidInput:
+            pass
+    return Location("other", display or url or "")
+
+
+def shown(text: str) -> str:
+    r"""Return a text with what is not printable written out (`\n` as `\x0a`, bytes that are no UTF-8 as `\xff`)."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _joined(location: Location) -> str:
+    parts = {
+        "line": location.line,
+        "column": location.column,
+        "confidence": location.confidence,
+        "via": ",".join(map(_value, location.via)),
+        "commit": location.commit,
+        "row": _value(location.row),
+        "field": _value(location.field),
+    }
+    query = "&".join(f"{name}={value}" for name, value in parts.items() if value)
+    return f"{location.source}:{_path(location.path)}" + (f"#{query}" if query else "")
+
+
+def _path(text: str) -> str:
+    return quote(text_bytes(text), _PATH_SAFE)
+
+
+def _value(text: str) -> str:
+    return quote(text_bytes(text), _VALUE_SAFE)
+
+
+def _text(quoted: str) -> str:
+    return unquote(quoted, errors="surrogateescape")
+
+
+def text_bytes(text: str) -> bytes:
+    """Return a text's bytes; a name that the file system gave is again the bytes it had."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # a half of a pair, which no bytes are decoded to
+        return text.encode(errors="replace")
+
+
+def _cut(text: str, space: int, encoded: Callable[[str], str | bytes]) -> str:
+    """Return a text that fits into a space once it is encoded, with a third of it from the beginning."""
+    if len(encoded(text)) <= space:
+        return text
+    left = space - len(encoded(_CUT))
+    head = _prefix(text, left // 3, encoded)
+    tail = _prefix(text[::-1], left - len(encoded(head)), encoded)[::-1]
+    return head + _CUT + tail
+
+
+def _prefix(text: str, space: int, encoded: Callable[[str], str | bytes]) -> str:
+    taken = 0
+    for at, character in enumerate(text):
+        taken += len(encoded(character))
+        if taken > space:
+            return text[:at]
+    return text
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - a byte that is no UTF-8, as `os.fsdecode` gives it
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004

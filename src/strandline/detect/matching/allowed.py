@@ -1,0 +1,112 @@
+"""Allowlists, compiled: whether something that matched is known not to be a secret.
+
+Invariants: with `all_of` everything that a list names must hold, otherwise one thing is enough; a line is looked at
+up to a bound on either side, so that a file without line breaks costs no more than another.
+"""
+
+from dataclasses import dataclass
+
+from strandline.detect.expressions.linear import Work
+from strandline.detect.expressions.patterns import Pattern
+from strandline.detect.rules.rule import Allowlist, parse_regex
+
+LINE_BYTES_MAX = 4_096
+_TEXT_BYTES_MAX = 32_768
+_PATH_BYTES_MAX = 4_096
+COMMENTS = (b"gitleaks:allow", b"strandline:allow")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A match that is to be judged; `start` and `end` are its span in the buffer."""
+
+    data: bytes
+    secret: bytes
+    start: int
+    end: int
+    path: str
+    commit: str
+    work: Work
+
+    def __repr__(self) -> str:
+        return f"Subject(start={self.start}, end={self.end})"
+
+    def line(self) -> bytes:
+        """Return the lines that the match stands on."""
+        return line_of(self.data, self.start, self.end)
+
+
+def line_of(data: bytes, start: int, end: int) -> bytes:
+    """Return the lines that a span stands on."""
+    least, most = max(0, start - LINE_BYTES_MAX), min(len(data), end + LINE_BYTES_MAX)
+    first = data.rfind(b"\n", least, start)
+    last = data.find(b"\n", end, most)
+    return data[least if first < 0 else first + 1 : most if last < 0 else last]
+
+
+def comment_on(data: bytes, start: int, end: int) -> str:
+    """Return the comment on the lines of a span that allows what stands there, if there is one."""
+    line = line_of(data, start, end)
+    return next((comment.decode() for comment in COMMENTS if comment in line), "")
+
+
+class CompiledAllowlist:
+    """An allowlist, ready to judge."""
+
+    def __init__(self, allowlist: Allowlist) -> None:
+        self._all_of = allowlist.all_of
+        self._target = allowlist.regex_target
+        self._commits = frozenset(allowlist.commits)
+        self._paths = tuple(path_pattern("allowlist", path) for path in allowlist.paths)
+        trees = (parse_regex("allowlist", regex) for regex in allowlist.regexes)
+        self._regexes = tuple(Pattern("allowlist", tree, _TEXT_BYTES_MAX) for tree in trees)
+        self._stopwords = tuple(word.encode() for word in allowlist.stopwords)
+
+    def allows(self, subject: Subject) -> bool:
+        """Return whether the match is allowed."""
+        checks = []
+        if self._commits:
+            checks.append(subject.commit.lower() in self._commits)
+        if self._paths:
+            checks.append(self._allows_path(subject.path, subject.work))
+        if self._regexes:
+            text = self._text(subject)
+            checks.append(any(regex.is_in(text, subject.work) for regex in self._regexes))
+        if self._stopwords:
+            lowered = subject.secret.lower()
+            checks.append(any(word in lowered for word in self._stopwords))
+        return all(checks) if self._all_of else any(checks)
+
+    @property
+    def is_quick(self) -> bool:
+        """Return whether none of its expressions is left to the matcher that never goes back."""
+        return all(pattern.is_quick for pattern in (*self._paths, *self._regexes))
+
+    @property
+    def is_for_files(self) -> bool:
+        """Return whether the list may allow everything in an item."""
+        return not self._all_of and bool(self._paths or self._commits)
+
+    def allows_file(self, path: str, commit: str, work: Work) -> bool:
+        """Return whether everything in an item is allowed, whatever it is."""
+        if self._all_of:
+            return False
+        return self._allows_path(path, work) or (bool(self._commits) and commit.lower() in self._commits)
+
+    def _allows_path(self, path: str, work: Work) -> bool:
+        text = path.encode(errors="surrogateescape")
+        return any(pattern.is_in(text, work) for pattern in self._paths)
+
+    def _text(self, subject: Subject) -> bytes:
+        match self._target:
+            case "secret":
+                return subject.secret
+            case "match":
+                return subject.data[subject.start : subject.end]
+            case "line":
+                return subject.line()
+
+
+def path_pattern(where: str, regex: str) -> Pattern:
+    """Return the pattern of an expression for paths."""
+    return Pattern(where, parse_regex(where, regex), _PATH_BYTES_MAX)

@@ -1,0 +1,136 @@
+r"""The confirmation: whether what stands in a window is a secret by a rule's own word, exactly.
+
+A match counts if a keyword of its rule is near, its secret is of the rule's characters and entropy, no allowlist,
+comment or stop-word allows it, and the rule's validator does not refute it.
+
+Invariants: expressions match the whole buffer, not a copy of the window, so that places (`^`, `\b`, `$`) mean what
+they mean; what leaves here is a span, a keyed hash and a confidence.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.detect.expressions.linear import Spans, Work
+from strandline.detect.expressions.nodes import Chars, Node, Repeat, Seq, members
+from strandline.detect.expressions.patterns import Pattern
+from strandline.detect.frames import Frame, Span
+from strandline.detect.limits import Limits
+from strandline.detect.matching.allowed import CompiledAllowlist, Subject, path_pattern
+from strandline.detect.matching.confidence import confidence
+from strandline.detect.rules.rule import Rule, parse_regex
+from strandline.detect.tokens.examples import CHARSETS
+from strandline.detect.tokens.validators import Verdict, validate
+from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
+
+
+class Hit(NamedTuple):
+    """A confirmed secret in a buffer."""
+
+    rule: int
+    start: int
+    end: int
+    secret: SecretHash
+    confidence: int
+
+
+def entropy_bits(secret: bytes) -> float:
+    """Return the Shannon entropy of some bytes, in bits per byte."""
+    size = len(secret)
+    counts = [secret.count(byte) for byte in set(secret)]
+    return math.log2(size) - sum(count * math.log2(count) for count in counts) / size if size else 0.0
+
+
+def split_lead(node: Node) -> tuple[int, int, Node]:
+    """Return the set and count of a lazy optional run at the beginning, and the rest.
+
+    Such a run decides where a match begins and nothing else; trying it at every byte is most of a match's cost.
+    """
+    match node:
+        case Seq(items=(Repeat(item=Chars(mask=mask), low=0, high=int(high), greedy=False), *rest)):
+            return mask, high, Seq(tuple(rest))
+        case _:
+            return 0, 0, node
+
+
+class Matcher:
+    """A rule, ready to be matched."""
+
+    def __init__(self, rule: Rule, number: int, limits: Limits, shared: tuple[CompiledAllowlist, ...]) -> None:
+        self.rule = rule
+        self.number = number
+        where = f"rule {rule.id!r}"
+        self._limits = limits
+        self._charset = CHARSETS[rule.charset].encode() if rule.charset else None
+        mask, self._lead_max, tree = split_lead(parse_regex(where, rule.regex or ""))
+        self._lead = bytes(members(mask))
+        self._pattern = Pattern(where, tree, limits.match_bytes_max)
+        self._keywords = tuple(keyword.encode() for keyword in rule.keywords)
+        self._own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
+        self._allowlists = (*self._own, *shared)
+        self._path = None if rule.path is None else path_pattern(where, rule.path)
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether an expression of the rule is left to the matcher that never goes back."""
+        is_path_quick = self._path is None or self._path.is_quick
+        return not (self._pattern.is_quick and is_path_quick and all(own.is_quick for own in self._own))
+
+    def takes_path(self, path: str, work: Work) -> bool:
+        """Return whether the rule is for items of a path."""
+        return self._path is None or self._path.is_in(path.encode(errors="surrogateescape"), work)
+
+    def hits(self, frame: Frame, start: int, end: int, key: TenantSecretKey, work: Work) -> Iterator[Hit]:
+        """Yield the secrets that the rule finds in a window, in order; `Exhausted` if that takes too much work."""
+        # A byte more than any match in the window can take: its edge is never the end of one.
+        stop = min(len(frame.data), end + 1)
+        for spans in self._pattern.finditer(frame.data, start, stop, work):
+            first, last = self._secret_span(spans)
+            if first < last and spans[0][1] - spans[0][0] <= self._limits.match_bytes_max:
+                hit = self._judged(frame, spans[0], (first, last), key, work)
+                if hit is not None:
+                    yield hit
+
+    def _secret_span(self, spans: Spans) -> Span:
+        if self.rule.secret_group:
+            return spans[self.rule.secret_group]
+        return next((span for span in spans[1:] if span[0] < span[1]), spans[0])
+
+    def _judged(self, frame: Frame, match: Span, span: Span, key: TenantSecretKey, work: Work) -> Hit | None:
+        data = frame.data
+        secret = data[span[0] : span[1]]
+        if self._charset is not None and secret.translate(None, self._charset):
+            return None
+        entropy = entropy_bits(secret) if self.rule.entropy else 0.0
+        if self.rule.entropy and entropy <= self.rule.entropy:
+            return None
+        distance = self._keyword_distance(data, *match) if self._keywords else None
+        if distance is None and self._keywords:
+            return None
+        subject = Subject(data, secret, self._begin(data, match[0]), match[1], frame.path, frame.commit, work)
+        if any(allowlist.allows(subject) for allowlist in self._allowlists):
+            return None
+        verdict = validate(self.rule.validator, secret) if self.rule.validator else Verdict.UNKNOWN
+        if verdict is Verdict.INVALID:
+            return None
+        score = confidence(data, span[0], distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID)
+        return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
+
+    def _begin(self, data: bytes, start: int) -> int:
+        """Return where the match begins with the run that was split off."""
+        least = max(0, start - self._lead_max)
+        while start > least and data[start - 1] in self._lead:
+            start -= 1
+        return start
+
+    def _keyword_distance(self, data: bytes, start: int, end: int) -> int | None:
+        """Return how far from the match the nearest keyword stands, 0 within it, None if none is near."""
+        match = data[start:end].lower()
+        if any(keyword in match for keyword in self._keywords):
+            return 0
+        radius = self._limits.keyword_radius
+        before = data[max(0, start - radius) : start].lower()
+        after = data[end : end + radius].lower()
+        distances = [len(before) - at - len(word) for word in self._keywords if (at := before.rfind(word)) >= 0]
+        distances += [at for word in self._keywords if (at := after.find(word)) >= 0]
+        return min(distances, default=None)

@@ -1,0 +1,383 @@
+"""The prefilter: one hyperscan database over all rules, which names the few windows worth a closer look.
+
+A rule's expression is cut to the part that names it: what is optional at its ends, and what follows a wide gap, is
+left to the confirmation. A rule without a literal of its own is looked for by its keywords. What hyperscan does not
+take falls back to the keywords, or to the whole text; `Layout.notes` says so. The edges of a text count as those of a
+line, so that texts may be looked at as lines of one (`Prefilter.ends`).
+
+Invariants: every match of a rule, of at most `match_bytes_max` bytes, lies within one window of that rule; windows
+of a rule do not overlap and come in order; they depend on the bytes alone. Work is linear in the bytes, and memory
+in the chunk.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strandline.detect.errors import RulesInvalid
+from strandline.detect.expressions.nodes import (
+    EMPTY,
+    Alt,
+    At,
+    Chars,
+    Group,
+    Node,
+    Place,
+    Repeat,
+    Seq,
+    children,
+    literal,
+    to_hyperscan,
+    union,
+    width,
+)
+from strandline.detect.limits import KIB, Limits
+from strandline.detect.matching.databases import FIRST_ONLY, Database
+from strandline.detect.matching.saved import Layout, Reach, Saved
+from strandline.detect.rules.rule import Rule, parse_regex
+
+CHUNK_BYTES = 512 * KIB
+LITERAL_MIN = 3
+GAP_MIN, OPEN_MIN = 256, 96
+SIZE_MAX = 4_000
+"""Beyond this many states hyperscan takes minutes to refuse an expression."""
+_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}")
+RUN, PERCENT = 0, 1
+"""Marks of a buffer, with where the first ends: a long run of base64 or hexadecimal digits; a percent escape."""
+
+_EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
+
+
+class Window(NamedTuple):
+    """Where a rule may match: its number, and a span of the buffer."""
+
+    rule: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What stands for a rule in the database, and how far around a hit its matches may reach."""
+
+    expression: bytes
+    rules: tuple[int, ...]
+    before: int
+    after: int
+    size: int = 0
+
+
+def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
+    """Return the probe of a rule's own expression, or None if it is better found by its keywords."""
+    head = trimmed_tail(cut_at_gap(joinable(whole)))
+    core = trimmed_head(head)
+    least, _ = width(core)
+    if not least or (literal(core) < LITERAL_MIN and rule.keywords and min(map(len, rule.keywords)) >= LITERAL_MIN):
+        return None
+    after = _capped(width(whole)[1], limits) - min(least, limits.match_bytes_max)
+    return Probe(to_hyperscan(loosened(core)), (number,), _capped(width(head)[1], limits), after, size(core))
+
+
+def loosened(node: Node, *, is_optional: bool = False) -> Node:
+    """Return a tree that matches more with fewer states: in optional parts, runs of a class have no upper bound."""
+    match node:
+        case Repeat(item=Chars(), low=low, high=int(high)) if is_optional and low < high:
+            return Repeat(node.item, low, None)
+        case Repeat(item=item, low=low):
+            return Repeat(loosened(item, is_optional=low == 0), low, node.high)
+        case Seq(items=items):
+            return Seq(tuple(loosened(item, is_optional=is_optional) for item in items))
+        case Alt(options=options):
+            return Alt(tuple(loosened(option, is_optional=is_optional) for option in options))
+        case _:
+            return node
+
+
+def size(node: Node) -> int:
+    """Return about how many states an expression has, its repeats written out."""
+    match node:
+        case Repeat(item=item, low=low, high=high):
+            most = low + 1 if high is None else high
+            return min(most, 64) if isinstance(item, Chars) else size(item) * most
+        case Chars() | At():
+            return 1
+        case _:
+            return sum(map(size, children(node)))
+
+
+def _capped(most: int | None, limits: Limits) -> int:
+    return limits.match_bytes_max if most is None else min(most, limits.match_bytes_max)
+
+
+def stripped(node: Node) -> Node:
+    """Return a tree without its groups, sequences flattened."""
+    match node:
+        case Group(item=item):
+            return stripped(item)
+        case Seq(items=items):
+            flat: list[Node] = []
+            for item in map(stripped, items):
+                flat.extend(item.items if isinstance(item, Seq) else (item,))
+            return Seq(tuple(flat))
+        case Alt(options=options):
+            return Alt(tuple(map(stripped, options)))
+        case Repeat(item=item):
+            return Repeat(stripped(item), node.low, node.high)
+        case _:
+            return node
+
+
+def joinable(node: Node) -> Node:
+    """Return a tree without groups that matches in a text what it matches in one of its lines."""
+    match node:
+        case At(place=place):
+            return At(_EDGES.get(place, place))
+        case Seq(items=items):
+            return Seq(tuple(map(joinable, items)))
+        case Alt(options=options):
+            return Alt(tuple(map(joinable, options)))
+        case Repeat(item=item):
+            return Repeat(joinable(item), node.low, node.high)
+        case _:
+            return node
+
+
+def cut_at_gap(node: Node) -> Node:
+    """Return the part before the first wide gap of almost any bytes, if that part is telling enough alone."""
+    if not isinstance(node, Seq):
+        return node
+    for at, item in enumerate(node.items):
+        least, most = width(item)
+        is_open = union(item).bit_count() >= OPEN_MIN
+        if is_open and (most is None or most - least > GAP_MIN):
+            head = Seq(node.items[:at])
+            return head if literal(head) > LITERAL_MIN else node
+    return node
+
+
+def trimmed_tail(node: Node) -> Node:
+    """Return what every match begins with, up to a part that is always there."""
+    match node:
+        case At():
+            return EMPTY
+        case Repeat(item=item, low=low, high=high):
+            return node if low == high else Repeat(item, low, low) if low else EMPTY
+        case Alt(options=options):
+            return Alt(tuple(map(trimmed_tail, options))) if width(node)[0] else EMPTY
+        case Seq(items=items):
+            for at in range(len(items) - 1, -1, -1):
+                tail = trimmed_tail(items[at])
+                if width(tail)[0]:
+                    return Seq((*items[:at], tail))
+            return EMPTY
+        case _:
+            return node
+
+
+def trimmed_head(node: Node) -> Node:
+    """Return what every match ends with, from a part that is always there; a place at the beginning stays."""
+    match node:
+        case Repeat(item=item, low=low, high=high):
+            return node if low == high else Repeat(item, low, low) if low else EMPTY
+        case Alt():
+            return node if width(node)[0] else EMPTY
+        case Seq(items=items):
+            for at, item in enumerate(items):
+                head = trimmed_head(item)
+                if isinstance(item, At) or width(head)[0]:
+                    return Seq((head, *items[at + 1 :]))
+            return EMPTY
+        case _:
+            return node
+
+
+class _Compiled:
+    """The rules of a prefilter, planned, and the database of their probes."""
+
+    def __init__(self, rules: Sequence[Rule], limits: Limits) -> None:
+        self._rules = rules
+        self._limits = limits
+        self._trees = {number: _tree(rule) for number, rule in enumerate(rules) if rule.regex is not None}
+        planned = [plan(rules[number], number, tree, limits) for number, tree in self._trees.items()]
+        self._own = [probe for probe in planned if probe is not None]
+        self._arrange(frozenset(probe.rules[0] for probe in self._own if probe.size > SIZE_MAX))
+        self.database = self._compile()
+
+    def _compile(self) -> Database:
+        """Return the database; rules that it does not take are found by halving and arranged otherwise."""
+        database = _compiled(self._probes)
+        if database is None:
+            self._arrange(self._refused | _refused(self._own))
+            database = _compiled(self._probes)
+        if database is None:
+            raise RulesInvalid("the rules", "hyperscan does not take all of them together", hint="use fewer rules")
+        return database
+
+    def _arrange(self, refused: frozenset[int]) -> None:
+        self._refused = refused
+        self._own = [probe for probe in self._own if probe.rules[0] not in refused]
+        self._worded = frozenset(self._trees.keys() - {probe.rules[0] for probe in self._own})
+        words = {number: self._rules[number].keywords for number in self._worded}
+        self._whole = tuple(sorted(number for number, keywords in words.items() if not keywords))
+        self._probes = self._own + _word_probes(words, self._trees, self._limits)
+
+    def layout(self) -> Layout:
+        """Return what the answers of the database mean."""
+        notes = (self._note(self._rules[number], number, tree) for number, tree in self._trees.items())
+        reaches = tuple(Reach(probe.rules, probe.before, probe.after) for probe in self._probes)
+        return Layout(reaches, self._whole, self._worded, tuple(note for note in notes if note))
+
+    def _note(self, rule: Rule, number: int, tree: Node) -> str | None:
+        """Return what a rule costs, if it costs more than others."""
+        if number in self._refused or number in self._whole:
+            why = "is too much for the prefilter" if number in self._refused else "can match nothing"
+            where = "around its keywords" if rule.keywords else "everywhere, which is slow"
+            return f"rule {rule.id!r}: its expression {why}, so it is matched {where}"
+        if number not in self._worded and literal(tree) < LITERAL_MIN:
+            return f"rule {rule.id!r}: its expression has no telling literal, which slows every scan"
+        return None
+
+
+class Prefilter:
+    """The database of some rules; `saved` spares planning and compiling what was compiled before."""
+
+    def __init__(self, rules: Sequence[Rule], limits: Limits, saved: Saved | None = None) -> None:
+        self._rules = rules
+        database = None if saved is None else Database.loaded(saved.database)
+        if saved is None or database is None:
+            compiled = _Compiled(rules, limits)
+            self._database, self.layout = compiled.database, compiled.layout()
+        else:
+            self._database, self.layout = database, saved.layout
+        self._overlap = max((reach.before for reach in self.layout.reaches), default=0) + 1
+        self._checks: dict[int, Database | None] = {}
+
+    def dumped(self) -> bytes:
+        """Return the database as the bytes that another process needs not to compile it again."""
+        return self._database.dumped()
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Return whether some rule is matched everywhere, whatever the prefilter finds."""
+        return bool(self.layout.whole)
+
+    def ends(self, lines: bytes) -> tuple[list[int], set[int]]:
+        """Return where something ends that a rule may match in a line alone, in order, and which marks there are."""
+        found = self._database.found(lines)
+        marks = {number for _, number in found if number < len(_MARKS)}
+        return [end for end, number in found if number >= len(_MARKS)], marks
+
+    def marks_alone(self, data: bytes) -> dict[int, int] | None:
+        """Return the marks of a buffer in which there is no window; None if there may be one."""
+        if self.is_everywhere or len(data) > CHUNK_BYTES:
+            return None
+        marks = {number: end for end, number in self._database.found(data)}
+        return marks if max(marks, default=0) < len(_MARKS) else None
+
+    def sweep(self, data: bytes) -> "Sweep":
+        """Return the way through a buffer."""
+        return Sweep(data, self._database, self.layout, self._overlap, self._check)
+
+    def _check(self, number: int) -> Database | None:
+        """Return what tells whether a window can hold a match of a rule; it is compiled for the rule's first window."""
+        if number not in self.layout.worded:
+            return None
+        if number not in self._checks:
+            self._checks[number] = _check(_tree(self._rules[number]))
+        return self._checks[number]
+
+
+class Sweep:
+    """One way through a buffer: its windows, and then its marks."""
+
+    def __init__(
+        self,
+        data: bytes,
+        database: Database,
+        layout: Layout,
+        overlap: int,
+        check: Callable[[int], Database | None],
+    ) -> None:
+        self.marks: dict[int, int] = {}
+        self._data = data
+        self._database = database
+        self._layout = layout
+        self._overlap = overlap
+        self._check = check
+
+    def windows(self) -> Iterator[Window]:
+        """Yield the windows; of one rule they come in order and do not overlap."""
+        last = len(self._data)
+        open_: dict[int, list[int]] = {rule: [0, last] for rule in self._layout.whole}
+        for end, reach in self._hits():
+            start, stop = max(0, end - reach.before), min(last, end + reach.after)
+            for rule in reach.rules:
+                window = open_.get(rule)
+                if window is not None and start <= window[1]:
+                    window[1] = max(window[1], stop)
+                else:
+                    if window is not None and self._holds(rule, *window):
+                        yield Window(rule, *window)
+                    open_[rule] = [start, stop]
+        for rule in sorted(open_):
+            if self._holds(rule, *open_[rule]):
+                yield Window(rule, *open_[rule])
+
+    def _holds(self, rule: int, start: int, end: int) -> bool:
+        """Return whether a window that keywords named can hold a match of the rule's own expression."""
+        check = self._check(rule)
+        if check is None:
+            return True
+        return bool(check.found(memoryview(self._data)[start:end]))
+
+    def _hits(self) -> Iterator[tuple[int, Reach]]:
+        """Yield where a probe matched, in the order of the ends."""
+        data, reaches = self._data, self._layout.reaches
+        for at in range(0, len(data), CHUNK_BYTES):
+            begin = max(0, at - self._overlap)
+            chunk = data if len(data) <= CHUNK_BYTES else memoryview(data)[begin : at + CHUNK_BYTES]
+            for end, number in self._database.found(chunk):
+                if number < len(_MARKS):
+                    self.marks.setdefault(number, begin + end)
+                elif begin + end > at:
+                    yield begin + end, reaches[number - len(_MARKS)]
+
+
+def _tree(rule: Rule) -> Node:
+    return stripped(parse_regex(f"rule {rule.id!r}", rule.regex or ""))
+
+
+def _check(tree: Node) -> Database | None:
+    """Return a database of one rule alone, for windows that keywords name; None if hyperscan does not take it."""
+    core = trimmed_head(trimmed_tail(tree))
+    is_fit = width(core)[0] > 0 and size(core) <= SIZE_MAX
+    return Database.compiled([to_hyperscan(core)], [FIRST_ONLY]) if is_fit else None
+
+
+def _word_probes(words_of: Mapping[int, Iterable[str]], trees: Mapping[int, Node], limits: Limits) -> list[Probe]:
+    """Return a probe for each keyword; all have the same reach, so that windows come in order whatever the word."""
+    rules_of: dict[str, list[int]] = {}
+    for number, words in sorted(words_of.items()):
+        for word in words:
+            rules_of.setdefault(word, []).append(number)
+    reach = max((_capped(width(trees[number])[1], limits) for number in words_of), default=0)
+    reach += limits.keyword_radius + max((len(word.encode()) for word in rules_of), default=0)
+    return [
+        Probe(b"(?i)" + b"".join(b"\\x%02x" % byte for byte in word.encode()), tuple(rules), reach, reach)
+        for word, rules in sorted(rules_of.items())
+    ]
+
+
+def _refused(probes: Sequence[Probe]) -> frozenset[int]:
+    """Return the rules whose expression does not compile, found by halving."""
+    if not probes or _compiled(probes) is not None:
+        return frozenset()
+    if len(probes) == 1:
+        return frozenset(probes[0].rules)
+    half = len(probes) // 2
+    return _refused(probes[:half]) | _refused(probes[half:])
+
+
+def _compiled(probes: Sequence[Probe]) -> Database | None:
+    expressions = [*_MARKS, *(probe.expression for probe in probes)]
+    return Database.compiled(expressions, [FIRST_ONLY] * len(_MARKS) + [0] * len(probes))

@@ -1,0 +1,200 @@
+"""Rules, as values: what is looked for, when a match counts, and what is allowed.
+
+A rule's canonical content (`Rule.plain`) is all that decides its findings: its fingerprint follows from it, so a
+change of meaning is a change of name. Its description and its examples decide nothing and are left out.
+
+Invariants: a `RuleSet` that exists can be run: its expressions parse, the groups they name are there, the rules
+that they require exist and are other rules. Rules are kept sorted by id: the order in a file decides nothing.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Self, TypeAlias
+
+from strandline.detect.errors import RegexInvalid, RulesInvalid
+from strandline.detect.expressions.classes import Unsupported
+from strandline.detect.expressions.nodes import Node, groups
+from strandline.detect.expressions.syntax import parse
+from strandline.detect.limits import ENGINE_VERSION, VIEWS, Limits
+from strandline.detect.tokens.examples import CHARSETS
+from strandline.detect.tokens.validators import VALIDATORS
+from strandline.pipeline.policy import Policy
+from strandline.protocol.canonical import Plain
+
+RegexTarget: TypeAlias = Literal["secret", "match", "line"]
+REGEX_CHARACTERS_MAX = 65_536
+
+
+def parse_regex(where: str, text: str) -> Node:
+    """Return the tree of an expression; `RegexInvalid` names `where` it stands."""
+    if len(text) > REGEX_CHARACTERS_MAX:
+        raise RegexInvalid(where, f"longer than {REGEX_CHARACTERS_MAX:,} characters")
+    try:
+        return parse(text)
+    except Unsupported as problem:
+        raise RegexInvalid(where, problem.problem, problem.position) from None
+
+
+@dataclass(frozen=True)
+class Allowlist:
+    """What is not a secret; with `all_of` everything it lists must hold, otherwise one thing is enough."""
+
+    description: str = ""
+    all_of: bool = False
+    commits: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    regexes: tuple[str, ...] = ()
+    regex_target: RegexTarget = "secret"
+    stopwords: tuple[str, ...] = ()
+
+    def plain(self) -> Plain:
+        """Return what decides, canonically."""
+        lists = [sorted(set(values)) for values in (self.commits, self.paths, self.regexes, self.stopwords)]
+        return [self.all_of, self.regex_target, *lists]
+
+    def check(self, where: str) -> None:
+        """Refuse a list that allows nothing, or an expression that does not parse."""
+        if not (self.commits or self.paths or self.regexes or self.stopwords):
+            raise RulesInvalid(where, "an allowlist has none of commits, paths, regexes and stopwords")
+        for regex in (*self.paths, *self.regexes):
+            parse_regex(f"{where}, allowlist", regex)
+
+
+@dataclass(frozen=True)
+class Required:
+    """Another rule that must match too, within a number of lines and columns if these are given."""
+
+    rule_id: str
+    within_lines: int | None = None
+    within_columns: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one kind of secret looks like; without `regex` the path of an item is what is found."""
+
+    id: str
+    regex: str | None = None
+    description: str = ""
+    secret_group: int = 0
+    entropy: float = 0.0
+    path: str | None = None
+    keywords: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    allowlists: tuple[Allowlist, ...] = ()
+    required: tuple[Required, ...] = ()
+    skip_report: bool = False
+    validator: str | None = None
+    charset: str | None = None
+    examples: tuple[str, ...] = field(default=(), compare=False)
+    counterexamples: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def is_generic(self) -> bool:
+        """Return whether a rule of a provider knows better when both find the same."""
+        return not any(tag.startswith("provider:") for tag in self.tags)
+
+    def plain(self) -> Plain:
+        """Return what decides findings, canonically."""
+        return {
+            "regex": self.regex,
+            "secret_group": self.secret_group,
+            "entropy": float(self.entropy),
+            "path": self.path,
+            "keywords": sorted(set(self.keywords)),
+            "generic": self.is_generic,
+            "allowlists": [allowlist.plain() for allowlist in self.allowlists],
+            "required": [[other.rule_id, other.within_lines, other.within_columns] for other in self.required],
+            "skip_report": self.skip_report,
+            "validator": self.validator,
+            "charset": self.charset,
+        }
+
+    def check(self) -> None:
+        """Refuse a rule that cannot be run."""
+        where = f"rule {self.id!r}"
+        if not self.id:
+            raise RulesInvalid("a rule", "it has no id")
+        if self.regex is None and self.path is None:
+            raise RulesInvalid(where, "it has neither regex nor path")
+        self._check_expressions(where)
+        if not 0 <= self.entropy <= 8:  # noqa: PLR2004
+            raise RulesInvalid(where, f"entropy {self.entropy} is not within 0 to 8 bits")
+        if any(not keyword for keyword in self.keywords):
+            raise RulesInvalid(where, "a keyword is empty")
+        for kind, name, known in (("charset", self.charset, CHARSETS), ("validator", self.validator, VALIDATORS)):
+            if name is not None and name not in known:
+                raise RulesInvalid(where, f"unknown {kind} {name!r}", hint=f"known: {', '.join(known)}")
+        for allowlist in self.allowlists:
+            allowlist.check(where)
+
+    def _check_expressions(self, where: str) -> None:
+        if self.path is not None:
+            parse_regex(f"{where}, path", self.path)
+        if self.regex is not None:
+            count = sum(1 for _ in groups(parse_regex(where, self.regex)))
+            if not 0 <= self.secret_group <= count:
+                raise RulesInvalid(where, f"secretGroup {self.secret_group} is not one of its {count} groups")
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules, sorted by id, and what is allowed whatever the rule."""
+
+    rules: tuple[Rule, ...]
+    allowlists: tuple[Allowlist, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(sorted(self.rules, key=lambda rule: rule.id)))
+        for rule in self.rules:
+            rule.check()
+        for allowlist in self.allowlists:
+            allowlist.check("global allowlist")
+        if len(self.by_id) < len(self.rules):
+            twice = next(
+                rule.id for rule, after in zip(self.rules, self.rules[1:], strict=False) if rule.id == after.id
+            )
+            raise RulesInvalid(f"rule {twice!r}", "it is there twice")
+        for rule in self.rules:
+            for other in rule.required:
+                if other.rule_id == rule.id or other.rule_id not in self.by_id:
+                    raise RulesInvalid(
+                        f"rule {rule.id!r}", f"it requires {other.rule_id!r}, which is no other rule here"
+                    )
+
+    @cached_property
+    def by_id(self) -> dict[str, Rule]:
+        """Return the rules by their ids."""
+        return {rule.id: rule for rule in self.rules}
+
+    @property
+    def looks_at_paths(self) -> bool:
+        """Return whether the same bytes can have other findings under another path."""
+        allowlists = [*self.allowlists, *(allowlist for rule in self.rules for allowlist in rule.allowlists)]
+        return any(rule.path is not None for rule in self.rules) or any(allowlist.paths for allowlist in allowlists)
+
+    def without(self, ids: Collection[str]) -> Self:
+        """Return the set without some rules."""
+        return type(self)(tuple(rule for rule in self.rules if rule.id not in ids), self.allowlists)
+
+    def only(self, ids: Iterable[str]) -> Self:
+        """Return the set of some rules and of those that they require."""
+        wanted = set(ids)
+        if unknown := sorted(wanted - self.by_id.keys()):
+            raise RulesInvalid(f"rule {unknown[0]!r}", "there is no such rule")
+        wanted |= {other.rule_id for name in wanted for other in self.by_id[name].required}
+        return self.without(self.by_id.keys() - wanted)
+
+    def policy(self, limits: Limits | None = None, *, generation: int = 0) -> Policy:
+        """Return the policy that a scan with these rules and limits is under."""
+        return Policy(
+            rules={rule.id: self._content(rule) for rule in self.rules},
+            tuning={"limits": (limits or Limits()).plain(), "allowlists": [each.plain() for each in self.allowlists]},
+            decoders=list(VIEWS),
+            engine=ENGINE_VERSION,
+            generation=generation,
+        )
+
+    def _content(self, rule: Rule) -> Plain:
+        return [rule.plain(), [self.by_id[other.rule_id].plain() for other in rule.required]]

@@ -1,0 +1,53 @@
+"""Findings as comma-separated values (RFC 4180), one row each.
+
+Invariants: a spreadsheet takes no cell for a formula, whatever a file or a rule is called: such a cell begins with an
+apostrophe. No cell holds a line end or another control character. The hash of a secret is cut: enough to see which rows
+are of one secret, and no use as a baseline.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+
+from strandline.detect.locations import shown
+from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, utc
+
+COLUMNS = (
+    *("finding_id", "rule_id", "description", "provider", "source", "path", "line", "column", "confidence", "level"),
+    *("via", "commit", "row", "field", "places", "same_secret", "state", "decided_by", "reason", "first_seen"),
+)
+SECRET_SHOWN = 12
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－", "＠")  # noqa: RUF001 - spreadsheets take them too
+
+
+def format_csv(report: Report) -> Iterator[str]:
+    """Yield the lines of a report, the first of which names the columns."""
+    yield _line(COLUMNS)
+    for finding in report.findings:
+        yield _line(_row(finding, report.rule(finding.rule_id)))
+
+
+def safe_cell(value: str | int) -> str | int:
+    """Return a cell that no spreadsheet runs."""
+    if isinstance(value, int):
+        return value
+    text = shown(value)
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
+
+
+def _row(finding: ReportFinding, rule: RuleFacts) -> tuple[str | int, ...]:
+    at, decision = finding.location, finding.decision
+    return (
+        *(finding.finding_id, finding.rule_id, rule.description, rule.provider),
+        *(at.source, at.path, at.line, at.column, at.confidence, finding.level.value),
+        *(" ".join(at.via), at.commit, at.row, at.field, len(finding.locations)),
+        *(bytes.hex(finding.secret)[:SECRET_SHOWN], finding.state),
+        *(("", "") if decision is None else (decision.who, decision.why)),
+        utc(finding.first_seen_ns),
+    )
+
+
+def _line(cells: tuple[str | int, ...]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\r\n").writerow(map(safe_cell, cells))
+    return out.getvalue()

@@ -1,0 +1,48 @@
+"""Findings as the JSON report of gitleaks, for tools that read it; what was matched is not in it.
+
+Invariants: `Match` and `Secret` are `REDACTED`: nobody who has this file has a secret. `Fingerprint` is what a
+`.gitleaksignore` takes, and gitleaks takes the file as a baseline.
+"""
+
+import json
+from collections.abc import Iterator
+
+from strandline.detect.ignoring.ignores import Fingerprint, format_fingerprint
+from strandline.detect.locations import Location
+from strandline.findings.reports.values import Report, ReportFinding, RuleFacts
+
+REDACTED = "REDACTED"
+
+
+def format_gitleaks(report: Report) -> Iterator[str]:
+    """Yield the pieces of a JSON array, with an object for each place of each finding."""
+    separator = "[\n "
+    for finding in report.findings:
+        rule = report.rule(finding.rule_id)
+        for place in finding.locations:
+            yield separator + json.dumps(_plain(finding, rule, place))
+            separator = ",\n "
+    yield "[]\n" if separator.startswith("[") else "\n]\n"
+
+
+def _plain(finding: ReportFinding, rule: RuleFacts, at: Location) -> dict[str, object]:
+    return {
+        "RuleID": finding.rule_id,
+        "Description": rule.description,
+        "StartLine": at.line,
+        "EndLine": at.line,
+        "StartColumn": at.column,
+        "EndColumn": at.column,
+        "Match": REDACTED,
+        "Secret": REDACTED,
+        "File": at.path,
+        "SymlinkFile": "",
+        "Commit": at.commit,
+        "Entropy": 0,
+        "Author": "",
+        "Email": "",
+        "Date": "",
+        "Message": "",
+        "Tags": list(rule.tags),
+        "Fingerprint": format_fingerprint(Fingerprint(at.path, finding.rule_id, at.line, at.commit)),
+    }

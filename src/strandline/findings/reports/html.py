@@ -1,0 +1,204 @@
+"""A report as one HTML file that a browser shows from anywhere, with no network.
+
+The file holds a style, a script and the data, and a policy (`Content-Security-Policy`) by which the browser runs that
+very script, applies that very style and loads nothing else. The data is JSON in a block that no browser runs; the
+script makes text nodes of it.
+
+Invariants: whatever a file, a rule or a decision is called is shown as it is and does nothing, even where it says
+`</script>`; no hash of a secret is in the file: findings of one secret share a number.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from strandline.detect.locations import Location, shown
+from strandline.findings.reports.values import (
+    HIGH,
+    MEDIUM,
+    Level,
+    Report,
+    ReportFinding,
+    Status,
+    reason_text,
+    state_name,
+    utc,
+)
+from strandline.pipeline.triage import TriageState
+
+INCOMPLETE_MAX = 1_000
+_HOLE = re.compile(r"\{\{(\w+)\}\}")
+_OPEN = {state_name(TriageState.OPEN), state_name(TriageState.CONFIRMED)}
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def format_html(report: Report) -> Iterator[str]:
+    """Yield the pieces of the page."""
+    style, script = _part("report.css"), _part("report.js")
+    filled = {
+        "csp": _policy(style, script),
+        "title": escape(f"Strandline report: {_scanned(report)}"),
+        "heading": escape(_heading(report)),
+        "facts": _facts(report),
+        "style": style,
+        "tiles": _tiles(report),
+        "footer": _footer(report),
+        "data": embedded(_data(report)),
+        "script": script,
+    }
+    for at, piece in enumerate(_HOLE.split(_part("report.html"))):
+        yield filled[piece] if at % 2 else piece
+
+
+def embedded(value: object) -> str:
+    """Return JSON that stands in a script block as data: nothing in it ends the block or begins a comment."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _part(name: str) -> str:
+    return files("strandline.findings.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def _data(report: Report) -> dict[str, object]:
+    rules = sorted({finding.rule_id for finding in report.findings})
+    numbers = {rule: at for at, rule in enumerate(rules)}
+    groups: dict[bytes, int] = {}
+    coverage = report.coverage
+    return {
+        "high": HIGH,
+        "medium": MEDIUM,
+        "sources": [[source.kind, shown(source.name)] for source in report.facts.sources],
+        "rules": [
+            [rule.rule_id, shown(rule.description), rule.provider, rule.tags] for rule in map(report.rule, rules)
+        ],
+        "findings": [
+            _row(finding, numbers[finding.rule_id], groups.setdefault(finding.secret, len(groups)))
+            for finding in report.findings
+        ],
+        "coverage": [[row.status, reason_text(row.reason), row.reason, row.items] for row in coverage.counts],
+        "incomplete": [
+            [item.status, reason_text(item.reason), shown(item.path)] for item in coverage.incomplete[:INCOMPLETE_MAX]
+        ],
+        "left": coverage.items() - coverage.items(Status.SCANNED),
+    }
+
+
+def _row(finding: ReportFinding, rule: int, group: int) -> list[object]:
+    """Return a finding as the script takes it (`FIELDS` there)."""
+    at, decision = finding.location, finding.decision
+    display = finding.display
+    path = shown(at.path)
+    return [
+        *(finding.finding_id, rule, group, finding.source, at.source, path),
+        *(display.removeprefix(path) if display.startswith(path) else "", display, at.confidence, finding.level),
+        *(finding.state, finding.first_seen_ns // 1_000_000_000, list(map(shown, at.via)), at.commit, _cell(at)),
+        [_point(place) for place in finding.locations[1:]],
+        *(("", "", 0) if decision is None else (shown(decision.who), shown(decision.why), decision.when_ns // 10**9)),
+    ]
+
+
+def _cell(at: Location) -> str:
+    named = {"row": at.row, "column": at.field} if at.source == "table" else {"offset": at.row}
+    return ", ".join(f"{name} {shown(value)}" for name, value in named.items() if value)
+
+
+def _point(at: Location) -> str:
+    cell = _cell(at)
+    return f"line {at.line}, column {at.column}" + (f", {cell}" if cell else "")
+
+
+def _scanned(report: Report) -> str:
+    names = [shown(source.name) for source in report.facts.sources]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") or "all results"  # noqa: PLR2004
+
+
+def _heading(report: Report) -> str:
+    to_do = [finding for finding in report.findings if finding.state in _OPEN]
+    if not to_do:
+        return "No secrets to take care of"
+    secrets = len({finding.secret for finding in to_do})
+    items = len({(finding.source, finding.path) for finding in to_do})
+    return f"{_many(secrets, 'leaked secret')} in {_many(items, 'file')}"
+
+
+def _facts(report: Report) -> str:
+    facts = report.facts
+    parts = [f"<b>{escape(_scanned(report))}</b>"]
+    if facts.finished_ns:
+        took = (facts.finished_ns - facts.started_ns) / 1e9
+        lasting = f" in {_duration(took)}" if facts.started_ns and took > 0 else ""
+        parts.append(f"scanned {utc(facts.finished_ns).replace('T', ' ').replace('Z', ' UTC')}{lasting}")
+    if facts.tenant != "default":
+        parts.append(f"for {escape(shown(facts.tenant))}")
+    return " · ".join(parts)
+
+
+def _tiles(report: Report) -> str:
+    findings, coverage = report.findings, report.coverage
+    undecided = [finding for finding in findings if finding.state == state_name(TriageState.OPEN)]
+    high = [finding for finding in undecided if finding.level == Level.HIGH]
+    secrets = Counter(finding.secret for finding in findings)
+    paths = {(finding.source, finding.path) for finding in findings}
+    folders = {(source, path.rpartition("/")[0]) for source, path in paths}
+    items, whole = coverage.items(), coverage.items(Status.SCANNED)
+    spread = sum(count > 1 for count in secrets.values())
+    tiles = [
+        ("Open findings", f"{len(undecided):,}", f"of {len(findings):,} in total", "accent"),
+        ("High confidence", f"{len(high):,}", "open, and most likely real", "high" if high else "good"),
+        ("Distinct secrets", f"{len(secrets):,}", f"{spread:,} of them in several places", "medium"),
+        ("Files affected", f"{len(paths):,}", f"in {_many(len(folders), 'folder')}", "low"),
+    ]
+    if items:
+        share = f"{int(1000 * whole / items) / 10:g}\u202f%"  # rounded down: 100 % means all
+        said = f"of {_many(items, 'item')}, {_size(coverage.bytes_seen)}"
+        tiles.append(("Fully looked at", share, said, "good" if whole == items else "medium"))
+    return "".join(
+        f'<div class="tile tone-{tone}"><h2>{name}</h2><p class="big">{big}</p><p class="sub">{sub}</p></div>'
+        for name, big, sub, tone in tiles
+    )
+
+
+def _footer(report: Report) -> str:
+    facts = report.facts
+    parts = ["This file holds no secret, and no hash of one."]
+    if report.ignored:
+        left = ", ".join(f"{count:,} by {reason}" for reason, count in report.ignored.items())
+        parts.append(f"Findings left out: {left}.")
+    if facts.policy:
+        parts.append(f"Policy <code>{escape(facts.policy)}</code>.")
+    parts.append(f"strandline {escape(facts.version)}".strip() + ".")
+    return " ".join(parts)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while count >= 1000 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - a thousand of each unit is the next
+        count, unit = count / 1000, unit + 1
+    return f"{count:,.0f} {_UNITS[unit]}" if count >= 100 or not unit else f"{count:.1f} {_UNITS[unit]}"  # noqa: PLR2004
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004

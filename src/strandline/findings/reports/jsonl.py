@@ -1,0 +1,58 @@
+"""Findings as JSON lines: one object a line, all that is known of a finding; a baseline is the part that one needs.
+
+Invariants: both are read back by `strandline.detect.parse_baseline`; ASCII, so that a path that is no UTF-8 survives.
+"""
+
+import json
+from collections.abc import Iterator
+
+from strandline.detect.ignoring.baselines import format_baseline
+from strandline.detect.locations import Location, format_display, format_url
+from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, utc
+
+
+def format_jsonl(report: Report) -> Iterator[str]:
+    """Yield the lines of a report."""
+    for finding in report.findings:
+        yield json.dumps(plain_finding(finding, report.rule(finding.rule_id))) + "\n"
+
+
+def format_baseline_of(report: Report) -> Iterator[str]:
+    """Yield a baseline that knows every finding of a report, at each of its places."""
+    for finding in report.findings:
+        places = [(finding.rule_id, place.path, place.line, finding.secret) for place in finding.locations]
+        yield format_baseline(places)
+
+
+def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:
+    """Return a finding as an object for programs."""
+    decision = finding.decision
+    return {
+        "finding_id": finding.finding_id,
+        "rule_id": finding.rule_id,
+        "description": rule.description,
+        "tags": list(rule.tags),
+        **_place(finding.location),
+        "level": finding.level.value,
+        "secret": bytes.hex(finding.secret),
+        "state": finding.state,
+        "decided": None
+        if decision is None
+        else {"when": utc(decision.when_ns), "who": decision.who, "why": decision.why},
+        "first_seen": utc(finding.first_seen_ns),
+        "other_places": [_place(place) for place in finding.locations[1:]],
+    }
+
+
+def _place(location: Location) -> dict[str, object]:
+    place: dict[str, object] = {
+        "location": format_display(location),
+        "url": format_url(location),
+        "source": location.source,
+        "path": location.path,
+        "line": location.line,
+        "column": location.column,
+        "confidence": location.confidence,
+    }
+    given = {"commit": location.commit, "row": location.row, "field": location.field, "via": list(location.via)}
+    return {**place, **{name: value for name, value in given.items() if value}}

@@ -1,0 +1,44 @@
+"""Tables as values of the scanner's state: Arrow IPC streams, zstd within."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from strandline.scan.errors import ManifestBroken
+
+
+def format_table(table: pa.Table) -> bytes:
+    """Return a table as one value."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def parse_table(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Return the table of a value, if it has that schema."""
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            table = reader.read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ManifestBroken("a chunk of it cannot be read") from error
+    if table.schema != schema:
+        raise ManifestBroken("a chunk of it has other columns than this version knows")
+    return table
+
+
+def rechunked(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of so many rows each, the last one perhaps of fewer."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += len(batch)
+        while count >= rows:
+            table = pa.Table.from_batches(waiting, schema)
+            yield table.slice(0, rows).combine_chunks()
+            waiting = table.slice(rows).to_batches()
+            count -= rows
+    if count:
+        yield pa.Table.from_batches(waiting, schema).combine_chunks()

@@ -1,0 +1,170 @@
+"""Inventories: what the last scan of some sources listed, so that results can be shown by path, and changes be named.
+
+    inventories                                 digests of sources, 32 bytes each, the latest first
+    inventory/<digest of the sources>           head: JSON, see `Inventory`
+    inventory/<digest of the sources>/<u64 stamp><u32 n>    chunk n: an Arrow IPC stream (zstd) of `ITEMS`
+
+Invariants: a head names chunks that are there: they are written before it, under a new stamp, and the old ones are
+deleted after; an item whose version is not known (it was not looked at) has no ovid. Two scans that end at once may
+leave one of them out of the list until it is done again; its head is there.
+"""
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
+from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.state import Delete, Put, ScannerState
+from strandline.scan.arrow_chunks import format_table, parse_table, rechunked
+from strandline.scan.errors import ManifestBroken
+from strandline.scan.facts import FACTS
+from strandline.scan.sources import Source
+from strandline.scan.sources.row_index import Chunk
+from strandline.scan.versions import DIGEST, LISTED
+
+ITEMS = pa.schema(
+    [
+        pa.field("item", DIGEST, nullable=False),
+        ("ovid", DIGEST),
+        pa.field("path", pa.binary(), nullable=False),
+        *(LISTED.field(name) for name in ("source", "locator", "version", "size", "stat", "extra", "problem", "weak")),
+        *FACTS,
+    ]
+)
+"""An item as it was listed, and what the ledger said of it under the policy; see `LISTED` and `FACTS`.
+
+`path` is the display path, in UTF-8 with bytes that are not as they are; `source` counts from 0. `stat` is kept only
+where it vouches for the version.
+"""
+
+INVENTORIES_MAX = 256
+_CHUNK_ROWS = 50_000
+_INDEX = b"inventories"
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What is said of a source; one that `is_part` listed only some of what its instance has."""
+
+    tag: str
+    name: str
+    instance: str
+    is_part: bool = False
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What one scan listed; `items` reads the rows."""
+
+    inputs: str
+    policy: PolicyHash
+    finished_ns: int
+    run_id: int | None
+    sources: tuple[SourceFacts, ...]
+    rows: int
+    stamp: int
+    chunks: int
+    started_ns: int = 0
+
+    def items(self, state: ScannerState, tenant: TenantId) -> Iterator[pa.Table]:
+        """Yield the rows of `ITEMS`, chunk by chunk."""
+        for key in self.chunk_keys():
+            table = _read_chunk(state, tenant, key)
+            if table is None:
+                raise ManifestBroken("a chunk of an inventory is gone")
+            yield table
+
+    def chunked(self, state: ScannerState, tenant: TenantId) -> list[Chunk]:
+        """Return the rows of `ITEMS` as chunks that are read when they are needed, and may be gone by then."""
+        return [
+            Chunk(max(0, min(_CHUNK_ROWS, self.rows - at * _CHUNK_ROWS)), partial(_read_chunk, state, tenant, key))
+            for at, key in enumerate(self.chunk_keys())
+        ]
+
+    def chunk_keys(self) -> list[bytes]:
+        """Return where the chunks are."""
+        begin = _head_key(bytes.fromhex(self.inputs)) + b"/" + self.stamp.to_bytes(8, "big")
+        return [begin + at.to_bytes(4, "big") for at in range(self.chunks)]
+
+
+def read_inventories(state: ScannerState, tenant: TenantId) -> list[Inventory]:
+    """Return the inventory of each set of sources that was scanned, the latest first."""
+    heads = state.multi_get(tenant, [_head_key(digest) for digest in _listed(state, tenant)])
+    return [_parse_head(head) for head in heads if head is not None]
+
+
+def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inventory | None:
+    """Return the inventory of some sources, or None."""
+    (head,) = state.multi_get(tenant, [_head_key(inputs)])
+    return None if head is None else _parse_head(head)
+
+
+def write_inventory(
+    state: ScannerState, tenant: TenantId, head: Inventory, items: Iterable[pa.RecordBatch]
+) -> Inventory:
+    """Keep what a scan listed, in place of what the last one of these sources did."""
+    before = find_inventory(state, tenant, bytes.fromhex(head.inputs))
+    new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0)
+    for chunk in rechunked(items, ITEMS, _CHUNK_ROWS):
+        new = replace(new, chunks=new.chunks + 1, rows=new.rows + len(chunk))
+        state.apply_batch(tenant, [Put(new.chunk_keys()[-1], format_table(chunk))])
+    touch_inventory(state, tenant, new)
+    if before is not None:
+        state.apply_batch(tenant, [Delete(key) for key in before.chunk_keys()])
+    return new
+
+
+def keep_head(state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None) -> None:
+    """Keep a head, whose chunks are there, without listing it."""
+    state.apply_batch(tenant, [Put(_head_key(bytes.fromhex(head.inputs)), _format_head(head))], writer=writer)
+
+
+def touch_inventory(
+    state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None
+) -> None:
+    """Keep a head, whose chunks are there, and put it first."""
+    inputs = bytes.fromhex(head.inputs)
+    latest = [inputs, *(one for one in _listed(state, tenant) if one != inputs)]
+    kept, dropped = latest[:INVENTORIES_MAX], latest[INVENTORIES_MAX:]
+    puts = [Put(_head_key(inputs), _format_head(head)), Put(_INDEX, b"".join(kept))]
+    state.apply_batch(tenant, puts, writer=writer)
+    for old in (find_inventory(state, tenant, one) for one in dropped):
+        if old is not None:
+            gone = [_head_key(bytes.fromhex(old.inputs)), *old.chunk_keys()]
+            state.apply_batch(tenant, [Delete(key) for key in gone])
+
+
+def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
+    """Return what is said of sources."""
+    return tuple(SourceFacts(one.tag, one.name, one.instance.hex(), one.is_part) for one in sources)
+
+
+def _read_chunk(state: ScannerState, tenant: TenantId, key: bytes) -> pa.Table | None:
+    (value,) = state.multi_get(tenant, [key])
+    return None if value is None else parse_table(value, ITEMS)
+
+
+def _listed(state: ScannerState, tenant: TenantId) -> list[bytes]:
+    (value,) = state.multi_get(tenant, [_INDEX])
+    data = value or b""
+    return [data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)]
+
+
+def _head_key(inputs: bytes) -> bytes:
+    return b"inventory/" + inputs
+
+
+def _format_head(head: Inventory) -> bytes:
+    sources = [vars(one) for one in head.sources]
+    return json.dumps({**vars(head), "policy": head.policy.hex(), "sources": sources}).encode()
+
+
+def _parse_head(data: bytes) -> Inventory:
+    head = json.loads(data)
+    sources = tuple(SourceFacts(**one) for one in head["sources"])
+    return Inventory(**{**head, "policy": PolicyHash(bytes.fromhex(head["policy"])), "sources": sources})

@@ -1,0 +1,46 @@
+"""A worker in this process, without Spark: for little work that has to be quick, such as what is staged for a commit.
+
+Invariants: it takes shards under leases and commits pages as every other worker does, and may work beside them.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from strandline.errors import StrandlineError
+from strandline.scan.job import Job
+from strandline.scan.request import ScanRequest
+from strandline.scan.work import work
+
+POLL_S = 0.5
+
+
+class LocalWorkers:
+    """One worker, in this process."""
+
+    are_here = True
+
+    def check(self, request: ScanRequest) -> None:
+        """Take any request: whatever this process reads, it can share with itself."""
+
+    def make_ready(self, request: ScanRequest) -> None:
+        """Do nothing: this process is ready."""
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work until no shard of the run is active."""
+        over = threading.Event()
+        watcher = threading.Thread(target=_poll_until, args=(over, poll), daemon=True)
+        watcher.start()
+        try:
+            work(job(1), shards[0])
+        finally:
+            over.set()
+            watcher.join()
+
+
+def _poll_until(over: threading.Event, poll: Callable[[], None]) -> None:
+    # The work itself is in the main thread, where Ctrl-C ends it. What goes wrong here is only the showing of progress:
+    # whatever ails the stores, the worker meets it too, and tells.
+    with suppress(StrandlineError):
+        while not over.wait(POLL_S):
+            poll()

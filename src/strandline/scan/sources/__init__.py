@@ -1,0 +1,79 @@
+"""What can be scanned: files, git histories, tables and journals, as items in a fixed order and their bytes.
+
+**Promise.** A listing has every item once, in an order that does not depend on the machine; what cannot be read is in
+it, with the reason; what is left out on purpose is counted. What a reader returns is one version of an item, and the
+version it names is that of exactly these bytes.
+
+**How.** A `Source` is a value: it pickles, so that the driver lists and executors read. `list_items` yields Arrow
+batches (`LISTING`); `open` gives an `ItemReader`, whose `Content` has one or many `Part`s: the bytes that the engine
+scans as one, with what `location` needs to say where a finding is.
+
+    source       item                          version                        parts
+    files        a file                        BLAKE3 of its bytes            the file
+    git          a blob, wherever it stands    its object id                  the blob
+    tables       a row group of a file         BLAKE3 of its bytes            cells
+    journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
+
+`stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
+
+**Trade-offs.** Links are not followed: what they point to inside the root is scanned where it is. A file is read whole,
+up to a limit. Nothing here knows Spark, the ledger or the engine.
+"""
+
+from strandline.scan.sources.errors import (
+    InputMissing,
+    InputRefused,
+    InputUnusable,
+    ItemFailed,
+    ItemProblem,
+    ItemSkipped,
+    ItemUnsettled,
+    Problem,
+)
+from strandline.scan.sources.files import FileSource
+from strandline.scan.sources.git import GitSource
+from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
+from strandline.scan.sources.journals import JournalSource
+from strandline.scan.sources.source import (
+    LISTING,
+    SIZE_MAX,
+    Content,
+    ItemReader,
+    Part,
+    Source,
+    Tell,
+    left_out,
+    location,
+)
+from strandline.scan.sources.stat_cache import VOUCHED, StatCache
+from strandline.scan.sources.tables import TableSource
+
+__all__ = [
+    "LISTING",
+    "SIZE_MAX",
+    "VOUCHED",
+    "Content",
+    "FileSource",
+    "GitSource",
+    "InputMissing",
+    "InputRefused",
+    "InputUnusable",
+    "ItemFailed",
+    "ItemProblem",
+    "ItemReader",
+    "ItemSkipped",
+    "ItemUnsettled",
+    "JournalSource",
+    "Part",
+    "Place",
+    "Problem",
+    "Seen",
+    "Source",
+    "StatCache",
+    "TableSource",
+    "Tell",
+    "format_seen",
+    "left_out",
+    "location",
+    "parse_seen",
+]

@@ -1,0 +1,190 @@
+"""Files under a root: walked without following links, read without trusting that they hold still.
+
+The order is that of the relative paths as bytes, with folders as if their names ended in `/`; so locators only rise,
+and two listings of the same tree are the same. A folder that cannot be listed is a row itself, named with its `/`.
+
+Invariants: nothing outside the root is listed, and no link is followed, so loops cannot happen; every name in the tree
+is listed, or counted as left out: patterns, `.git` folders, the state folder. A read is of one moment: stat data are
+the same before and after, or it is done again, once. Bytes beyond the size limit are never read.
+"""
+# ruff: noqa: PTH116, PTH118 (names are bytes, which pathlib does not take)
+
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+from blake3 import blake3
+
+from strandline.detect import PathGlobs
+from strandline.detect.locations import shown
+from strandline.errors import InvalidInput
+from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
+from strandline.protocol.canonical import Plain
+from strandline.scan.sources.errors import (
+    InputMissing,
+    InputRefused,
+    Problem,
+    problem_of,
+    stat_version,
+)
+from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
+from strandline.scan.sources.stat_cache import format_stat, vouching
+from strandline.scan.sources.walk import Walk, one_file, walk
+
+OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_TRIES = 2
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A tree of files, or one of them; make it with `FileSource.at`."""
+
+    root: bytes
+    only: bytes | None
+    name: str
+    instance: ConnectorInstanceId
+    excludes: PathGlobs
+    ours: frozenset[bytes]
+    size_max: int
+
+    tag = "fs"
+
+    @classmethod
+    def at(
+        cls,
+        path: str | bytes | os.PathLike[str],
+        *,
+        name: str = "",
+        excludes: PathGlobs | None = None,
+        leave_out: tuple[str | os.PathLike[str], ...] = (),
+        size_max: int = SIZE_MAX,
+    ) -> Self:
+        """Return a folder, or one file with its folder as root; `leave_out` names paths that are ours, not input."""
+        real = os.path.realpath(os.fsencode(path))
+        try:
+            is_folder = stat.S_ISDIR(os.stat(real).st_mode)
+        except OSError as error:
+            raise _refused(os.fsencode(path), error) from error
+        root, only = (real, None) if is_folder else os.path.split(real)
+        instance = connector_instance_id(b"fs\0" + (name.encode() or root))
+        ours = frozenset(os.path.realpath(os.fsencode(one)) for one in leave_out)
+        if any(os.path.commonpath([real, one]) == one for one in ours):
+            raise InvalidInput(f"{path_text(real)} is where results are kept", hint="scan another folder")
+        return cls(root, only, name or path_text(real), instance, excludes or PathGlobs(), ours, size_max)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one file of its folder."""
+        return self.only is not None
+
+    def plain(self) -> Plain:
+        """Return what decides the listing."""
+        return {
+            "kind": self.tag,
+            "instance": self.instance.hex(),
+            "root": shown(path_text(self.root)),
+            "only": None if self.only is None else shown(path_text(self.only)),
+            "excludes": [glob.text for glob in self.excludes.globs],
+            "size_max": self.size_max,
+        }
+
+    def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield what is in the tree, in the order of paths."""
+        counts: Counter[str] = Counter()
+        return batches(self.rows(counts), tell, counts)
+
+    def rows(self, counts: Counter[str]) -> Iterator[list[Row]]:
+        """Yield what is in the tree, some at a time, and count what is left out.
+
+        A root that cannot be listed is an error.
+        """
+        try:
+            os.scandir(self.root).close()
+        except OSError as error:
+            raise _refused(self.root, error) from error
+        what = Walk(os.path.join(self.root, b""), self.ours, self.excludes, self.size_max)
+        return walk(what, counts) if self.only is None else one_file(what, self.only, counts)
+
+    def open(self) -> AbstractContextManager[ItemReader]:
+        """Return a reader of files."""
+        return nullcontext(FileReader(self.root, self.size_max))
+
+    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - a path is all of it
+        """Return the path below the root."""
+        return path_text(locator)
+
+
+class FileReader:
+    """Reads files below a root."""
+
+    def __init__(self, root: bytes, size_max: int) -> None:
+        self._begin = os.path.join(root, b"")
+        self._size_max = size_max
+
+    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - a path is all it takes
+        """Return a file's content as it was at one moment."""
+        path = self._begin + locator
+        for _ in range(_TRIES):
+            try:
+                content = _read_once(path, path_text(locator), self._size_max)
+            except OSError as error:
+                raise problem_of(error).error() from error
+            if isinstance(content, Content):
+                return content
+            seen = content
+        raise Problem.CHANGED_WHILE_READ.error(stat_version(seen))
+
+
+def _read_once(path: bytes, shown_path: str, size_max: int) -> Content | bytes:
+    """Return a file's content, or its stat data if it changed meanwhile."""
+    looked_at_ns = time.time_ns()
+    file = os.open(path, OPEN_FLAGS)
+    try:
+        before = os.fstat(file)
+        packed = format_stat(before)
+        if not stat.S_ISREG(before.st_mode):
+            raise Problem.NOT_A_FILE.error(stat_version(packed))
+        if before.st_size > size_max:
+            raise Problem.TOO_LARGE.error(stat_version(packed))
+        data = _read_all(file, before.st_size, size_max)
+        if len(data) > size_max:
+            raise Problem.TOO_LARGE.error(stat_version(packed))
+        after = format_stat(os.fstat(file))
+    finally:
+        os.close(file)
+    if after != packed:
+        return after
+    version = b"blake3:" + blake3(data).digest()
+    keep = vouching(packed, looked_at_ns) if len(data) == before.st_size else None
+    return Content(version, [Part(data, shown_path)], len(data), keep)
+
+
+def _read_all(file: int, size: int, size_max: int) -> bytes:
+    """Return all bytes of a file, or one more than the limit; files of the kernel have more than they say."""
+    data = os.read(file, size + 1)
+    if len(data) == size:
+        return data
+    pieces = [data]
+    left = size_max + 1 - len(data)
+    while left > 0 and (piece := os.read(file, min(left, _PIECE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _refused(path: bytes, error: OSError) -> InputMissing | InputRefused:
+    match problem_of(error):
+        case Problem.VANISHED:
+            return InputMissing(shown(path_text(path)))
+        case Problem.PERMISSION_DENIED:
+            hint = "run as a user who may read it"
+        case _:
+            hint = "see whether it can be read at all, with `ls -l`"
+    return InputRefused(shown(path_text(path)), error.strerror or type(error).__name__, hint=hint)

@@ -1,0 +1,176 @@
+"""The seam between what is scanned and who scans it: a source lists items in a fixed order, a reader has their bytes.
+
+Invariants: a source is a value that pickles, so that a listing made in one process is read in another; what cannot be
+read is in the listing, with its problem, and never left out in silence; what is left out on purpose is counted
+(`left_out`). The version in a `Content` is that of the bytes that were read, whatever the listing said.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from strandline.detect.locations import FILE, GIT, JOURNAL, TABLE, Location, location_of
+from strandline.detect.results import Found
+from strandline.pipeline.identity import ConnectorInstanceId
+from strandline.protocol.canonical import Plain
+
+LISTING = pa.schema(
+    [
+        pa.field("locator", pa.binary(), nullable=False),
+        ("version", pa.binary()),
+        ("size", pa.int64()),
+        ("stat", pa.binary()),
+        ("extra", pa.binary()),
+        ("problem", pa.string()),
+    ]
+)
+"""One row for an item. `version` is null where only reading tells it, unless the stat cache knows it by `stat`; `extra`
+is what the reader needs beside the locator; with a `problem` (one of `Problem`) the item is never read, and its version
+is weak."""
+
+BATCH_ROWS = 10_000
+SIZE_MAX = 256 * 1024 * 1024
+ADDRESS_MAX = 2**31 - 1
+"""Parts have addresses below 2^31, so that an address and a place in the part make one signed number of 64 bits."""
+
+Row: TypeAlias = tuple[bytes, bytes | None, int | None, bytes | None, bytes | None, str | None]
+Tell: TypeAlias = Callable[[int], None]
+"""Is told how many items were listed so far."""
+
+_LEFT_OUT = b"strandline.left_out"
+_LOCATION_WORDS = {"fs": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
+
+
+class Part(NamedTuple):
+    """Bytes that are scanned as one: a whole file or blob, a cell, a record.
+
+    `path` is what rules see; a name that is not UTF-8 has surrogate escapes. `address` is unique within the item and at
+    most `ADDRESS_MAX`. `lost` counts what stood here and is gone for good: a gap in the item's coverage.
+    """
+
+    data: bytes
+    path: str
+    address: int = 0
+    commit: str = ""
+    row: str = ""
+    field: str = ""
+    lost: int = 0
+
+    def __repr__(self) -> str:
+        return f"Part({len(self.data)} bytes of {self.path!r} at {self.address})"
+
+
+class Content(NamedTuple):
+    """An item that was read: `parts` can be gone through once, and going through may raise `ItemProblem`.
+
+    Parts come one by one, so that an item need not fit into memory. `stat` is the stat data that vouch for the version,
+    None where none do (`stat_cache`).
+    """
+
+    version: bytes
+    parts: Iterable[Part]
+    size: int
+    stat: bytes | None = None
+
+
+class ItemReader(Protocol):
+    """Reads items, in one process and one thread."""
+
+    def read(self, locator: bytes, extra: bytes | None) -> Content:
+        """Return an item's content; `ItemSkipped` or `ItemFailed` where it cannot be had."""
+        ...
+
+
+class Source(Protocol):
+    """Something to scan. It pickles, and equal sources list the same items."""
+
+    @property
+    def tag(self) -> str:
+        """The kind of source, in at most eight bytes."""
+        ...
+
+    @property
+    def instance(self) -> ConnectorInstanceId:
+        """Which one of its kind it is: part of every item's identity."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it lists only some of what the instance has, so that what it does not list may well be there."""
+        ...
+
+    def plain(self) -> Plain:
+        """Return what decides the listing, as plain values that describe a run."""
+        ...
+
+    def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `LISTING`, in a fixed order, each item once; an input's error ends it."""
+        ...
+
+    def open(self) -> AbstractContextManager[ItemReader]:
+        """Return a reader, open within the context."""
+        ...
+
+    def display(self, locator: bytes, extra: bytes | None) -> str:
+        """Return an item's path, as rules see it and `scan.locations` takes it."""
+        ...
+
+
+def location(source: Source, part: Part, found: Found) -> Location:
+    """Return where a finding in a part is."""
+    word = _LOCATION_WORDS.get(source.tag, source.tag)
+    return location_of(word, found, commit=part.commit, row=part.row, field=part.field)
+
+
+def path_text(path: bytes) -> str:
+    """Return a path's bytes as text, with escapes for what is not UTF-8; `path.encode(errors=…)` gives them back."""
+    return path.decode(errors="surrogateescape")
+
+
+def batches(
+    rows: Iterable[Row] | Iterable[list[Row]], tell: Tell, left_out: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows, which come one by one or some at a time, as batches.
+
+    The last one, which may have no rows, carries what was left out.
+    """
+    listed = 0
+    batch: list[Row] = []
+    for more in rows:
+        if isinstance(more, list):
+            batch += more
+        else:
+            batch.append(more)
+        while len(batch) >= BATCH_ROWS:
+            listed += BATCH_ROWS
+            yield _batch(batch[:BATCH_ROWS])
+            tell(listed)
+            batch = batch[BATCH_ROWS:]
+    counts = {_LEFT_OUT: json.dumps(dict(sorted(left_out.items())))}
+    yield _batch(batch).replace_schema_metadata(counts)
+    tell(listed + len(batch))
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [()] * len(LISTING)
+    return pa.record_batch([_array(cells, kind) for cells, kind in zip(columns, LISTING.types, strict=True)], LISTING)
+
+
+def _array(cells: tuple[object, ...], kind: pa.DataType) -> pa.Array:
+    is_empty = bool(cells) and cells[0] is None and cells.count(None) == len(cells)
+    return pa.nulls(len(cells), kind) if is_empty else pa.array(cells, kind)
+
+
+def left_out(batch: pa.RecordBatch) -> dict[str, int]:
+    """Return how many things a listing left out on purpose, by reason: only its last batch has them."""
+    found = (batch.schema.metadata or {}).get(_LEFT_OUT)
+    counts: dict[str, int] = {} if found is None else json.loads(found)
+    return counts

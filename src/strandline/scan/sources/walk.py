@@ -1,0 +1,121 @@
+"""A walk over a tree of files: rows of a listing in the order of paths, by `scandir`, without recursion.
+
+Invariants: paths are bytes, and only rise; a folder is one row only where it cannot be listed; links and whatever is
+neither file nor folder are rows with a problem. What the walk leaves out is counted under its reason.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from operator import attrgetter
+from stat import S_ISREG
+from typing import NamedTuple
+
+from strandline.detect import PathGlobs
+from strandline.scan.sources.errors import Problem, problem_of, stat_version
+from strandline.scan.sources.source import BATCH_ROWS, Row, path_text
+from strandline.scan.sources.stat_cache import format_stat
+
+EXCLUDED, GIT_FOLDER, STATE = "excluded", "git folder", "state"
+_by_name = attrgetter("name")
+
+
+class Walk(NamedTuple):
+    """What to walk: below `root`, which ends in `/`, without what `ours` names (absolute paths) and `excludes` fits."""
+
+    root: bytes
+    ours: frozenset[bytes]
+    excludes: PathGlobs
+    size_max: int
+
+
+def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
+    """Yield rows for all that is below the root, some at a time, and count what is left out."""
+    stack = [_listed(what, b"", counts)]
+    while stack:
+        for found in stack[-1]:
+            if isinstance(found, bytes):
+                stack.append(_listed(what, found, counts))
+                break
+            yield found
+        else:
+            stack.pop()
+
+
+def one_file(what: Walk, name: bytes, counts: Counter[str]) -> Iterator[list[Row]]:
+    """Yield the row of one name directly below the root."""
+    with os.scandir(what.root) as entries:
+        found = [entry for entry in entries if entry.name == name]
+    yield from (rows for rows in _rows(what, b"", found, counts) if not isinstance(rows, bytes))
+    if not found:
+        yield [_problem_row(name, None, Problem.VANISHED)]
+
+
+def _listed(what: Walk, folder: bytes, counts: Counter[str]) -> Iterator[list[Row] | bytes]:
+    """Yield rows of a folder's files, and its folders' paths (with `/`), in order."""
+    try:
+        with os.scandir(what.root + folder) as entries:
+            found = list(entries)
+    except OSError as error:
+        problem = problem_of(error)
+        is_denied = problem is Problem.PERMISSION_DENIED
+        return iter([[_problem_row(folder, None, Problem.UNREADABLE_FOLDER if is_denied else problem)]])
+    has_folders = any(entry.is_dir(follow_symlinks=False) for entry in found)
+    found.sort(key=_in_order if has_folders else _by_name)
+    return _rows(what, folder, found, counts)
+
+
+def _rows(
+    what: Walk, folder: bytes, entries: list[os.DirEntry[bytes]], counts: Counter[str]
+) -> Iterator[list[Row] | bytes]:
+    is_all = not (what.ours or what.excludes.globs)
+    rows: list[Row] = []
+    for entry in entries:
+        path = folder + entry.name
+        is_folder = entry.is_dir(follow_symlinks=False)
+        reason = None if is_all and not is_folder else _reason_to_leave_out(what, path, is_folder=is_folder)
+        if reason is not None:
+            counts[reason] += 1
+        elif is_folder:
+            yield rows
+            yield path + b"/"
+            rows = []
+        else:
+            rows.append(_row(path, entry, what.size_max))
+            if len(rows) == BATCH_ROWS:
+                yield rows
+                rows = []
+    yield rows
+
+
+def _reason_to_leave_out(what: Walk, path: bytes, *, is_folder: bool) -> str | None:
+    if what.ours and what.root + path in what.ours:
+        return STATE
+    if is_folder and (path == b".git" or path.endswith(b"/.git")):
+        return GIT_FOLDER
+    globs = what.excludes.globs
+    if is_folder and any(glob.puts_in for glob in globs):  # something in it may be put in again
+        return None
+    is_excluded = bool(globs) and what.excludes.leaving_out(path_text(path) + ("/" if is_folder else ""))
+    return EXCLUDED if is_excluded else None
+
+
+def _row(path: bytes, entry: os.DirEntry[bytes], size_max: int) -> Row:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return _problem_row(path, None, problem_of(error))
+    packed, size = format_stat(found), found.st_size
+    if S_ISREG(found.st_mode):
+        if size > size_max:
+            return _problem_row(path, packed, Problem.TOO_LARGE, size)
+        return path, None, size, packed, None, None
+    return _problem_row(path, packed, Problem.SYMLINK if entry.is_symlink() else Problem.NOT_A_FILE)
+
+
+def _problem_row(path: bytes, stat: bytes | None, problem: Problem, size: int | None = None) -> Row:
+    return path, stat_version(stat), size, stat, None, problem.value
+
+
+def _in_order(entry: os.DirEntry[bytes]) -> bytes:
+    return entry.name + b"/" if entry.is_dir(follow_symlinks=False) else entry.name

@@ -1,0 +1,240 @@
+"""Workers as tasks of a Spark job: one partition for each, which gets its first shard by its number.
+
+    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: nothing, or why it gave up
+
+Nothing but that goes through Spark: executors open the stores, read the items and commit the pages themselves, so
+that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
+
+Invariants: SQLite is used only by workers of this machine; an error of ours that ends a worker comes back as a row, so
+that Spark does not repeat what a worker already repeated; leaving this function early cancels the job.
+
+It imports no PySpark, and is given a session.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.errors import StrandlineError
+from strandline.pipeline.sql.sqlite import SqliteDatabase
+from strandline.pipeline.stores import open_database
+from strandline.scan.engines import engine_for
+from strandline.scan.errors import StateNotShared
+from strandline.scan.events import NoExecutor, StateNearby, Tell, silent
+from strandline.scan.job import Job
+from strandline.scan.request import ScanRequest
+from strandline.scan.scan import scan
+from strandline.scan.settle import Outcome
+from strandline.scan.sharing import check_sources
+from strandline.scan.work import work
+from strandline.spark.carried import carrying
+from strandline.spark.executors import executors_of
+from strandline.spark.failures import translated
+from strandline.spark.worker_login import request_for_workers, worker_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+REPORT = pa.schema([("worker", pa.int64()), ("error", pa.string())])
+_REPORT_SQL = "worker long, error string"
+POLL_S = 0.2
+
+
+def scan_on_spark(
+    request: ScanRequest,
+    session_factory: "Callable[[], SparkSession]",
+    tell: Tell = silent,
+    *,
+    master: str | None = None,
+) -> Outcome:
+    """Do a scan on Spark; `session_factory` is called only if there is something to do.
+
+    `master` is what the session will have, so that a state which its workers cannot share is refused before anything.
+    """
+    return scan(request, SparkWorkers(session_factory, master, tell), tell)
+
+
+class Task:
+    """What runs in a partition; it pickles by its fields."""
+
+    def __init__(self, job: Job, shards: Sequence[int], *, is_local: bool) -> None:
+        self._job = job
+        self._shards = tuple(shards)
+        self._is_local = is_local
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work on the run, beginning with the shard of this partition's number, if it has one."""
+        with carrying():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield self._report(number)
+
+    def _report(self, number: int) -> pa.RecordBatch:
+        prefer = self._shards[number] if number < len(self._shards) else None
+        problem = None
+        try:
+            if not self._is_local:
+                check_sources(self._job.request)
+            work(self._job, prefer)
+        except StrandlineError as error:
+            problem = json.dumps([type(error).__name__, str(error), error.hint])
+        columns = [[number], [problem]]
+        return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
+
+
+class Warming:
+    """What makes a worker ready: it loads all that a task needs, and the engine."""
+
+    def __init__(self, request: ScanRequest) -> None:
+        self._engine = request.rules, request.limits, request.key
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Load, and say nothing."""
+        with carrying():
+            for _ in batches:
+                engine_for(*self._engine)
+        yield from ()
+
+
+class SparkWorkers:
+    """Workers of a Spark session, which is made when there is something to do."""
+
+    def __init__(
+        self,
+        session_factory: Callable[[], "SparkSession"],
+        master: str | None = None,
+        warn: Callable[[NoExecutor | StateNearby], None] = lambda _: None,
+    ) -> None:
+        self._session_factory = session_factory
+        self._master = master
+        self._warn = warn
+        self._made: SparkSession | None = None
+        self._making = threading.Lock()
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the master is this process, as one is that was not needed."""
+        return self._made is None or _is_local(self._made.conf.get("spark.master", "local") or "local")
+
+    def make_ready(self, request: ScanRequest) -> None:
+        """Start Spark and its Python workers in a thread; what goes wrong there goes wrong again in `run`."""
+
+        def warm() -> None:
+            with suppress(Exception):
+                spark = self._session()
+                slots = _slots(spark, spark.conf.get("spark.master", "local") or "local", request.parallelism)
+                spark.range(0, slots, 1, slots).mapInArrow(Warming(request), "id long").collect()
+
+        threading.Thread(target=warm, name="strandline-warm", daemon=True).start()
+
+    def _session(self) -> "SparkSession":
+        """Return the session, made once: another thread may be about to."""
+        with self._making:
+            if self._made is None:
+                self._made = self._session_factory()
+            return self._made
+
+    def check(self, request: ScanRequest) -> None:
+        """Refuse a SQLite state for a master that is not on this machine."""
+        if self._master is not None:
+            check_shared(request, self._master)
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work in tasks until no shard of the run is active."""
+        spark = self._session()
+        master = spark.conf.get("spark.master", "local") or "local"
+        slots = _slots(spark, master, job(1).request.parallelism)
+        given = job(slots)
+        check_shared(given.request, master)
+        if not _is_local(master):
+            given = replace(given, request=request_for_workers(given.request, master, _setting(spark), self._warn))
+        workers = max(1, slots if len(shards) > 1 else 1)
+        frame = spark.range(0, workers, 1, workers).mapInArrow(
+            Task(given, shards, is_local=_is_local(master)), _REPORT_SQL
+        )
+        with translated():
+            rows = _polled(spark, frame.collect, self._watched(spark, poll))
+        failed = [row.error for row in rows if row.error is not None]
+        if failed:
+            raise worker_error(*json.loads(failed[0]))
+
+    def _watched(self, spark: "SparkSession", poll: Callable[[], None]) -> Callable[[], None]:
+        """Return `poll`, which on a cluster warns where no executor was granted."""
+        executors = executors_of(spark)
+        if executors is None:
+            return poll
+
+        def watched() -> None:
+            poll()
+            missing = executors.missing()
+            if missing is not None:
+                self._warn(missing)
+
+        return watched
+
+
+def check_shared(request: ScanRequest, master: str) -> None:
+    """Refuse a state that the workers of a master could not share."""
+    if _is_local(master):
+        return
+    with open_database(request.address) as database:
+        if isinstance(database, SqliteDatabase):
+            raise StateNotShared(master)
+
+
+def _slots(spark: "SparkSession", master: str, expected: int) -> int:
+    """Return how many tasks run at once; a cluster may still be gathering its executors."""
+    known = 1 if _is_connect(spark) else int(spark.sparkContext.defaultParallelism)
+    return known if _is_local(master) and not _is_connect(spark) else max(known, expected)
+
+
+def _setting(spark: "SparkSession") -> Callable[[str], str]:
+    """Return what reads a setting of a session; empty where it has none."""
+    if _is_connect(spark):
+        return lambda name: spark.conf.get(name, "") or ""
+    conf = spark.sparkContext.getConf()
+    return lambda name: conf.get(name, "") or ""
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def _is_connect(spark: "SparkSession") -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _polled(spark: "SparkSession", collect: Callable[[], list["Row"]], poll: Callable[[], None]) -> list["Row"]:
+    """Run a job in a thread of its own, and look how far it is meanwhile."""
+    results: list[list[Row]] = []
+    errors: list[BaseException] = []
+    tag = f"strandline-scan-{uuid.uuid4().hex}"
+
+    def run() -> None:
+        if not _is_connect(spark):
+            spark.sparkContext.setInterruptOnCancel(interruptOnCancel=True)
+        spark.addTag(tag)
+        try:
+            results.append(collect())
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=tag, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_S)
+            poll()
+    except BaseException:
+        spark.interruptTag(tag)
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,37 @@
+"""Rules, a key, and the engine of small tests; the secrets are made here and mean nothing."""
+
+from strandline.detect.engine import Engine
+from strandline.detect.limits import Limits
+from strandline.detect.results import Found, ItemResult
+from strandline.detect.rules.gitleaks import parse_rules
+from strandline.detect.rules.rule import Rule, RuleSet
+from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
+
+KEY = TenantSecretKey(b"k" * 32)
+TOKEN = Rule("token", r"tok_([a-z0-9]{16})", tags=("provider:test",))
+
+
+def engine(*rules: Rule, limits: Limits | None = None) -> Engine:
+    """Return an engine of some rules, or of one that finds `tok_` and sixteen characters."""
+    return Engine(RuleSet(rules or (TOKEN,)), limits, key=KEY)
+
+
+def engine_of(toml: str, limits: Limits | None = None) -> Engine:
+    """Return the engine of a rules file."""
+    return Engine(parse_rules(toml), limits, key=KEY)
+
+
+def hashed(secret: bytes) -> SecretHash:
+    """Return what stands for a secret."""
+    return secret_hash(KEY, norm_hash(secret))
+
+
+def spans(result: ItemResult) -> list[tuple[str, int, int]]:
+    """Return the rules and the spans of some findings."""
+    return [(found.rule_id, found.start, found.end) for found in result.findings]
+
+
+def only(result: ItemResult) -> Found:
+    """Return the one finding."""
+    (found,) = result.findings
+    return found

@@ -1,0 +1,54 @@
+"""Drivers in processes of their own that die between two writes of a store, or at an item."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
+from strandline.scan import shard_work
+from strandline.scan.request import ScanRequest
+from tests.scan.threaded_workers import ThreadWorkers, scanned
+from tests.waiting import PATIENCE_S
+
+PAGE_ITEMS = 3
+
+
+def live(request: ScanRequest, writes: int | None = None, *, after: bool = False, workers: int = 1) -> int:
+    """Do a scan in a child that is killed at its n-th write, before or after it; return how the child ended."""
+    return forked(lambda: _scan(request, writes, after, workers))
+
+
+def forked(what: Callable[[], Any]) -> int:
+    """Do something in a child, and return how the child ended."""
+    child = multiprocessing.get_context("fork").Process(target=what)
+    child.start()
+    child.join(PATIENCE_S)
+    assert child.exitcode is not None, "the child does not end"
+    return child.exitcode
+
+
+def _scan(request: ScanRequest, writes: int | None, after: bool, workers: int) -> None:
+    shard_work.PAGE_ITEMS_MAX = PAGE_ITEMS
+    if writes is not None:
+        for database in (SqliteDatabase, PostgresDatabase):
+            die_at(database, "write", writes, after)
+    scanned(request, ThreadWorkers(workers))
+
+
+def die_at(owner: Any, name: str, count: int, after: bool) -> None:  # noqa: ANN401
+    """Let this process be killed at the n-th call of a method."""
+    whole = getattr(owner, name)
+    left = [count]
+
+    def counted(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401
+        left[0] -= 1
+        if not left[0] and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = whole(self, *args, **more)
+        if not left[0] and after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, counted)

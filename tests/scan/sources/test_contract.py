@@ -1,0 +1,137 @@
+"""Every source keeps the contract, and the contract catches sources that do not."""
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.journal import Journal
+from strandline.scan.sources import FileSource, GitSource, JournalSource, TableSource
+from strandline.scan.sources.journals import format_block
+from strandline.scan.sources.tables import format_locator
+from strandline.testing import SOURCE_CHECKS, CheckedSource, ContractBroken, SourceCheck, check_source, sources
+from strandline.testing.contract import named
+from tests.scan.sources.broken import CAUGHT_BY, Broken
+from tests.scan.sources.helpers import Repository, write
+
+
+def files(folder: Path) -> CheckedSource:
+    numbers = count()
+    write(folder, {"a": b"first", "d/b": b"second"})
+
+    def put(data: bytes) -> None:
+        write(folder, {f"new{next(numbers)}": data})
+
+    return CheckedSource(FileSource.at(folder), put, lambda data: write(folder, {"a": data}), b"gone")
+
+
+def git(folder: Path, *, staged: bool = False) -> CheckedSource:
+    repository = Repository(folder)
+    numbers = count()
+
+    def save(files: dict[str, bytes]) -> None:
+        if staged:
+            write(folder, files)
+            repository.git("add", "-A")
+        else:
+            repository.commit(files)
+
+    save({"a": b"first", "d/b": b"second"})
+    return CheckedSource(
+        GitSource.at(folder, staged=staged),
+        lambda data: save({f"new{next(numbers)}": data}),
+        lambda data: save({"a": data}),
+        b"0" * 40,
+    )
+
+
+def table(folder: Path) -> CheckedSource:
+    numbers = count()
+    folder.mkdir(exist_ok=True)
+
+    def save(name: str, *values: bytes) -> None:
+        columns = {"n": range(len(values)), "data": values, "tags": [[value] for value in values]}
+        pq.write_table(pa.table({key: list(value) for key, value in columns.items()}), folder / name, row_group_size=2)
+
+    save("a.parquet", b"first", b"second", b"third")
+    return CheckedSource(
+        TableSource.at(f"parquet:{folder}", key="n"),
+        lambda data: save(f"new{next(numbers)}.parquet", data, b"beside it"),
+        lambda data: save("a.parquet", data),
+        format_locator(b"a.parquet", 7),
+    )
+
+
+def journal(folder: Path) -> CheckedSource:
+    def append(*values: bytes) -> None:
+        with Journal.open(folder) as opened:
+            opened.append(list(values), keys=[b"key of " + value for value in values])
+
+    append(*(b"value %d" % number for number in range(1_500)))
+    return CheckedSource(JournalSource.at(folder), append, append, format_block(9))
+
+
+SOURCES: dict[str, Callable[[Path], CheckedSource]] = {
+    "files": files,
+    "git": git,
+    "git, staged": lambda folder: git(folder, staged=True),
+    "table": table,
+    "journal": journal,
+}
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("source", SOURCES)
+def test_sources_keep_the_contract(source: str, check: SourceCheck, tmp_path: Path) -> None:
+    check(SOURCES[source](tmp_path / "source"))
+
+
+def test_all_checks_can_be_run_at_once_without_a_test_runner(tmp_path: Path) -> None:
+    opened: list[CheckedSource] = []
+
+    def open_source() -> AbstractContextManager[CheckedSource]:
+        opened.append(files(tmp_path / str(len(opened))))
+        return nullcontext(opened[-1])
+
+    check_source(open_source)
+    assert len(opened) == len(SOURCE_CHECKS)
+
+
+def failures(broken: type[Broken], folder: Path) -> list[str]:
+    found = []
+    for check in SOURCE_CHECKS:
+        checked = files(folder / check.__name__)
+        assert isinstance(checked.source, FileSource)
+        try:
+            with named(check.__name__):
+                check(checked._replace(source=broken(checked.source)))
+        except ContractBroken as error:
+            found.append(error.check)
+    return found
+
+
+def test_the_whole_source_that_broken_ones_derive_from_is_not_caught(tmp_path: Path) -> None:
+    assert failures(Broken, tmp_path) == []
+
+
+@pytest.mark.parametrize("broken", CAUGHT_BY, ids=lambda broken: broken.__name__)
+def test_a_broken_promise_is_caught(broken: type[Broken], tmp_path: Path) -> None:
+    assert CAUGHT_BY[broken] in failures(broken, tmp_path)
+
+
+def test_every_check_catches_something() -> None:
+    assert {check.__name__ for check in SOURCE_CHECKS} == set(CAUGHT_BY.values())
+
+
+def test_every_check_that_is_written_is_listed() -> None:
+    written = {
+        function
+        for name, function in inspect.getmembers(sources, inspect.isfunction)
+        if function.__module__ == sources.__name__ and not name.startswith("_") and function is not check_source
+    }
+    assert written == set(SOURCE_CHECKS)

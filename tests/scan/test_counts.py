@@ -1,0 +1,70 @@
+"""What a scan says it looked at is what the ledger has, whoever survived to tell."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from strandline.cli.scan_summary import outcome_record
+from strandline.scan.job import Job
+from strandline.scan.page_work import PageWork
+from strandline.scan.work import work
+from tests.scan.things import Thing, Things
+from tests.scan.threaded_workers import ThreadWorkers, request_for, scanned
+
+
+class Lost(ThreadWorkers):
+    """Workers of which the first does everything and is gone before it can tell; the next finds nothing to do."""
+
+    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work twice."""
+        work(job(1), shards[0])
+        super().run(job, shards, poll)
+
+
+def test_what_a_lost_worker_committed_was_looked_at_now(things: Things, address: str) -> None:
+    things.write({f"item {number}": "alpha_100" for number in range(40)})
+    outcome = scanned(request_for(address, things), Lost())
+    assert (outcome.new_items, outcome.new_bytes, outcome.worked.items) == (40, 40 * 9, 40)
+    assert outcome_record(outcome, 40, 1.0)["looked_at"] == 40
+    again = scanned(request_for(address, things))
+    assert (again.new_items, again.new_bytes, again.worked.items) == (0, 0, 0)
+
+
+def test_what_changed_alone_was_looked_at_now(things: Things, address: str) -> None:
+    whole: dict[str, Thing | str] = {f"item {number}": "nothing" for number in range(40)}
+    things.write(whole)
+    scanned(request_for(address, things))
+    things.write({**whole, "item 7": "alpha_1000", "new": Thing("x", fresh=True), "bad": Thing("y", fails="IO_ERROR")})
+    outcome = scanned(request_for(address, things))
+    assert (outcome.items, outcome.new_items, outcome.new_bytes) == (42, 3, 11)
+
+
+def test_of_a_run_that_is_gone_on_with_only_the_rest_is_new(
+    things: Things, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    things.write({f"item {number:02}": "nothing" for number in range(40)})
+    monkeypatch.setattr("strandline.scan.shard_work.PAGE_ITEMS_MAX", 10)
+    monkeypatch.setattr("strandline.scan.page_work.PageWork.look_ahead", lambda *_: None)
+
+    class Stopped(ThreadWorkers):
+        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+            del poll
+            with monkeypatch.context() as patch:
+                flush, count = PageWork.flush, 0
+
+                def stopping(self: PageWork, row: int) -> None:
+                    nonlocal count
+                    count += 1
+                    if count == 3:
+                        raise KeyboardInterrupt
+                    flush(self, row)
+
+                patch.setattr(PageWork, "flush", stopping)
+                work(job(1), shards[0])
+
+    request = request_for(address, things, lease_ttl_s=1.0)
+    with pytest.raises(KeyboardInterrupt):
+        scanned(request, Stopped())
+    outcome = scanned(request)
+    assert (outcome.items, outcome.new_items, outcome.is_whole) == (40, 20, True)
+    assert outcome.worked.items == 20

@@ -1,1 +1,0 @@
-"""Tests of jobs; workers of Spark import their sources by this name."""

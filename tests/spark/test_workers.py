@@ -1,0 +1,202 @@
+"""A scan on Spark: the same rows as without, and nothing of Spark where nothing is to be done."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from strandline.detect import expand, load_builtin
+from strandline.scan.errors import StateNotShared, WorkersFailed
+from strandline.scan.progress import Progress
+from strandline.scan.sources import Content, InputRefused, ItemReader
+from strandline.spark.workers import check_shared, scan_on_spark
+from tests.scan.fixtures import own_cache  # noqa: F401 - a fixture
+from tests.scan.things import Reader, Thing, Things
+from tests.scan.threaded_workers import TENANT, made, request_for, scanned
+from tests.spark.rows import rows_of
+from tests.spark.scripts import run
+from tests.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Deadly(Things):
+    """Items of which one kills whoever reads it first."""
+
+    def open(self) -> AbstractContextManager[ItemReader]:
+        return _Open(DeadlyReader(self))
+
+
+@dataclass(frozen=True)
+class Closed(Things):
+    """Items that cannot be opened on an executor."""
+
+    def open(self) -> AbstractContextManager[ItemReader]:
+        raise InputRefused("the folder", "it is on another machine", hint="mount it")
+
+
+@dataclass
+class _Open(AbstractContextManager[ItemReader]):
+    reader: ItemReader
+
+    def __enter__(self) -> ItemReader:
+        return self.reader
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class DeadlyReader(Reader):
+    def read(self, locator: bytes, extra: bytes | None) -> Content:
+        mark = self.source.file.with_name("died")
+        if locator == b"item 0100" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(locator, extra)
+
+
+def numbered(count: int) -> dict[str, Thing | str]:
+    return {f"item {number:04}": f"text alpha_{number:03} beta_{number:03}" for number in range(count)}
+
+
+def test_spark_gives_the_rows_that_threads_give(spark: "SparkSession", tmp_path: Path) -> None:
+    things = Things(tmp_path / "things.json")
+    things.write(numbered(1_000))
+    alone, on_spark = (request_for(made(str(tmp_path / name)), things) for name in ("alone.db", "spark.db"))
+    scanned(alone)
+    looks: list[Progress] = []
+    outcome = scan_on_spark(
+        on_spark, lambda: spark, lambda event: looks.append(event) if isinstance(event, Progress) else None
+    )
+    assert outcome.is_whole
+    assert len(outcome.findings) == 2_000
+    assert looks[-1].done.items == 1_000
+    assert looks[-1].shards_active == 0
+    assert looks[-1].shards_done >= 2
+    with alone.open_stores() as one, on_spark.open_stores() as other:
+        assert rows_of(one, TENANT) == rows_of(other, TENANT)
+
+
+def test_a_worker_that_dies_is_replaced(spark: "SparkSession", tmp_path: Path) -> None:
+    things = Deadly(tmp_path / "things.json")
+    things.write(numbered(300))
+    request = request_for(made(str(tmp_path / "spark.db")), things, lease_ttl_s=1.0)
+    outcome = scan_on_spark(request, lambda: spark)
+    assert (tmp_path / "died").exists()
+    assert outcome.is_whole
+    assert len(outcome.findings) == 600
+
+
+def test_an_error_of_ours_comes_back_as_it_is(spark: "SparkSession", tmp_path: Path) -> None:
+    things = Closed(tmp_path / "things.json")
+    things.write(numbered(3))
+    with pytest.raises(WorkersFailed, match="it is on another machine") as caught:
+        scan_on_spark(request_for(made(str(tmp_path / "spark.db")), things, lease_ttl_s=1.0), lambda: spark)
+    assert (caught.value.kind, caught.value.hint) == ("InputRefused", "mount it")
+
+
+def test_leaving_early_ends_the_job(spark: "SparkSession", tmp_path: Path) -> None:
+    things = Things(tmp_path / "things.json")
+    things.write(numbered(2_000))
+    request = request_for(made(str(tmp_path / "spark.db")), things, lease_ttl_s=1.0)
+
+    def leaves(event: object) -> None:
+        if isinstance(event, Progress):
+            raise KeyboardInterrupt
+
+    begun_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        scan_on_spark(request, lambda: spark, leaves)
+    assert time.monotonic() - begun_s < PATIENCE_S
+    outcome = scan_on_spark(request, lambda: spark)
+    assert outcome.is_whole
+    assert len(outcome.findings) == 4_000
+
+
+def test_a_scan_with_nothing_to_do_imports_no_spark(tmp_path: Path) -> None:
+    things = Things(tmp_path / "things.json")
+    things.write(numbered(3))
+    request = request_for(made(str(tmp_path / "state.db")), things)
+    scanned(request)
+    program = f"""
+import json, sys
+import pyarrow
+class NoPandas:  # as the command line does: pyarrow looks for it once
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoPandas)
+pyarrow.scalar(1)
+sys.meta_path.remove(NoPandas)
+from pathlib import Path
+from strandline.scan import explain
+from strandline.spark.workers import scan_on_spark
+from tests.scan.threaded_workers import request_for
+from tests.scan.things import Things
+request = request_for({request.address!r}, Things(Path({str(things.file)!r})))
+explain(request)
+outcome = scan_on_spark(request, lambda: 1 / 0)
+print(json.dumps([len(outcome.findings), sorted({{"pyspark", "py4j", "pandas"}} & set(sys.modules))]))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout) == [6, []]
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "yarn", "k8s://x", "localhost:1"])
+def test_sqlite_with_a_cluster_is_refused_with_the_reason(tmp_path: Path, master: str) -> None:
+    things = Things(tmp_path / "things.json")
+    things.write(numbered(1))
+    request = request_for(made(str(tmp_path / "state.db")), things)
+    with pytest.raises(StateNotShared, match="SQLite file") as caught:
+        scan_on_spark(request, lambda: 1 / 0, master=master)  # type: ignore[arg-type, return-value]
+    assert caught.value.hint is not None
+    assert "postgresql://" in caught.value.hint
+    for fine in ("local", "local[2]", "local[2,4]", "local-cluster[2,1,1024]"):
+        check_shared(request, fine)
+    check_shared(request_for("postgresql://nobody@nowhere/none", things), master)
+
+
+CONNECT = """
+    from pyspark.sql import SparkSession
+    from strandline.cli.state import open_state
+    from strandline.detect import load_builtin
+    from strandline.scan.sources import FileSource
+    from strandline.scan import ScanRequest
+    from strandline.spark.workers import scan_on_spark
+
+    def remote():
+        return SparkSession.builder.remote("local[2]").getOrCreate()
+
+    with open_state(sys.argv[2], create=True) as state:
+        rules = load_builtin().only(["github-pat"])
+        request = ScanRequest((FileSource.at(sys.argv[1]),), rules, state.tenant, state.key, state.address)
+        first, again = scan_on_spark(request, remote), scan_on_spark(request, remote)
+    print(len(first.findings), first.progress.done.items, again.progress)
+    remote().stop()
+"""
+
+
+@pytest.mark.long  # its server takes half a minute to start
+def test_a_scan_runs_on_spark_connect(tmp_path: Path) -> None:
+    here, tree = tmp_path / "here", tmp_path / "tree"
+    here.mkdir()
+    tree.mkdir()
+    secret = expand(load_builtin().by_id["github-pat"].examples[0], "connect")
+    for number in range(50):
+        (tree / f"file{number}.txt").write_text(secret if number == 7 else f"nothing in {number}\n")
+    ran = run(CONNECT, here, str(tree), str(tmp_path / "state"), PYSPARK_PYTHON=sys.executable)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.splitlines()[-1] == "1 50 None"
