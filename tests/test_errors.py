@@ -17,6 +17,7 @@ from strandline.errors import (
     FormatError,
     InvalidInput,
     Locked,
+    MissingExtra,
     OffsetBelowRetained,
     OffsetBeyondEnd,
     OffsetsLost,
@@ -46,6 +47,7 @@ EXAMPLES: list[StrandlineError] = [
     StorageRefused("folder", "No space left on device", "ENOSPC", hint="free some"),
     Poisoned("folder", "OSError: no"),
     Closed("folder"),
+    MissingExtra("rocksdict", "rocksdb"),
     Conflict("somebody else", hint="look again"),
     StaleDelivery(7, 2),
     UnknownOutcome("perhaps"),
@@ -108,6 +110,14 @@ def test_an_error_can_be_caught_as_what_python_calls_it() -> None:
     assert issubclass(InvalidInput, ValueError)
     assert issubclass(WrongType, TypeError)
     assert issubclass(errors.OffsetError, LookupError)
+    assert issubclass(MissingExtra, ModuleNotFoundError)
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
+    error = MissingExtra("rocksdict", "rocksdb")
+    assert str(error) == "the package rocksdict is not installed; the extra 'rocksdb' brings it"
+    assert error.hint == 'pip install "strandline[rocksdb]"'
+    assert pickle.loads(pickle.dumps(error)).name == error.name == "rocksdict"  # noqa: S301 - our own bytes
 
 
 @pytest.mark.parametrize(

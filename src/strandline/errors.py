@@ -15,6 +15,7 @@
     │   ├── StorageRefused       the file system said no: full, read-only, denied
     │   ├── Poisoned             an earlier write failed; reopen
     │   └── Closed
+    ├── MissingExtra             a package that an extra installs is missing; also a ModuleNotFoundError
     ├── Conflict                 somebody else was first; nothing was done
     │   └── StaleDelivery
     └── UnknownOutcome           it may or may not have happened; reopen and look
@@ -173,6 +174,22 @@ class Closed(Unavailable):
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed", hint="open it again")
         self.what = what
+
+
+class MissingExtra(StrandlineError, ModuleNotFoundError):
+    """A part of Strandline was imported whose extra is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"the package {package} is not installed; the extra {extra!r} brings it",
+            hint=f'pip install "strandline[{extra}]"',
+        )
+        self.package = package
+        self.extra = extra
+        self.name = package
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return *super().__reduce__(), {"name": self.name}
 
 
 class Conflict(StrandlineError):
