@@ -36,6 +36,7 @@ from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store, storage_unavailable
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.system_requests import SystemRequests
+from strandline.broker.thread_runner import Post, ThreadRunner
 from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
@@ -81,6 +82,7 @@ class Server:
         self._held = ExitStack()
         self._sharing = Sharing()
         self._is_empty: asyncio.Event
+        self._post: Post
         self._executor: ThreadPoolExecutor
         self._password_executor: ThreadPoolExecutor
         self.port = 0
@@ -133,6 +135,8 @@ class Server:
         try:
             self.started_ns = self.clock.now_ns()
             self.loop = loop
+            context = contextvars.copy_context()
+            self._post = lambda call: loop.call_soon_threadsafe(call, context=context)
             self.turn = Turn(loop, self.clock)
             self._held.callback(self.turn.close)
             self._is_empty = asyncio.Event()
@@ -141,11 +145,14 @@ class Server:
             self._held.callback(self._executor.shutdown)
             self._password_executor = ThreadPoolExecutor(PASSWORD_THREADS_MAX, "strandline-passwords")
             self._held.callback(self._password_executor.shutdown, cancel_futures=True)
-            self.accounts = Accounts(self.settings, loop.call_soon, self._beside)
+            passwords = ThreadRunner(self._password_executor, self._post)
+            self.accounts = Accounts(
+                self.settings, loop.call_soon, lambda work, done: passwords.run(work, lambda _: done())
+            )
             self._configure(self.settings)
             for account in self.accounts.by_name.values():
                 SystemRequests(self, account)
-            self._open_jetstream(loop)
+            self._open_jetstream()
             await self._listen()
         except BaseException:
             await self.close()
@@ -162,7 +169,7 @@ class Server:
             websocket_listener = Listener(websocket.tls, server_context(websocket.tls), websocket=websocket)
         self._listener, self._websocket_listener = listener, websocket_listener
 
-    def _open_jetstream(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _open_jetstream(self) -> None:
         settings = self.settings
         if settings.jetstream is None:
             return
@@ -185,7 +192,7 @@ class Server:
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
                 limits = AccountLimits(**asdict(account.jetstream))
-                self._open_account(account, limits, folder / format_account_folder(account.name), disk, loop)
+                self._open_account(account, limits, folder / format_account_folder(account.name), disk)
             else:
                 Absent(self.accounts.by_name[account.name].router)
 
@@ -195,17 +202,12 @@ class Server:
         limits: AccountLimits,
         folder: Path,
         disk: Disk,
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
         settings, name = self.settings, account.name
 
         def wake() -> None:
             wakes[0]()
 
-        def post(call: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(call, context=context)
-
-        context = contextvars.copy_context()
         wakes: list[Callable[[], None]] = []
         jetstream = JetStream(
             name,
@@ -213,7 +215,7 @@ class Server:
             self.accounts.by_name[name].router,
             Surroundings(
                 wake=wake,
-                post=post,
+                post=self._post,
                 pause=self._pause,
                 resume=self._resume,
                 limits=lambda: self.facts.wire_limits,
@@ -232,12 +234,6 @@ class Server:
         self._held.callback(jetstream.close)
         jetstream.open()
         self.jetstreams[name] = jetstream
-
-    def _beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Look at a password on another thread, then do something on this one."""
-        context = contextvars.copy_context()
-        looked = self._password_executor.submit(work)
-        looked.add_done_callback(lambda _: self.loop.call_soon_threadsafe(done, context=context))
 
     async def _listen(self) -> None:
         settings, listen = self.settings, self._entrance.listen

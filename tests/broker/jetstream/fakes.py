@@ -153,6 +153,7 @@ class World:
         durability: Durability = SYNCED,
         domain: str = "",
         executor: Executor | None = None,
+        inline: bool = False,
         disk: Disk | None = None,
     ) -> None:
         self.routes = FakeRoutes()
@@ -170,7 +171,7 @@ class World:
                 post=self.posted.append,
                 pause=self.paused.append,
                 resume=self.paused.remove,
-                executor=executor or self.disk,
+                executor=None if inline else executor or self.disk,
                 disk=disk or OsDisk(),
             ),
             clock=self.clock,

@@ -26,8 +26,7 @@ from tests.waiting import PATIENCE_S
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """Return an account where everything is done at once."""
-    world = World(tmp_path)
-    world.jetstream.streams.executor = None
+    world = World(tmp_path, inline=True)
     yield world
     world.close()
 
@@ -35,9 +34,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def threaded(tmp_path: Path) -> Iterator[World]:
     """Return an account that has threads for its disk."""
-    world = World(tmp_path)
     with ThreadPoolExecutor(2) as executor:
-        world.jetstream.streams.executor = executor
+        world = World(tmp_path, executor=executor)
         yield world
         world.close()
 
@@ -97,7 +95,7 @@ def _answered(world: World) -> dict[str, Any]:
 
 
 def _restore_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("restore ")]
+    return [thread.name for thread in threading.enumerate() if thread.name == "strandline-restore"]
 
 
 # Servers that end.

@@ -37,8 +37,7 @@ S2_BEGIN = b"\xff\x06\x00\x00S2sTwO"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.jetstream.streams.executor = None  # so that nothing is left to other threads
+    world = World(tmp_path, inline=True)
     yield world
     world.close()
 

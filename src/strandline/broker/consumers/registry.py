@@ -38,10 +38,10 @@ from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.storage import Ticket
 from strandline.broker.streams.stream import Stream
+from strandline.broker.thread_runner import Post
 from strandline.errors import StrandlineError
 from strandline.gather import InlineExecutor
 
-Post = Callable[[Callable[[], None]], object]
 _NAME_LENGTH = 8
 
 

@@ -13,17 +13,18 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 
-from strandline.broker.jetstream.errands import Errands, Outcome
-from strandline.broker.jetstream.settling import Post, Settling
+from strandline.broker.jetstream.settling import Settling
 from strandline.broker.jetstream.timers import Timers
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
+from strandline.broker.thread_runner import Post, ThreadRunner
 from strandline.clock import NS_PER_S, Clock
 from strandline.errors import StrandlineError, Unavailable
 
 logger = logging.getLogger("strandline.broker")
 RETRY_MIN_NS, RETRY_MAX_NS = NS_PER_S, 16 * NS_PER_S
 """How long after a failure, at least and at most, it is tried again."""
+Outcome = Stream | Exception | None
 PATIENCE_S = 0.1
 """How long the removal of a stream waits for who is at its files."""
 
@@ -47,7 +48,7 @@ class Mending:
         self._timers = timers
         self._settling = settling
         self._clock = clock
-        self._errands = Errands(post, executor)
+        self._runner = ThreadRunner(executor, post)
         self._replaced = replaced
         self._mended = mended
         self._pauses_ns: dict[str, int] = {}
@@ -68,7 +69,7 @@ class Mending:
 
     def vacate(self, name: str) -> None:
         """Leave a stream's files alone until the next attempt; `Unavailable` if that cannot be done at once."""
-        if not self._errands.call_off(name, PATIENCE_S):
+        if not self._runner.cancel(name, PATIENCE_S):
             raise Unavailable(f"stream {name} is being read anew", hint="try again in a moment")
         if name in self._pauses_ns:
             self._unsalvaged.pop(name, None)
@@ -82,7 +83,7 @@ class Mending:
 
     def close(self) -> None:
         """Leave every stream alone, for good."""
-        self._errands.close()
+        self._runner.close()
 
     def _wait(self, name: str) -> None:
         pause_ns = self._pauses_ns[name]
@@ -98,7 +99,7 @@ class Mending:
     def _salvage(self, failed: Stream) -> None:
         name = failed.config.name
         if self._unsalvaged.get(name) is failed:
-            self._errands.run(name, failed.salvage, partial(self._salvaged, failed))
+            self._runner.run(failed.salvage, partial(self._salvaged, failed), key=name)
 
     def _salvaged(self, failed: Stream, found: Outcome) -> None:
         self._unsalvaged.pop(failed.config.name, None)
@@ -116,7 +117,7 @@ class Mending:
         if name in self._unsalvaged:
             self._wait(name)
         else:
-            self._errands.run(name, stream.probe, partial(self._probed, stream))
+            self._runner.run(stream.probe, partial(self._probed, stream), key=name)
 
     def _probed(self, stream: Stream, problem: Outcome) -> None:
         name = stream.config.name
@@ -126,7 +127,7 @@ class Mending:
             self._compact(stream)
         else:
             reopened = partial(self._reopened, stream)
-            self._errands.run(name, partial(self._streams.reopen, stream), reopened, drop=_close)
+            self._runner.run(partial(self._streams.reopen, stream), reopened, key=name, drop=_close)
 
     def _compact(self, stream: Stream) -> None:
         """Go on with a stream that still takes everything, and has failed to clear away what is dead."""

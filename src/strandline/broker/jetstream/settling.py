@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from strandline.broker.streams import Ticket
+from strandline.broker.thread_runner import Post
 
 Then = Callable[[BaseException | None], object]
-Post = Callable[[Callable[[], None]], None]
 logger = logging.getLogger("strandline.broker")
 
 

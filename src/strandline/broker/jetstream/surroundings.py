@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from strandline.broker.jetstream.settling import Post
 from strandline.broker.streams.sharing import Sharing
+from strandline.broker.thread_runner import Post
 from strandline.files import Disk, OsDisk
 from strandline.wire import WireLimits
 

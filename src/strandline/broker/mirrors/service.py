@@ -17,6 +17,7 @@ from strandline.broker.streams import Published, Stream
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.registry import source_info
 from strandline.broker.streams.service import StreamService
+from strandline.broker.thread_runner import Post
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Mirrors:
         service: StreamService,
         *,
         wake: Callable[[], None],
-        post: Callable[[Callable[[], None]], None],
+        post: Post,
         stored: Stored,
         remotes: "Mapping[str, NatsSettings] | None" = None,
     ) -> None:

@@ -21,11 +21,11 @@ from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.restored import bring_in, settle_in, tell_restored, turn_away
 from strandline.broker.routes import Origin
-from strandline.broker.snapshots.beside import Beside
 from strandline.broker.snapshots.chunks import Chunk, RestoreSink
 from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
 from strandline.broker.snapshots.surroundings import SnapshotSurroundings
 from strandline.broker.snapshots.turns import Turns
+from strandline.broker.thread_runner import ThreadPerTask, ThreadRunner
 from strandline.errors import StrandlineError
 
 logger = logging.getLogger("strandline.broker")
@@ -48,7 +48,8 @@ class Restores:
         self._around = around
         self.under_way: dict[str, RestoreSink] = {}
         self._turns = Turns(self._streams.clock, around.post)
-        self._beside = Beside(around.post, lambda: self._streams.executor is None)
+        self._threads = ThreadPerTask("strandline-restore")
+        self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, around.post)
 
     def open(self) -> None:
         """Begin: what was left unfinished goes."""
@@ -59,7 +60,8 @@ class Restores:
         for sink in self.under_way.values():
             sink.restoring.stop()
         self._turns.close()
-        self._beside.close()
+        self._threads.shutdown()  # a removal that was begun is not cancelled: its stream may be in its place
+        self._runner.close()
         for sink in list(self.under_way.values()):
             self._drop(sink)
             self._let_in(sink)
@@ -212,7 +214,7 @@ class Restores:
             else:
                 self._fail(sink, reply, failure)
 
-        self._beside.do(f"restore {name}", restoring.finish, finished)
+        self._runner.run(restoring.finish, finished)
 
     def _bring_in(self, sink: RestoreSink, reply: bytes) -> Iterator[None]:
         """Have the consumers of a stream that is in its place, then the stream, and answer."""
@@ -284,4 +286,4 @@ class Restores:
     def _remove(self, sink: RestoreSink, then: Callable[[], None]) -> None:
         restoring = sink.restoring
         restoring.forget()
-        self._beside.do(f"restore {restoring.config.name}", restoring.remove, lambda _: then())
+        self._runner.run(restoring.remove, lambda _: then())

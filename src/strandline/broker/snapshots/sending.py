@@ -20,6 +20,7 @@ from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_ent
 from strandline.broker.snapshots.s2 import BEGIN, format_chunks
 from strandline.broker.streams.headers import parse_number
 from strandline.broker.streams.stream import Stream
+from strandline.broker.thread_runner import Post
 from strandline.errors import StrandlineError
 
 CHUNK_DEFAULT, CHUNK_MIN, CHUNK_MAX = 128 << 10, 1 << 10, 1 << 20
@@ -32,7 +33,6 @@ SUBSCRIBE_NS = 2_000_000_000
 """So long it is waited for a subscription."""
 DONE = b"NATS/1.0 204\r\n\r\n"
 NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
-Post = Callable[[Callable[[], None]], object]
 
 
 def pieces(stream: Stream, entries: Iterable[Archived], mean_bytes: int) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from strandline.broker.api.advisories import Advisory, ClientInfo
 from strandline.broker.routes import Origin, Routes
-from strandline.broker.snapshots.sending import Post
+from strandline.broker.thread_runner import Post
 from strandline.wire import WireLimits
 
 

@@ -21,6 +21,7 @@ from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.replay import sequence_at
 from strandline.broker.streams.state import State
 from strandline.broker.streams.storage import DONE, JournalLog, MessageLog, Ticket
+from strandline.broker.thread_runner import ThreadRunner
 from strandline.errors import Closed, Poisoned, StrandlineError, Unavailable
 
 SNAPSHOT_BYTES_MIN = 64 << 20
@@ -40,7 +41,7 @@ class Keeper:
         self._state = state
         self._log = log
         self.files = files
-        self.executor = executor
+        self._runner = ThreadRunner(executor)
         self._refusal = refusal
         self._compaction = Compaction(state, log, self)
         self._writing: Future[None] = DONE
@@ -50,7 +51,7 @@ class Keeper:
         self._durable_seq = state.index.last_seq
         self._on_the_way: deque[tuple[Ticket, int]] = deque()
         self.last_ticket: Ticket = DONE
-        self.on_failed: Callable[[BaseException], None] = _ignore
+        self.on_failed: Callable[[BaseException], object] = _ignore
 
     def __enter__(self) -> None:
         """Begin a change of the state that ends with an append, where changes are taken."""
@@ -141,6 +142,11 @@ class Keeper:
         ticket.set_exception(failure)
         return ticket
 
+    @property
+    def executor(self) -> Executor | None:
+        """Runs tasks that nobody waits for; None: they run at once."""
+        return self._runner.executor
+
     def step(self) -> bool:
         """Do a little against dead records, or write the index; return whether there is more to do at once."""
         if self._refusal is not None:
@@ -167,31 +173,7 @@ class Keeper:
                 files.write_front(front)
             log.remove_below(end)
 
-        return self._beside(work)
-
-    def _beside(self, work: Callable[[], None], after: Ticket = DONE) -> Future[None]:
-        """Do what waits for the disk where nobody waits for it, if there is such a place, after a ticket is settled."""
-        executor = self.executor
-        done: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                work()
-                done.set_result(None)
-            except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
-                done.set_exception(error)
-
-        def begin(executor: Executor) -> None:
-            try:
-                executor.submit(run)
-            except RuntimeError as error:  # it was shut down
-                done.set_exception(error)
-
-        if executor is None:
-            run()
-        else:
-            after.add_done_callback(lambda _: begin(executor))
-        return done
+        return self._runner.run(work)
 
     def last_seq_at(self, place: int) -> int:
         """Return the last sequence at a place of the log."""
@@ -215,7 +197,7 @@ class Keeper:
             self._index_due = max(SNAPSHOT_BYTES_MIN, 4 * size)
 
         self._since_index = 0
-        self._writing = self._beside(work, ticket)
+        self._writing = self._runner.run(work, after=ticket)
         return self._writing
 
     def keep_losses(self, losses: Losses) -> None:

@@ -376,7 +376,7 @@ class Stream(Readable):
         """Drop atomic batches that were not committed, and tell nobody."""
         self._publisher.atomic.clear()
 
-    def on_failed(self, told: Callable[[BaseException], None]) -> None:
+    def on_failed(self, told: Callable[[BaseException], object]) -> None:
         """Call somebody, from any thread and perhaps more than once, with what led to a `failure`."""
         self._keeper.on_failed = told
 
