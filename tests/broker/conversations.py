@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strandline.broker.api.answers import PubAck
+from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
 from strandline.broker.streams import PublishBatch, Reply
 from strandline.broker.streams.service import StreamService

@@ -150,7 +150,7 @@ def test_buckets_are_those_that_clients_see() -> None:
 def test_a_slow_watch_passes_over_what_was_replaced_and_says_when_something_was_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("strandline.broker.buckets.watches.AHEAD_MAX", 1)
+    monkeypatch.setattr("strandline.broker.buckets.watch.AHEAD_MAX", 1)
 
     async def run() -> None:
         async with serve(SETTINGS) as server, connected(server) as connection:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from strandline.broker.buckets import EmbeddedConnection
-from strandline.broker.buckets.host import Home, Host
-from strandline.broker.buckets.watches import Tap, Told
+from strandline.broker.buckets.server_link import Home, Host
+from strandline.broker.buckets.watch import Tap, Told
 from strandline.broker.ending import Ending
 from strandline.broker.server import Server
 from strandline.broker.serving import serve

@@ -20,7 +20,7 @@ from strandline.wire import (
     format_msgs,
     format_pub,
     parser,
-    uniform,
+    uniform_frames,
 )
 from tests.wire.streams import FRAMES_OF, LIMITS, cut, read, read_one_by_one
 
@@ -59,7 +59,7 @@ def choose_way(patch: pytest.MonkeyPatch, way: str) -> None:
     patch.setattr(parser, "ROWS_MIN", dict.fromkeys(Side, 0))
     patch.setattr(batches, "ROWS_MIN", 1)
     patch.setattr(parser, "UNIFORM_BYTES_MIN", 1 if way == "by shape" else 1 << 40)
-    patch.setattr(uniform, "ROWS_MIN", 1)
+    patch.setattr(uniform_frames, "ROWS_MIN", 1)
 
 
 @pytest.mark.usefixtures("_way")

@@ -18,20 +18,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from strandline.broker.api.answers import AccountLimits
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.facts import ServerFacts, facts_of, new_server_id
+from strandline.broker.core.protocol_trace import Tracer
+from strandline.broker.core.server_info import ServerFacts, facts_of, new_server_id
 from strandline.broker.core.session import Session
-from strandline.broker.core.traces import Tracer
 from strandline.broker.jetstream import JetStream, Surroundings
 from strandline.broker.jetstream.absent import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
+from strandline.broker.sockets.acceptor import Entrance
 from strandline.broker.sockets.connection import Connection, Listener
-from strandline.broker.sockets.handles import shares_of_handles
-from strandline.broker.sockets.listening import Entrance
-from strandline.broker.sockets.share import READ_BYTES_MAX
+from strandline.broker.sockets.descriptors import shares_of_handles
+from strandline.broker.sockets.read_size import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store, storage_unavailable
 from strandline.broker.streams.sharing import Sharing

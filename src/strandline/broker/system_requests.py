@@ -133,8 +133,8 @@ class SystemRequests:
 
     def _page(self, name: str, options: Fields) -> Fields:
         """Return what a monitoring page says, in the form of an answer."""
-        from strandline.broker.monitoring.asked import Asked, BadQuestion  # noqa: PLC0415 - only who asks pays for it
         from strandline.broker.monitoring.pages import PAGES  # noqa: PLC0415
+        from strandline.broker.monitoring.query import Asked, BadQuestion  # noqa: PLC0415 - only who asks pays for it
 
         path = PATHS.get(name, f"/{name.lower()}")
         try:

@@ -4,11 +4,11 @@
 typed violation; it never waits for something that cannot come, and keeps no more than one partial frame. What
 `format_…` writes, the parser reads back.
 
-**How.** The messages of a buffer are found together: `uniform` those of clients that all have one shape, `batches` any
-others, as numpy columns of lines, sizes and spans; `lines` decides about single frames, small buffers and everything
-unusual. A `FrameBatch` holds spans over the buffer; subjects, payloads, headers and ack subjects become values only
-when somebody asks, for all rows in one go. What one consumer of a stream delivers is alike enough to be read in a
-single pass, from bytes to columns: `find_deliveries`.
+**How.** The messages of a buffer are found together: `uniform_frames` those of clients that all have one shape,
+`batches` any others, as numpy columns of lines, sizes and spans; `lines` decides about single frames, small buffers
+and everything unusual. A `FrameBatch` holds spans over the buffer; subjects, payloads, headers and ack subjects
+become values only when somebody asks, for all rows in one go. What one consumer of a stream delivers is alike enough
+to be read in a single pass, from bytes to columns: `find_deliveries`.
 
 **Trade-offs.** Columns cost about 0.2 ms to set up (20 µs for frames of one shape), so a buffer below 4 KiB or with
 fewer than 128 messages (384 of clients) is read frame by frame, and so are frames of more than 4 KiB. A view of a
@@ -27,20 +27,7 @@ from strandline.wire.errors import (
     ProtocolViolation,
     WrongArguments,
 )
-from strandline.wire.frames import Frame, FrameBatch
-from strandline.wire.headers import NO_HEADERS, Headers, format_headers, parse_headers
-from strandline.wire.ops import Op, Side, WireLimits
-from strandline.wire.overlaps import PatternIndex, TooManySteps, first_overlap
-from strandline.wire.parser import FrameParser
-from strandline.wire.subjects import (
-    has_wildcard,
-    matcher,
-    pattern_covers,
-    patterns_overlap,
-    subject_matches,
-    validate_subject,
-)
-from strandline.wire.writing import (
+from strandline.wire.format import (
     OK,
     PING,
     PONG,
@@ -53,6 +40,19 @@ from strandline.wire.writing import (
     format_pubs,
     format_sub,
     format_unsub,
+)
+from strandline.wire.frames import Frame, FrameBatch
+from strandline.wire.headers import NO_HEADERS, Headers, format_headers, parse_headers
+from strandline.wire.ops import Op, Side, WireLimits
+from strandline.wire.overlaps import PatternIndex, TooManySteps, first_overlap
+from strandline.wire.parser import FrameParser
+from strandline.wire.subjects import (
+    has_wildcard,
+    matcher,
+    pattern_covers,
+    patterns_overlap,
+    subject_matches,
+    validate_subject,
 )
 
 __all__ = [

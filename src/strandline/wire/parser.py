@@ -14,7 +14,7 @@ from strandline.wire.errors import ProtocolViolation
 from strandline.wire.frames import FrameBatch, columns_of
 from strandline.wire.lines import Incomplete, Row, is_plain, parse_frame, parse_plain
 from strandline.wire.ops import Op, Side, WireLimits
-from strandline.wire.uniform import find_uniform
+from strandline.wire.uniform_frames import find_uniform
 
 BATCH_BYTES_MIN = 4096
 """Below this, reading frame by frame is faster than setting up columns."""

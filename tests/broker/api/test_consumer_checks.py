@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.consumer_checks import check_consumer
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.api.schema import from_plain
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.service import ConsumerService

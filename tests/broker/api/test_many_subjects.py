@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.checks import check_create
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.consumer_checks import check_consumer, check_unique
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
 from strandline.broker.api.origins import Neighbours
+from strandline.broker.api.responses import AccountLimits
 
 FEW, TIMES = 500, 8
 GROWTH_MAX = 24.0

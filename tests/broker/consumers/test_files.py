@@ -22,7 +22,7 @@ from strandline.broker.consumers.files import (
     parse_consumer,
     parse_consumer_file,
 )
-from strandline.broker.consumers.history import Span
+from strandline.broker.consumers.filter_history import Span
 from strandline.broker.consumers.state import open_state
 from strandline.clock import ManualClock
 from strandline.errors import Damaged, FormatError, StrandlineError

@@ -2,7 +2,7 @@
 
 from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy, ReplayPolicy
 from strandline.broker.consumers import Consumer
-from strandline.broker.consumers.flow import WINDOW_FIRST, Replay, Window
+from strandline.broker.consumers.flow_control import WINDOW_FIRST, Replay, Window
 from tests.broker.consumers.helpers import MILLI, SECOND, Value, World, sequences, statuses
 
 MiB = 1 << 20

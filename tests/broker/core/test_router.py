@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.broker.core import message_frames
-from strandline.broker.core.reasons import SLOW_CONSUMER
+from strandline.broker.core.close_reasons import SLOW_CONSUMER
 from strandline.broker.core.router import CROWD_MIN
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings

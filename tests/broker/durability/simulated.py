@@ -12,7 +12,7 @@ from random import Random
 from typing import ParamSpec, TypeVar
 
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.facts import facts_of
+from strandline.broker.core.server_info import facts_of
 from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream, Surroundings
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from strandline.broker.consumers.files import Kept
-from strandline.broker.consumers.restored import Restored, bring_in, settle_in, write_restored
+from strandline.broker.consumers.restore import Restored, bring_in, settle_in, write_restored
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots import restoring, turns
 from strandline.broker.snapshots.restoring import Restoring

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.api import answers
-from strandline.broker.api.answers import SourceInfo
+from strandline.broker.api import responses
+from strandline.broker.api.responses import SourceInfo
 from strandline.broker.streams.front import format_front, parse_front
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.service import StreamService
@@ -167,7 +167,7 @@ def test_one_stream_that_cannot_be_closed_does_not_keep_the_others_open(
 
 
 def test_subjects_are_counted_once_and_shown_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "SUBJECTS_LIMIT", 2)
+    monkeypatch.setattr(responses, "SUBJECTS_LIMIT", 2)
     counted: list[str] = []
     count = Reader.subject_counts
 

@@ -8,8 +8,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 
-from strandline.broker.api.answers import LostMessages, StreamState
 from strandline.broker.api.json_text import write_json
+from strandline.broker.api.responses import LostMessages, StreamState
 from strandline.broker.api.schema import BOOL, INT, KEEP, STRING, TIME, UINT64, struct_kind, to_plain
 from strandline.broker.api.times import ZERO_TIME_NS, format_time
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from strandline.broker.api import codes
 from strandline.broker.api.config import Discard, PersistMode, Retention, Storage, StreamConfig
-from strandline.broker.api.mapping import checked
 from strandline.broker.api.origins import (
     OVERLAP_STEPS_MAX,
     TOO_MANY_WILDCARDS,
@@ -21,6 +20,7 @@ from strandline.broker.api.origins import (
     is_subject,
     is_valid_name,
 )
+from strandline.broker.api.subject_mapping import checked
 from strandline.clock import NS_PER_S
 from strandline.wire import TooManySteps, first_overlap, pattern_covers, patterns_overlap
 

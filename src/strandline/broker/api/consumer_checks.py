@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from strandline.broker.api import codes
-from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.checks import DESCRIPTION_MAX, METADATA_MAX, MILLIS_100, NAME_MAX
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Retention, StreamConfig
@@ -21,6 +20,7 @@ from strandline.broker.api.origins import (
     is_subject,
     is_valid_name,
 )
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.api.times import format_duration
 from strandline.clock import NS_PER_S
 from strandline.wire import PatternIndex, TooManySteps, has_wildcard, patterns_overlap

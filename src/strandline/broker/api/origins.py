@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import StreamConfig, StreamSource
-from strandline.broker.api.mapping import checked
+from strandline.broker.api.subject_mapping import checked
 from strandline.wire import (
     InvalidSubject,
     PatternIndex,

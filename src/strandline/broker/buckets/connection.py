@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from strandline.broker.buckets.exchange import EmbeddedExchange
-from strandline.broker.buckets.host import Home, Host
 from strandline.broker.buckets.reader import EmbeddedReader
-from strandline.broker.buckets.watches import EmbeddedWatch
+from strandline.broker.buckets.server_link import Home, Host
+from strandline.broker.buckets.watch import EmbeddedWatch
 from strandline.broker.settings import GLOBAL_ACCOUNT
 from strandline.errors import Closed
 from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 
-from strandline.broker.buckets.host import Host, durable
-from strandline.broker.buckets.writes import Write, Writes
+from strandline.broker.buckets.server_link import Host, durable
+from strandline.broker.buckets.write_queue import Write, Writes
 from strandline.broker.streams import Ticket
 from strandline.broker.streams.headers import with_headers
 from strandline.broker.streams.storage import DONE

@@ -5,8 +5,8 @@ Invariants: a read sees every write that was acknowledged, and nothing that a cr
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from strandline.broker.buckets.columns import kind_of, values_of
-from strandline.broker.buckets.host import Host, Result, durable
+from strandline.broker.buckets.server_link import Host, Result, durable
+from strandline.broker.buckets.update_columns import kind_of, values_of
 from strandline.broker.streams import Messages, Stream, Ticket
 from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKind, format_revision, make_update
 from strandline.kv.errors import BucketNotFound

@@ -11,17 +11,17 @@ import numpy as np
 
 from strandline.broker.api import codes
 from strandline.broker.api.advisories import Advisory, Paused
-from strandline.broker.api.consumer_answers import ConsumerInfo, PriorityGroupState, SequenceInfo
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy
+from strandline.broker.api.consumer_responses import ConsumerInfo, PriorityGroupState, SequenceInfo
 from strandline.broker.api.times import ZERO_TIME_NS
-from strandline.broker.consumers import statuses
+from strandline.broker.consumers import status_headers
+from strandline.broker.consumers.ack_handler import Acking
 from strandline.broker.consumers.ack_payloads import Answer, AnswerReader, PlainAcks
-from strandline.broker.consumers.acking import Acking
 from strandline.broker.consumers.cursor import Cursor, beginning
 from strandline.broker.consumers.feed import Feed
-from strandline.broker.consumers.history import History, Span, passed
-from strandline.broker.consumers.pulling import Pulling
-from strandline.broker.consumers.pushing import Pushing
+from strandline.broker.consumers.filter_history import History, Span, passed
+from strandline.broker.consumers.pull_delivery import Pulling
+from strandline.broker.consumers.push_delivery import Pushing
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries, Inbound, Routes
 from strandline.broker.streams import Removed, Stream, Ticket
@@ -195,7 +195,7 @@ class Consumer:
             if self._pulling is not None:
                 self._pulling.ask(inbox, payload, headers, now_ns)
             else:
-                self._routes.send(inbox, b"", headers=statuses.status(statuses.PUSH_BASED))
+                self._routes.send(inbox, b"", headers=status_headers.status(status_headers.PUSH_BASED))
 
     def _deliver(self, now_ns: int) -> bool:
         limit = max(16, min(TURN_MESSAGES, TURN_BYTES // self._feed.mean_size))
@@ -382,7 +382,7 @@ class Consumer:
     def end_pulls(self) -> None:
         """Tell pulls that wait that the server ends."""
         if self._pulling is not None:
-            self._pulling.close(statuses.SHUTDOWN)
+            self._pulling.close(status_headers.SHUTDOWN)
 
     def close(self, reason: str = "") -> None:
         """Stop; pulls that wait are told why, if there is a reason."""

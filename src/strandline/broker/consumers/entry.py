@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 
 from strandline.broker.api.consumer_config import ConsumerConfig
-from strandline.broker.api.reasons import for_log
+from strandline.broker.api.error_text import for_log
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.state import ConsumerState
 from strandline.errors import StrandlineError

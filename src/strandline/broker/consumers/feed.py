@@ -11,16 +11,16 @@ import numpy as np
 
 from strandline.broker.api.advisories import Advisory, MaxDeliveries, MessageTerminated
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig, ReplayPolicy
-from strandline.broker.consumers.columns import (
+from strandline.broker.consumers.cursor import Cursor
+from strandline.broker.consumers.flow_control import Replay
+from strandline.broker.consumers.message_columns import (
     ack_subjects,
     headers_with_pin,
     headers_with_sizes,
     repeated_ack_subjects,
     sizes_of,
 )
-from strandline.broker.consumers.cursor import Cursor
-from strandline.broker.consumers.flow import Replay
-from strandline.broker.consumers.leaving import Leaving
+from strandline.broker.consumers.pending_removals import Leaving
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries
 from strandline.broker.streams import Removed, Stream, Ticket

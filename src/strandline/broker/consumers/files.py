@@ -26,7 +26,7 @@ from typing import NamedTuple
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.schema import from_json, to_json
-from strandline.broker.consumers.history import History, Span
+from strandline.broker.consumers.filter_history import History, Span
 from strandline.broker.streams.files import CONSUMERS_FOLDER
 from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError, StrandlineError

@@ -12,7 +12,6 @@ from pathlib import Path
 from strandline.broker.api import codes
 from strandline.broker.api.advisories import Advisory, BatchAbandoned, ConsumerAction, Paused, new_id
 from strandline.broker.api.config import Retention, Storage
-from strandline.broker.api.consumer_answers import ConsumerInfo
 from strandline.broker.api.consumer_checks import (
     check_changed_consumer,
     check_consumer,
@@ -22,17 +21,18 @@ from strandline.broker.api.consumer_checks import (
 )
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.consumer_requests import Action
-from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.consumer_responses import ConsumerInfo
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.entry import Entry
 from strandline.broker.consumers.files import NAME_BYTES_MAX, ConsumerFiles, Kept
-from strandline.broker.consumers.following import Following
-from strandline.broker.consumers.history import History, skipped, turned
+from strandline.broker.consumers.filter_history import History, skipped, turned
 from strandline.broker.consumers.idle import IdleWatch
 from strandline.broker.consumers.interest import follow_interest, reconcile, release, release_copied
-from strandline.broker.consumers.loading import DELETED, SHUTDOWN, Loading
+from strandline.broker.consumers.loader import DELETED, SHUTDOWN, Loading
 from strandline.broker.consumers.state import ConsumerState, memory_state, open_state
+from strandline.broker.consumers.stream_events import Following
 from strandline.broker.routes import Routes
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.service import StreamService

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from strandline.broker.api import codes
-from strandline.broker.api import consumer_answers as answers
-from strandline.broker.api.answers import LIST_LIMIT, NAMES_LIMIT, TYPE_PREFIX, ClusterOnly
+from strandline.broker.api import consumer_responses as responses
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.consumer_checks import check_group
 from strandline.broker.api.consumer_requests import (
@@ -20,8 +19,9 @@ from strandline.broker.api.consumer_requests import (
     parse_reset,
     parse_unpin,
 )
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.paging import page_of
-from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.responses import LIST_LIMIT, NAMES_LIMIT, TYPE_PREFIX, ClusterOnly
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.mirrors.names import stream_identity
@@ -104,7 +104,7 @@ def _create(consumers: Registry, words: list[str], headers: bytes, payload: byte
         config = replace(config, name=name)
     identity = _identity(consumers, stream, headers, is_origin=config.direct or config.sourcing)
     entry = consumers.create(stream, config, request.action, now_ns, pedantic=request.pedantic)
-    answer = to_json(answers.ConsumerCreated(info=consumers.info(entry, now_ns)))
+    answer = to_json(responses.ConsumerCreated(info=consumers.info(entry, now_ns)))
     return [Reply(format_headers([(IDENTITY, identity)]), answer)] if identity else answer
 
 
@@ -130,13 +130,13 @@ def _info(consumers: Registry, words: list[str], headers: bytes, payload: bytes,
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
     entry = consumers.entry(words[1], words[2])
-    return to_json(answers.ConsumerShown(info=consumers.info(entry, now_ns)))
+    return to_json(responses.ConsumerShown(info=consumers.info(entry, now_ns)))
 
 
 def _names(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
     del headers, now_ns
     page, names = page_of(consumers.shown(words[1]), parse_names(payload).offset, NAMES_LIMIT)
-    return to_json(answers.ConsumerNames(**page._asdict(), consumers=tuple(names)))
+    return to_json(responses.ConsumerNames(**page._asdict(), consumers=tuple(names)))
 
 
 def _list(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
@@ -144,7 +144,7 @@ def _list(consumers: Registry, words: list[str], headers: bytes, payload: bytes,
     page, names = page_of(consumers.shown(words[1]), parse_names(payload).offset, LIST_LIMIT)
     entries = (consumers.entry(words[1], name) for name in names)
     shown = tuple(consumers.info(entry, now_ns, listed=True) for entry in entries)
-    return to_json(answers.ConsumerList(**page._asdict(), consumers=shown))
+    return to_json(responses.ConsumerList(**page._asdict(), consumers=shown))
 
 
 def _delete(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
@@ -152,7 +152,7 @@ def _delete(consumers: Registry, words: list[str], headers: bytes, payload: byte
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
     consumers.delete(words[1], words[2])
-    return to_json(answers.ConsumerDeleted(success=True))
+    return to_json(responses.ConsumerDeleted(success=True))
 
 
 def _pause(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
@@ -160,7 +160,7 @@ def _pause(consumers: Registry, words: list[str], headers: bytes, payload: bytes
     until_ns = parse_pause(payload).pause_until
     paused = consumers.pause(words[1], words[2], until_ns, now_ns)
     remaining = until_ns - now_ns if paused else 0
-    return to_json(answers.ConsumerPaused(paused=paused, pause_until=until_ns, pause_remaining=remaining))
+    return to_json(responses.ConsumerPaused(paused=paused, pause_until=until_ns, pause_remaining=remaining))
 
 
 def _reset(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes | None:
@@ -170,7 +170,7 @@ def _reset(consumers: Registry, words: list[str], headers: bytes, payload: bytes
         return None
     reset_seq = consumers.reset(words[1], words[2], request.seq)
     info = consumers.info(consumers.entry(words[1], words[2]), now_ns)
-    return to_json(answers.ConsumerReset(info=info, reset_seq=reset_seq))
+    return to_json(responses.ConsumerReset(info=info, reset_seq=reset_seq))
 
 
 def _unpin(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> bytes:
@@ -181,17 +181,17 @@ def _unpin(consumers: Registry, words: list[str], headers: bytes, payload: bytes
     if request.group not in entry.config.priority_groups:
         raise codes.CONSUMER_INVALID_PRIORITY_GROUP.error()
     entry.consumer.unpin()
-    return to_json(answers.ConsumerUnpinned())
+    return to_json(responses.ConsumerUnpinned())
 
 
 _KINDS: dict[str, _Kind] = {
-    "CREATE": _Kind(2, _ANY_NUMBER, _create, answers.ConsumerCreated),
-    "DURABLE": _Kind(4, 4, _create, answers.ConsumerCreated),
-    "INFO": _Kind(3, 3, _info, answers.ConsumerShown),
-    "NAMES": _Kind(2, 2, _names, answers.ConsumerNames),
-    "LIST": _Kind(2, 2, _list, answers.ConsumerList),
-    "DELETE": _Kind(3, 3, _delete, answers.ConsumerDeleted),
-    "PAUSE": _Kind(3, 3, _pause, answers.ConsumerPaused),
-    "RESET": _Kind(3, 3, _reset, answers.ConsumerReset),
-    "UNPIN": _Kind(3, 3, _unpin, answers.ConsumerUnpinned),
+    "CREATE": _Kind(2, _ANY_NUMBER, _create, responses.ConsumerCreated),
+    "DURABLE": _Kind(4, 4, _create, responses.ConsumerCreated),
+    "INFO": _Kind(3, 3, _info, responses.ConsumerShown),
+    "NAMES": _Kind(2, 2, _names, responses.ConsumerNames),
+    "LIST": _Kind(2, 2, _list, responses.ConsumerList),
+    "DELETE": _Kind(3, 3, _delete, responses.ConsumerDeleted),
+    "PAUSE": _Kind(3, 3, _pause, responses.ConsumerPaused),
+    "RESET": _Kind(3, 3, _reset, responses.ConsumerReset),
+    "UNPIN": _Kind(3, 3, _unpin, responses.ConsumerUnpinned),
 }

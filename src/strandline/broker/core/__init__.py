@@ -14,8 +14,8 @@ pass for `a.*`.
 """
 
 from strandline.broker.core.accounts import Account, Accounts, Login
-from strandline.broker.core.facts import SERVER_VERSION, ServerFacts, facts_of
 from strandline.broker.core.router import Router
+from strandline.broker.core.server_info import SERVER_VERSION, ServerFacts, facts_of
 from strandline.broker.core.session import Session
 
 __all__ = ["SERVER_VERSION", "Account", "Accounts", "Login", "Router", "ServerFacts", "Session", "facts_of"]

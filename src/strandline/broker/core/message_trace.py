@@ -11,10 +11,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from strandline.broker.api.message_trace import TRACE_DEST, TraceRequest, is_sampled, parse_trace
 from strandline.broker.api.times import format_time
-from strandline.broker.core.facts import FEATURE_FLAGS, SERVER_VERSION, ServerFacts
-from strandline.broker.core.tellings import tell_complaint
+from strandline.broker.api.trace_headers import TRACE_DEST, TraceRequest, is_sampled, parse_trace
+from strandline.broker.core.connection_log import tell_complaint
+from strandline.broker.core.server_info import FEATURE_FLAGS, SERVER_VERSION, ServerFacts
 from strandline.wire import FrameBatch
 
 if TYPE_CHECKING:

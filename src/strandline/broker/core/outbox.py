@@ -8,10 +8,10 @@ be closed; whoever writes takes all of it. A client that takes nothing is cut of
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from strandline.broker.core.reasons import CLIENT_CLOSED, SLOW_CONSUMER
+from strandline.broker.core.close_reasons import CLIENT_CLOSED, SLOW_CONSUMER
 
 if TYPE_CHECKING:
-    from strandline.broker.core.traces import Tracer
+    from strandline.broker.core.protocol_trace import Tracer
 
 ROOM_BYTES_MAX = 8 << 20
 ROOM_AGAIN_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from strandline.broker.core import message_trace
-from strandline.broker.core.interest import Interest
+from strandline.broker.core.interest_watchers import Interest
 from strandline.broker.core.message_frames import for_many, from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.message_trace import MessageTrace
 from strandline.broker.core.outbox import ROOM_BYTES_MAX

@@ -10,15 +10,10 @@ from collections.abc import Callable
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from strandline.broker.api.message_trace import TRACE_DEST
-from strandline.broker.core import tellings
+from strandline.broker.api.trace_headers import TRACE_DEST
+from strandline.broker.core import connection_log
 from strandline.broker.core.auth import CheckLater, Waiter
-from strandline.broker.core.connect import ConnectOptions, parse_connect
-from strandline.broker.core.facts import ServerFacts, new_nonce
-from strandline.broker.core.gate import Gate, is_pattern, shown
-from strandline.broker.core.outbox import Outbox
-from strandline.broker.core.publishing import publish, publish_traced
-from strandline.broker.core.reasons import (
+from strandline.broker.core.close_reasons import (
     ACCOUNT_CONNECTIONS,
     AUTH_TIMEOUT,
     AUTH_VIOLATION,
@@ -31,6 +26,11 @@ from strandline.broker.core.reasons import (
     PROTOCOL_VIOLATION,
     STALE,
 )
+from strandline.broker.core.connect import ConnectOptions, parse_connect
+from strandline.broker.core.gate import Gate, is_pattern, shown
+from strandline.broker.core.outbox import Outbox
+from strandline.broker.core.publish import publish, publish_traced
+from strandline.broker.core.server_info import ServerFacts, new_nonce
 from strandline.broker.core.subscriptions import Subscription
 from strandline.broker.routes import Origin
 from strandline.clock import Clock
@@ -157,7 +157,7 @@ class Session(Outbox):
         if self.router is None:
             self.fail("Authentication Timeout", AUTH_TIMEOUT)
             return
-        tellings.tell_pinged(self)
+        connection_log.tell_pinged(self)
         interval = self.facts.ping_interval_ns
         self.next_due_ns = now_ns + interval
         if now_ns - self.active_ns < interval and self._pinged_ns:
@@ -190,20 +190,17 @@ class Session(Outbox):
             refusal = self.gate.refusal(each.pattern, each.queue)
             if refusal:
                 login.account.router.unsubscribe_client(each)
-                telling = (
-                    f"Removed sub {tellings.quoted(each.pattern)} (sid {tellings.quoted(each.sid)}) - not authorized"
-                )
-                self.complain(refusal, telling)
+                self.complain(refusal, connection_log.removal_told(each.pattern, each.sid))
 
     def fail(self, text: str, reason: str, telling: str = "") -> None:
         """Tell the client what is wrong, and end the connection; `telling` is what the log says, if not the same."""
-        tellings.tell_failure(self, telling or text, reason)
+        connection_log.tell_failure(self, telling or text, reason)
         self.write(format_err(text))
         self.close(reason)
 
     def _refuse(self, telling: str, reason: str) -> None:
         """End the connection without a word to the client."""
-        tellings.tell_failure(self, telling, reason)
+        connection_log.tell_failure(self, telling, reason)
         self.close(reason)
 
     def close(self, reason: str = CLIENT_CLOSED) -> None:
@@ -296,7 +293,7 @@ class Session(Outbox):
             case Op.UNSUB:
                 self._unsubscribe(frame, router)
             case Op.ERR:
-                self._refuse(f"Client Error {tellings.quoted(bytes(frame.payload))}", PARSE_ERROR)
+                self._refuse(f"Client Error {connection_log.quoted(bytes(frame.payload))}", PARSE_ERROR)
             case _:
                 pass  # INFO and +OK tell a server nothing
 
@@ -319,7 +316,7 @@ class Session(Outbox):
         if login is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
             return True
-        self.label = tellings.label_of(options, login.account.name, login.user)
+        self.label = connection_log.label_of(options, login.account.name, login.user)
         if options.account or options.new_account:  # the server says which account is whose
             self.fail("Authorization Violation", AUTH_VIOLATION)
             return True
@@ -399,10 +396,10 @@ class Session(Outbox):
         refusal = self.gate.refusal(subject, queue)
         tokens_most = self.facts.max_subscription_tokens
         if refusal:
-            self.complain(refusal, tellings.refusal_told(frame))
+            self.complain(refusal, connection_log.refusal_told(frame))
         elif tokens_most is not None and subject.count(b".") >= tokens_most:
             refusal = f'Permissions Violation for Subscription to "{shown(subject)}", too many tokens'
-            self.complain(refusal, tellings.refusal_told(frame, " Too Many Tokens"))
+            self.complain(refusal, connection_log.refusal_told(frame, " Too Many Tokens"))
         elif len(self.subscriptions) >= self._subscriptions_max:
             self.complain("maximum subscriptions exceeded", "maximum subscriptions exceeded")
         elif not is_pattern(subject):
@@ -443,11 +440,11 @@ class Session(Outbox):
     def complain(self, text: str, telling: str = "") -> None:
         """Say that something was not done; `telling` is what the log says, if anything."""
         if telling:
-            tellings.tell_complaint(self, telling)
+            connection_log.tell_complaint(self, telling)
         self.write(format_err(text))
 
     def _break_off(self, problem: ProtocolViolation) -> None:
-        told = tellings.problem_told(problem)
+        told = connection_log.problem_told(problem)
         if self.router is None:
             self.fail("Authorization Violation", AUTH_VIOLATION)
         elif problem.server_text:

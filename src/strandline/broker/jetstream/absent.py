@@ -3,37 +3,37 @@
 from collections.abc import Callable
 from functools import partial
 
-from strandline.broker.api import answers, codes, consumer_answers
+from strandline.broker.api import codes, consumer_responses, responses
 from strandline.broker.api.schema import to_json
 from strandline.broker.routes import Inbound, Routes
 
 
 def _plain(kind: str) -> Callable[..., object]:
-    return partial(answers.ClusterOnly, f"{answers.TYPE_PREFIX}{kind}_response")
+    return partial(responses.ClusterOnly, f"{responses.TYPE_PREFIX}{kind}_response")
 
 
 _ANSWERS: dict[str, Callable[..., object]] = {
     "INFO": _plain("account_info"),
-    "STREAM.CREATE": answers.StreamCreated,
-    "STREAM.UPDATE": answers.StreamUpdated,
-    "STREAM.DELETE": answers.StreamDeleted,
-    "STREAM.INFO": answers.StreamShown,
-    "STREAM.NAMES": answers.StreamNames,
-    "STREAM.LIST": answers.StreamList,
-    "STREAM.PURGE": answers.StreamPurged,
-    "STREAM.MSG.GET": answers.MessageGot,
-    "STREAM.MSG.DELETE": answers.MessageDeleted,
+    "STREAM.CREATE": responses.StreamCreated,
+    "STREAM.UPDATE": responses.StreamUpdated,
+    "STREAM.DELETE": responses.StreamDeleted,
+    "STREAM.INFO": responses.StreamShown,
+    "STREAM.NAMES": responses.StreamNames,
+    "STREAM.LIST": responses.StreamList,
+    "STREAM.PURGE": responses.StreamPurged,
+    "STREAM.MSG.GET": responses.MessageGot,
+    "STREAM.MSG.DELETE": responses.MessageDeleted,
     "STREAM.SNAPSHOT": _plain("stream_snapshot"),
     "STREAM.RESTORE": _plain("stream_restore"),
-    "CONSUMER.CREATE": consumer_answers.ConsumerCreated,
-    "CONSUMER.DURABLE.CREATE": consumer_answers.ConsumerCreated,
-    "CONSUMER.INFO": consumer_answers.ConsumerShown,
-    "CONSUMER.NAMES": consumer_answers.ConsumerNames,
-    "CONSUMER.LIST": consumer_answers.ConsumerList,
-    "CONSUMER.DELETE": consumer_answers.ConsumerDeleted,
-    "CONSUMER.PAUSE": consumer_answers.ConsumerPaused,
-    "CONSUMER.RESET": consumer_answers.ConsumerReset,
-    "CONSUMER.UNPIN": consumer_answers.ConsumerUnpinned,
+    "CONSUMER.CREATE": consumer_responses.ConsumerCreated,
+    "CONSUMER.DURABLE.CREATE": consumer_responses.ConsumerCreated,
+    "CONSUMER.INFO": consumer_responses.ConsumerShown,
+    "CONSUMER.NAMES": consumer_responses.ConsumerNames,
+    "CONSUMER.LIST": consumer_responses.ConsumerList,
+    "CONSUMER.DELETE": consumer_responses.ConsumerDeleted,
+    "CONSUMER.PAUSE": consumer_responses.ConsumerPaused,
+    "CONSUMER.RESET": consumer_responses.ConsumerReset,
+    "CONSUMER.UNPIN": consumer_responses.ConsumerUnpinned,
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from strandline.broker.api.answers import AccountLimits
-from strandline.broker.api.reasons import for_clients, for_log
+from strandline.broker.api.error_text import for_clients, for_log
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.ending import Ending
 from strandline.broker.jetstream.advisories import Advisories

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.broker.api import codes
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.json_text import read_json, write_json
-from strandline.broker.api.reasons import for_clients
 from strandline.broker.consumers.service import ConsumerService
 from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.stream_sink import headers_of

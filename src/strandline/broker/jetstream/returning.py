@@ -4,7 +4,7 @@ Invariants: a consumer goes on where it was, or where the stream ends now, if th
 memory, so its own files need not be read. Pulls that wait are ended, so that clients pull again.
 """
 
-from strandline.broker.consumers.loading import SHUTDOWN
+from strandline.broker.consumers.loader import SHUTDOWN
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.streams import Stream
 from strandline.errors import StrandlineError

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from strandline.broker.api import codes
-from strandline.broker.api.answers import PubAck
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.json_text import write_json
-from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
 from strandline.broker.jetstream.settling import Line
 from strandline.broker.routes import Cancel, Deliveries, Inbound

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from strandline.broker.api.answers import SourceInfo
 from strandline.broker.api.config import StreamConfig
+from strandline.broker.api.responses import SourceInfo
 from strandline.broker.mirrors.feeds import RETRY_NS, Feed, LostFeed, Stored
 from strandline.broker.mirrors.local import LocalFeed, Released
 from strandline.broker.mirrors.plans import Plan, plan_of, plans_of

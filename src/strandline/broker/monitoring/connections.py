@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.broker.api.times import format_duration, format_time
-from strandline.broker.monitoring.asked import Asked, BadQuestion
+from strandline.broker.monitoring.query import Asked, BadQuestion
 from strandline.broker.settings import GLOBAL_ACCOUNT
 from strandline.clock import NS_PER_S
 from strandline.wire import patterns_overlap, subject_matches

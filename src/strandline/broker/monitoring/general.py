@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.broker.api.times import format_time
-from strandline.broker.core.facts import FEATURE_FLAGS, GIT_COMMIT, GO_VERSION, SERVER_VERSION
-from strandline.broker.monitoring.asked import Asked, BadQuestion
+from strandline.broker.core.server_info import FEATURE_FLAGS, GIT_COMMIT, GO_VERSION, SERVER_VERSION
 from strandline.broker.monitoring.connections import format_age, sublist_stats
 from strandline.broker.monitoring.jetstream import config_of, stats_of
+from strandline.broker.monitoring.query import Asked, BadQuestion
 from strandline.clock import NS_PER_S
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from strandline.broker.monitoring.asked import parse_target
 from strandline.broker.monitoring.connections import describe_end
 from strandline.broker.monitoring.pages import TEXT, Page, answer
-from strandline.broker.sockets.listening import Entrance
+from strandline.broker.monitoring.query import parse_target
+from strandline.broker.sockets.acceptor import Entrance
 
 if TYPE_CHECKING:
     from strandline.broker.core.session import Session

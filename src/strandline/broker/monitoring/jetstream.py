@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.api.config import Storage
 from strandline.broker.api.schema import to_plain
 from strandline.broker.api.times import format_time
-from strandline.broker.monitoring.asked import Asked
+from strandline.broker.monitoring.query import Asked
 from strandline.broker.settings import JetStreamSettings
 from strandline.broker.streams.registry import loss_problem
 from strandline.journal import SYNCED

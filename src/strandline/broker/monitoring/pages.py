@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.broker.api.times import format_time
-from strandline.broker.monitoring.asked import Asked, BadQuestion
 from strandline.broker.monitoring.connections import connz, subsz
 from strandline.broker.monitoring.general import accountz, accstatz, resident_bytes, varz
 from strandline.broker.monitoring.jetstream import healthz, jsz
+from strandline.broker.monitoring.query import Asked, BadQuestion
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring.http import Counted

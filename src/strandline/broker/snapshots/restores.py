@@ -10,16 +10,16 @@ and while it unpacks nothing more is read from its client. After `close` nothing
 import logging
 from collections.abc import Callable, Iterator
 
-from strandline.broker.api import answers, codes
+from strandline.broker.api import codes, responses
 from strandline.broker.api.advisories import RestoreCompleted, RestoreCreated, new_id
 from strandline.broker.api.checks import check_stream
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Storage, StreamConfig
-from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.requests import InfoRequest, RestoreRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
-from strandline.broker.consumers.restored import bring_in, settle_in, tell_restored, turn_away
+from strandline.broker.consumers.restore import bring_in, settle_in, tell_restored, turn_away
 from strandline.broker.routes import Origin
 from strandline.broker.snapshots.chunks import Chunk, RestoreSink
 from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
@@ -98,7 +98,7 @@ class Restores:
         sink.key = identity
         self.under_way[identity] = sink
         self._around.tell(RestoreCreated(name, sink.client))
-        return to_json(answers.StreamRestoring(deliver_subject=subject))
+        return to_json(responses.StreamRestoring(deliver_subject=subject))
 
     def _refuse_existing(self, name: str) -> None:
         streams = self._streams
@@ -246,7 +246,7 @@ class Restores:
             self._streams.delete(name)
             raise
         restoring.hand_over()
-        return to_json(answers.StreamCreated(info=info))
+        return to_json(responses.StreamCreated(info=info))
 
     def _fail(self, sink: RestoreSink, reply: bytes, error: Exception) -> None:
         """Remove what there is of a restore, then say why."""
@@ -256,7 +256,7 @@ class Restores:
         refusal = error if isinstance(error, ApiError) else codes.STREAM_RESTORE.with_text(err=for_clients(error))
 
         def tell() -> None:
-            self._around.routes.send(reply, to_json(answers.StreamCreated(error=refusal)))
+            self._around.routes.send(reply, to_json(responses.StreamCreated(error=refusal)))
             self._tell_ended(sink)
 
         self._give_up(sink, tell)

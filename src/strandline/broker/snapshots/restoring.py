@@ -22,7 +22,7 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json
 from strandline.broker.api.schema import SEQUENCE_MAX
-from strandline.broker.consumers.restored import Restored, check_restored, write_restored
+from strandline.broker.consumers.restore import Restored, check_restored, write_restored
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
 from strandline.broker.snapshots.checks import check_messages

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from strandline.broker.api.advisories import ClientInfo, SnapshotCompleted
-from strandline.broker.api.reasons import for_clients
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.requests import SnapshotRequest
 from strandline.broker.routes import Inbound, Routes
 from strandline.broker.snapshots.archive import END, MAGIC, Archived, format_entry, format_messages

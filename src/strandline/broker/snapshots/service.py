@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from strandline.broker.api import answers, codes
+from strandline.broker.api import codes, responses
 from strandline.broker.api.advisories import SnapshotCompleted, SnapshotCreated, new_id
 from strandline.broker.api.codes import ApiError
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.origins import is_subject
-from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.requests import SnapshotRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
@@ -61,7 +61,7 @@ class SnapshotService:
         name = asked.removeprefix(SNAPSHOT if is_snapshot else RESTORE)
         if not asked.startswith((SNAPSHOT, RESTORE)) or "." in name:
             return None
-        failed = answers.StreamSnapshot if is_snapshot else answers.StreamRestoring
+        failed = responses.StreamSnapshot if is_snapshot else responses.StreamRestoring
         try:
             check_level(headers)
             if payload.strip() in (b"", b"{}"):
@@ -109,7 +109,7 @@ class SnapshotService:
         self._sending.append(sending)
         self._around.post(sending.pump)
         self._around.tell(SnapshotCreated(name, state, client))
-        return to_json(answers.StreamSnapshot(config=stream.config, state=state))
+        return to_json(responses.StreamSnapshot(config=stream.config, state=state))
 
     def _saved_consumers(self, stream: Stream, names: list[str], now_ns: int) -> Iterator[Archived]:
         """Return consumers as they are when their turn comes, as far as the snapshot goes; one that went, as it was."""

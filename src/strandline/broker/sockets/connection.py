@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 
-from strandline.broker.core.reasons import CLIENT_CLOSED, PROTOCOL_VIOLATION, SLOW_CONSUMER, SLOW_WRITE, TLS_FAILURE
+from strandline.broker.core.close_reasons import (
+    CLIENT_CLOSED,
+    PROTOCOL_VIOLATION,
+    SLOW_CONSUMER,
+    SLOW_WRITE,
+    TLS_FAILURE,
+)
+from strandline.broker.core.connection_log import tell_closed, tell_created, tell_handshake, tell_slow
 from strandline.broker.core.session import Session
-from strandline.broker.core.tellings import tell_closed, tell_created, tell_handshake, tell_slow
 from strandline.broker.settings import TlsSettings, WebsocketSettings
-from strandline.broker.sockets.share import ReadShare
+from strandline.broker.sockets.read_size import ReadShare
 from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
 from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
 from strandline.clock import NS_PER_S

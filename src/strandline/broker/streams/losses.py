@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strandline.broker.api.answers import LostMessages
+from strandline.broker.api.responses import LostMessages
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.records import from_ranges, to_ranges
 from strandline.checksums import crc32c

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from strandline.broker.api.answers import PubAck, format_duplicate
 from strandline.broker.api.codes import ACCOUNT_RESOURCES_EXCEEDED, INSUFFICIENT_RESOURCES, ApiError
 from strandline.broker.api.config import Retention, StreamConfig
-from strandline.broker.api.mapping import SubjectMapping
-from strandline.broker.api.message_trace import TRACE_DEST, parse_trace, without_trace
+from strandline.broker.api.responses import PubAck, format_duplicate
 from strandline.broker.api.schema import to_json
+from strandline.broker.api.subject_mapping import SubjectMapping
 from strandline.broker.api.times import format_time
+from strandline.broker.api.trace_headers import TRACE_DEST, parse_trace, without_trace
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
 from strandline.broker.streams.arrays import Times, Words

@@ -4,9 +4,9 @@ Invariants: nothing here changes anything. What is not durable yet is shown as w
 for the stream's barrier, or looks at its `durable_seq`.
 """
 
-from strandline.broker.api.answers import StreamState
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.requests import GetRequest
+from strandline.broker.api.responses import StreamState
 from strandline.broker.streams.arrays import Flags, Words
 from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.messages import Message, Messages, Reply

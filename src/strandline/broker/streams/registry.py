@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from strandline.broker.api import codes
-from strandline.broker.api.account import Used, check_account
-from strandline.broker.api.answers import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
+from strandline.broker.api.account_limits import Used, check_account
 from strandline.broker.api.checks import check_create
 from strandline.broker.api.config import Storage, StreamConfig, StreamSource
+from strandline.broker.api.error_text import for_clients, for_log
 from strandline.broker.api.origins import Neighbours, StreamSubjects
-from strandline.broker.api.reasons import for_clients, for_log
 from strandline.broker.api.requests import InfoRequest
+from strandline.broker.api.responses import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
 from strandline.broker.streams.sharing import Sharing
 from strandline.broker.streams.storage import Ticket, is_passed

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from strandline.broker.api import answers, codes
+from strandline.broker.api import codes, responses
 from strandline.broker.api.checks import check_name, check_stream, check_update
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import API_LEVEL, Storage
+from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.paging import page_of
-from strandline.broker.api.reasons import for_clients
 from strandline.broker.api.requests import (
     DeleteMessageRequest,
     GetRequest,
@@ -70,7 +70,7 @@ class StreamService(Streams):
         verb, name = _split(words)
         if verb in _CLUSTER_ONLY:
             refusal = codes.CLUSTER_REQUIRED.error()
-            return to_json(answers.ClusterOnly(f"{answers.TYPE_PREFIX}{_CLUSTER_ONLY[verb]}_response", refusal))
+            return to_json(responses.ClusterOnly(f"{responses.TYPE_PREFIX}{_CLUSTER_ONLY[verb]}_response", refusal))
         if verb not in _HANDLERS:
             return None
         handler, failed = _HANDLERS[verb]
@@ -142,7 +142,7 @@ def _create(service: StreamService, name: str, payload: bytes, now_ns: int) -> b
         raise codes.STREAM_MISMATCH.error()
     stream = service.create(config, pedantic=pedantic)
     info = replace(service.info(stream, now_ns, request=InfoRequest()), domain="")  # nats-server does not name it here
-    return to_json(answers.StreamCreated(info=info, did_create=True))
+    return to_json(responses.StreamCreated(info=info, did_create=True))
 
 
 def _update(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -155,7 +155,7 @@ def _update(service: StreamService, name: str, payload: bytes, now_ns: int) -> b
         raise codes.STREAM_REPLICAS_NOT_SUPPORTED.error()
     stream = service.find(name)
     service.update(stream, check_update(stream.config, config, neighbours, pedantic=pedantic), now_ns)
-    return to_json(answers.StreamUpdated(info=service.info(stream, now_ns, request=InfoRequest())))
+    return to_json(responses.StreamUpdated(info=service.info(stream, now_ns, request=InfoRequest())))
 
 
 def _delete(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -163,28 +163,28 @@ def _delete(service: StreamService, name: str, payload: bytes, now_ns: int) -> b
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
     service.delete(name)
-    return to_json(answers.StreamDeleted(success=True))
+    return to_json(responses.StreamDeleted(success=True))
 
 
 def _info(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
     request = parse_if_json(InfoRequest, payload)
     stream = service.find(name)
-    limit = answers.SUBJECTS_LIMIT
+    limit = responses.SUBJECTS_LIMIT
     total = 0
     subjects: dict[str, int] = {}
     if request.subjects_filter:
         total, subjects = stream.subject_counts(request.subjects_filter, request.offset, limit)
     info = service.info(stream, now_ns, request=request, leader=True, subjects=subjects or None)
     offset, limit = (request.offset, limit) if total else (0, 0)
-    return to_json(answers.StreamShown(total=total, offset=offset, limit=limit, info=info))
+    return to_json(responses.StreamShown(total=total, offset=offset, limit=limit, info=info))
 
 
 def _names(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
     del name, now_ns
     request = parse_if_json(NamesRequest, payload)
     found = [stream.config.name for stream in service._chosen(request)]  # noqa: SLF001 - its own module
-    page, names = page_of(found, request.offset, answers.NAMES_LIMIT)
-    return to_json(answers.StreamNames(**page._asdict(), streams=list(names) or None))
+    page, names = page_of(found, request.offset, responses.NAMES_LIMIT)
+    return to_json(responses.StreamNames(**page._asdict(), streams=list(names) or None))
 
 
 def _list(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -193,9 +193,9 @@ def _list(service: StreamService, name: str, payload: bytes, now_ns: int) -> byt
     chosen = service._chosen(request)  # noqa: SLF001 - its own module
     failed = {stream.config.name: for_clients(stream.failure) for stream in chosen if stream.failure is not None}
     found = [stream for stream in chosen if stream.config.name not in failed]
-    page, streams = page_of(found, request.offset, answers.LIST_LIMIT)
+    page, streams = page_of(found, request.offset, responses.LIST_LIMIT)
     shown = tuple(service.info(stream, now_ns) for stream in streams)
-    return to_json(answers.StreamList(**page._asdict(), streams=shown, offline=failed or None))
+    return to_json(responses.StreamList(**page._asdict(), streams=shown, offline=failed or None))
 
 
 def _purge(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -211,7 +211,7 @@ def _purge(service: StreamService, name: str, payload: bytes, now_ns: int) -> by
     purged = stream.purge(request)
     if service.consumers is not None:
         service.consumers.purged(name)
-    return to_json(answers.StreamPurged(success=True, purged=purged))
+    return to_json(responses.StreamPurged(success=True, purged=purged))
 
 
 def _get_message(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -221,14 +221,14 @@ def _get_message(service: StreamService, name: str, payload: bytes, now_ns: int)
     message = wanted(stream, request)
     if message is None:
         raise codes.NO_MESSAGE_FOUND.error()
-    stored = answers.StoredMessage(
+    stored = responses.StoredMessage(
         subject=message.subject.decode(errors="replace"),
         seq=message.sequence,
         hdrs=b"" if request.no_hdr else message.headers,
         data=message.payload,
         time=message.time_ns,
     )
-    return answers.format_got(stored)
+    return responses.format_got(stored)
 
 
 def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -247,7 +247,7 @@ def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: i
             raise codes.SEQUENCE_NOT_FOUND.with_text(seq=request.seq)
         problem = "stream store EOF" if request.seq > stream.last_seq else "no message found"
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err=problem)
-    return to_json(answers.MessageDeleted(success=True))
+    return to_json(responses.MessageDeleted(success=True))
 
 
 def _accept_lost(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
@@ -255,14 +255,14 @@ def _accept_lost(service: StreamService, name: str, payload: bytes, now_ns: int)
     if payload:
         raise codes.NOT_EMPTY_REQUEST.error()
     stream = service.find(name)
-    return to_json(answers.LossAccepted(success=True, accepted=stream.accept_losses(stream.losses.sequences)))
+    return to_json(responses.LossAccepted(success=True, accepted=stream.accept_losses(stream.losses.sequences)))
 
 
 def _account(service: StreamService, name: str, payload: bytes, now_ns: int) -> bytes:
     del name, payload, now_ns
     used = service.used()
     return to_json(
-        answers.AccountInfo(
+        responses.AccountInfo(
             memory=used.bytes[Storage.MEMORY],
             storage=used.bytes[Storage.FILE],
             reserved_memory=used.reserved[Storage.MEMORY],
@@ -271,23 +271,23 @@ def _account(service: StreamService, name: str, payload: bytes, now_ns: int) -> 
             consumers=sum(map(service.consumer_count, service.streams)),
             limits=service.limits,
             domain=service.domain,
-            api=answers.ApiUse(total=service.requests, errors=service.errors),
+            api=responses.ApiUse(total=service.requests, errors=service.errors),
         )
     )
 
 
 _HANDLERS: dict[str, tuple[Handler, Callable[..., object]]] = {
-    "INFO": (_account, partial(answers.ClusterOnly, answers.TYPE_PREFIX + "account_info_response")),
-    "STREAM.CREATE": (_create, answers.StreamCreated),
-    "STREAM.UPDATE": (_update, answers.StreamUpdated),
-    "STREAM.DELETE": (_delete, answers.StreamDeleted),
-    "STREAM.INFO": (_info, answers.StreamShown),
-    "STREAM.NAMES": (_names, answers.StreamNames),
-    "STREAM.LIST": (_list, answers.StreamList),
-    "STREAM.PURGE": (_purge, answers.StreamPurged),
-    "STREAM.MSG.GET": (_get_message, answers.MessageGot),
-    "STREAM.MSG.DELETE": (_delete_message, answers.MessageDeleted),
-    "STREAM.LOST.ACCEPT": (_accept_lost, answers.LossAccepted),
+    "INFO": (_account, partial(responses.ClusterOnly, responses.TYPE_PREFIX + "account_info_response")),
+    "STREAM.CREATE": (_create, responses.StreamCreated),
+    "STREAM.UPDATE": (_update, responses.StreamUpdated),
+    "STREAM.DELETE": (_delete, responses.StreamDeleted),
+    "STREAM.INFO": (_info, responses.StreamShown),
+    "STREAM.NAMES": (_names, responses.StreamNames),
+    "STREAM.LIST": (_list, responses.StreamList),
+    "STREAM.PURGE": (_purge, responses.StreamPurged),
+    "STREAM.MSG.GET": (_get_message, responses.MessageGot),
+    "STREAM.MSG.DELETE": (_delete_message, responses.MessageDeleted),
+    "STREAM.LOST.ACCEPT": (_accept_lost, responses.LossAccepted),
 }
 _STORAGE = dict.fromkeys(_HANDLERS, codes.STREAM_GENERAL_ERROR) | {
     "STREAM.CREATE": codes.STREAM_CREATE,

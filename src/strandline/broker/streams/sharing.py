@@ -8,9 +8,9 @@ is never more than there is; it is counted anew when that would not be enough.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strandline.broker.api.account import Used, check_account
-from strandline.broker.api.answers import AccountLimits
+from strandline.broker.api.account_limits import Used, check_account
 from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.streams.atomic import AllBatches
 
 

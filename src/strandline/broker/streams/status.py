@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from strandline.broker.api.answers import StreamState
+from strandline.broker.api.responses import StreamState
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.streams.index import Index
 from strandline.broker.streams.losses import Losses

@@ -9,10 +9,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.broker.api.reasons import for_log
+from strandline.broker.api.error_text import for_log
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.files import ConsumerFiles, Kept
-from strandline.broker.consumers.history import cut
+from strandline.broker.consumers.filter_history import cut
 from strandline.broker.consumers.offline import Offline
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError

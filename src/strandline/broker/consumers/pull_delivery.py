@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from strandline.broker.api.advisories import Advisory, GroupPinned, GroupUnpinned
 from strandline.broker.api.consumer_config import ConsumerConfig, PriorityPolicy
 from strandline.broker.api.consumer_requests import BadPull, PullRequest, parse_pull
-from strandline.broker.consumers import statuses
+from strandline.broker.consumers import status_headers
 from strandline.broker.consumers.feed import Feed, Parcel
-from strandline.broker.consumers.flow import fitting
+from strandline.broker.consumers.flow_control import fitting
 from strandline.broker.consumers.pins import Pin
-from strandline.broker.consumers.pulls import Pull, Pulls, make_pull
-from strandline.broker.consumers.statuses import Status
+from strandline.broker.consumers.pull_queue import Pull, Pulls, make_pull
+from strandline.broker.consumers.status_headers import Status
 from strandline.broker.routes import Routes
 from strandline.broker.streams.service import has_level
 
@@ -69,11 +69,11 @@ class Pulling:
     def _take(self, inbox: bytes, payload: bytes, headers: bytes, now_ns: int) -> bytes:
         self.last_ns = now_ns
         if headers and not has_level(headers):
-            return statuses.status(statuses.API_LEVEL)
+            return status_headers.status(status_headers.API_LEVEL)
         try:
             request = parse_pull(payload)
         except BadPull as bad:
-            return statuses.bad_request(str(bad))
+            return status_headers.bad_request(str(bad))
         is_formal = payload.lstrip().startswith(b"{")
         refusal = self._check_limits(request) or (self._check_priority(request, now_ns) if is_formal else b"")
         if refusal:
@@ -85,7 +85,7 @@ class Pulling:
             if refusal:
                 return refusal
         if self.pulls.is_full:
-            return b"" if request.idle_heartbeat else statuses.status(statuses.MAX_WAITING)
+            return b"" if request.idle_heartbeat else status_headers.status(status_headers.MAX_WAITING)
         pull = make_pull(inbox, request, now_ns, is_formal=is_formal)
         self.pulls.add(pull)
         self._has_new = True
@@ -95,12 +95,12 @@ class Pulling:
     def _check_limits(self, request: PullRequest) -> bytes:
         config = self._feed.config
         if 0 < config.max_batch < request.batch:
-            return statuses.status((409, b"Exceeded MaxRequestBatch of %d" % config.max_batch))
+            return status_headers.status((409, b"Exceeded MaxRequestBatch of %d" % config.max_batch))
         if 0 < config.max_expires < request.expires:
-            shown = statuses.format_duration(config.max_expires).encode()
-            return statuses.status((409, b"Exceeded MaxRequestExpires of " + shown))
+            shown = status_headers.format_duration(config.max_expires).encode()
+            return status_headers.status((409, b"Exceeded MaxRequestExpires of " + shown))
         if 0 < config.max_bytes < request.max_bytes:
-            return statuses.status((409, b"Exceeded MaxRequestMaxBytes of %d" % config.max_bytes))
+            return status_headers.status((409, b"Exceeded MaxRequestMaxBytes of %d" % config.max_bytes))
         return b""
 
     def _check_priority(self, request: PullRequest, now_ns: int) -> bytes:
@@ -118,22 +118,22 @@ class Pulling:
             elif request.group not in self._feed.config.priority_groups:
                 problem = "Invalid Priority Group"
         if problem:
-            return statuses.bad_request(problem)
+            return status_headers.bad_request(problem)
         if not self.pin.identifier or not request.id:
             return b""
         if request.id != self.pin.identifier:
-            return statuses.status(statuses.PIN_MISMATCH)
+            return status_headers.status(status_headers.PIN_MISMATCH)
         self.pin.prolong(now_ns)
         return b""
 
     def _check_no_wait(self, request: PullRequest, now_ns: int) -> bytes:
         there = self._feed.cursor.left + self._feed.state.pending.queued_count
         if not there and not request.expires:
-            return statuses.status(statuses.NO_MESSAGES)
+            return status_headers.status(status_headers.NO_MESSAGES)
         if there and len(self.pulls):
             self.look(now_ns)
             if there < self.pulls.wanted:
-                return statuses.status(statuses.REQUESTS_PENDING)
+                return status_headers.status(status_headers.REQUESTS_PENDING)
         return b""
 
     # Serving.
@@ -171,7 +171,7 @@ class Pulling:
     def _is_over(self, pull: Pull, now_ns: int) -> bool:
         """Tell whether the first pull cannot be served, and take it out if so."""
         if pull.expires_ns and now_ns >= pull.expires_ns:
-            self._end(pull, statuses.TIMEOUT)
+            self._end(pull, status_headers.TIMEOUT)
         elif self._routes.has_interest(pull.inbox):
             return False
         self.pulls.remove_first()
@@ -194,7 +194,7 @@ class Pulling:
     def _allowed_by_pin(self, pull: Pull, wanted: int, now_ns: int) -> int | None:
         pin = self.pin
         if pull.pin and pull.pin != pin.identifier:
-            self._end(pull, statuses.WRONG_PIN)
+            self._end(pull, status_headers.WRONG_PIN)
             self.pulls.remove_first()
             return None
         if not pin.identifier and pull.group:
@@ -228,7 +228,7 @@ class Pulling:
         if pull.wanted <= 0:
             self.pulls.remove_first()
             if pull.size > 0:
-                self._end(pull, statuses.COMPLETED)
+                self._end(pull, status_headers.COMPLETED)
         else:
             pull.beat_ns = now_ns + pull.every_ns if pull.every_ns else 0
             self.pulls.rotate()
@@ -239,7 +239,7 @@ class Pulling:
         sizes = parcel.sizes()
         count = fitting(sizes, pull.size)
         if not count:
-            self._end(pull, statuses.TOO_LARGE)
+            self._end(pull, status_headers.TOO_LARGE)
             self.pulls.remove_first()
             if pull.pin and not pull.delivered:
                 self.pin.release()
@@ -250,7 +250,7 @@ class Pulling:
         return count
 
     def _end(self, pull: Pull, what: Status) -> None:
-        self._routes.send(pull.inbox, b"", headers=statuses.status_pending(what, pull.wanted, pull.size))
+        self._routes.send(pull.inbox, b"", headers=status_headers.status_pending(what, pull.wanted, pull.size))
 
     # Waiting.
 
@@ -275,16 +275,16 @@ class Pulling:
 
     def _still_waits(self, pull: Pull, now_ns: int, *, at_end: bool) -> bool:
         if pull.expires_ns and now_ns >= pull.expires_ns:
-            self._end(pull, statuses.TIMEOUT)
+            self._end(pull, status_headers.TIMEOUT)
             return False
         if at_end and pull.no_wait and (not pull.expires_ns or pull.delivered):
-            self._routes.send(pull.inbox, b"", headers=statuses.status(statuses.NO_MESSAGES))
+            self._routes.send(pull.inbox, b"", headers=status_headers.status(status_headers.NO_MESSAGES))
             return False
         if not self._routes.has_interest(pull.inbox):
             return False
         if pull.beat_ns and now_ns >= pull.beat_ns:
             state = self._feed.state
-            block = statuses.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1)
+            block = status_headers.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1)
             self._routes.send(pull.inbox, b"", headers=block)
             pull.beat_ns = now_ns + pull.every_ns
         self._note_due(pull)
@@ -319,7 +319,7 @@ class Pulling:
     def close(self, what: Status | None) -> None:
         """End every pull, with a status if there is one to tell."""
         for pull in self.pulls.take_all():
-            if what == statuses.SHUTDOWN:
+            if what == status_headers.SHUTDOWN:
                 self._end(pull, what)
             elif what is not None:
-                self._routes.send(pull.inbox, b"", headers=statuses.status(what))
+                self._routes.send(pull.inbox, b"", headers=status_headers.status(what))

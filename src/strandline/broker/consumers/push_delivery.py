@@ -8,9 +8,9 @@ nothing else did for that long.
 from collections.abc import Callable
 
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
-from strandline.broker.consumers import statuses
+from strandline.broker.consumers import status_headers
 from strandline.broker.consumers.feed import Feed, Parcel
-from strandline.broker.consumers.flow import RateLimit, Window
+from strandline.broker.consumers.flow_control import RateLimit, Window
 from strandline.broker.routes import Cancel, Deliveries, Routes
 
 PAYLOAD_MAX = 1 << 20
@@ -132,7 +132,7 @@ class Pushing:
                 self._ask(request)
 
     def _ask(self, request: bytes) -> None:
-        self._say(statuses.FLOW_REQUEST, request)
+        self._say(status_headers.FLOW_REQUEST, request)
 
     def _say(self, headers: bytes, reply: bytes = b"") -> None:
         replies = [reply] if reply else None
@@ -158,7 +158,7 @@ class Pushing:
             return
         window, state = self._window, self._feed.state
         stalled = window.request if window is not None else b""
-        self._say(statuses.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1, stalled))
+        self._say(status_headers.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1, stalled))
         is_acked_by_flow = self._feed.config.ack_policy is AckPolicy.FLOW_CONTROL
         if window is not None and is_acked_by_flow and len(state.pending) and not window.request:
             self._ask(window.ask())

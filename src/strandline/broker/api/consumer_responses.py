@@ -6,9 +6,9 @@ Invariants: those of `answers`.
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from strandline.broker.api.answers import ERROR, TYPE_PREFIX
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.consumer_config import ConsumerConfig
+from strandline.broker.api.responses import ERROR, TYPE_PREFIX
 from strandline.broker.api.schema import (
     BOOL,
     DURATION,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.broker.api.reasons import for_clients, for_log
+from strandline.broker.api.error_text import for_clients, for_log
 from strandline.errors import CommitFailed, StorageRefused
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strandline.broker.api.answers import AccountLimits
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
 from tests.broker.conversations import Talk

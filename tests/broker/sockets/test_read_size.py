@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.broker.sockets.share import (
+from strandline.broker.sockets.read_size import (
     BULK_SLICE_S,
     LATER_BYTES_MIN,
     READ_BYTES_FIRST,

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from strandline.broker.api import codes
 from strandline.broker.api.advisories import ConsumerAction, Paused
-from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.config import Retention, StreamConfig
 from strandline.broker.api.consumer_checks import INACTIVE_DEFAULT, check_consumer, check_unique
 from strandline.broker.api.consumer_config import ConsumerConfig
+from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.files import NAME_BYTES_MAX, ConsumerFiles, Kept
-from strandline.broker.consumers.history import cut, turned
-from strandline.broker.consumers.loading import SHUTDOWN
+from strandline.broker.consumers.filter_history import cut, turned
+from strandline.broker.consumers.loader import SHUTDOWN
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.state import Saved, memory_state, open_state
 from strandline.broker.streams.stream import Stream

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.broker.api.mapping import InvalidMapping, SubjectMapping
+from strandline.broker.api.subject_mapping import InvalidMapping, SubjectMapping
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.broker.api.message_trace import TraceRequest, is_sampled, parse_trace, without_trace
+from strandline.broker.api.trace_headers import TraceRequest, is_sampled, parse_trace, without_trace
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 

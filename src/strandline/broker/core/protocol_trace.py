@@ -8,7 +8,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from strandline.broker.core.tellings import go_quoted, plain, who
+from strandline.broker.core.connection_log import go_quoted, plain, who
 from strandline.broker.logs import TRACE
 from strandline.broker.settings.model import LogSettings
 from strandline.wire import Frame, FrameParser, Op, Side, WireLimits

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from strandline.broker.sockets.handles import listening_sockets
+from strandline.broker.sockets.descriptors import listening_sockets
 
 logger = logging.getLogger("strandline.broker")
 ACCEPTS_MAX = 8

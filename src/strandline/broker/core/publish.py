@@ -6,18 +6,18 @@ looked at as a whole unless somebody wants to hear of each message.
 
 from typing import TYPE_CHECKING
 
-from strandline.broker.api.message_trace import TraceRequest
+from strandline.broker.api.trace_headers import TraceRequest
+from strandline.broker.core.close_reasons import PAYLOAD_EXCEEDED, PROTOCOL_VIOLATION
 from strandline.broker.core.domains import without_domain
 from strandline.broker.core.gate import as_text, shown
 from strandline.broker.core.message_trace import MessageTrace, may_be_traced, trace_of
-from strandline.broker.core.reasons import PAYLOAD_EXCEEDED, PROTOCOL_VIOLATION
 from strandline.errors import InvalidInput
 from strandline.wire import FrameBatch, validate_subject
 
 if TYPE_CHECKING:
+    from strandline.broker.core.protocol_trace import Tracer
     from strandline.broker.core.router import Router
     from strandline.broker.core.session import Session
-    from strandline.broker.core.traces import Tracer
 
 _BY_SUBJECT = ("Permissions Violation for Publish to ", "Publish Violation - Subject ")
 _BY_REPLY = ("Permissions Violation for Publish with Reply of ", "Publish Violation - Reply ")

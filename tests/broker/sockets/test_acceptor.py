@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from strandline.broker.sockets import handles, listening
-from strandline.broker.sockets.handles import shares_of_handles
-from strandline.broker.sockets.listening import Entrance
+from strandline.broker.sockets import acceptor, descriptors
+from strandline.broker.sockets.acceptor import Entrance
+from strandline.broker.sockets.descriptors import shares_of_handles
 from strandline.errors import Unavailable
 from tests.waiting import PATIENCE_S
 
@@ -140,7 +140,7 @@ def test_without_handles_it_waits_and_says_so_once(
         return real(self)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
-    monkeypatch.setattr(listening, "RETRY_S", 0.1)
+    monkeypatch.setattr(acceptor, "RETRY_S", 0.1)
 
     async def test() -> None:
         async with world(9) as here:
@@ -195,11 +195,11 @@ def test_who_is_accepted_while_it_closes_can_be_told() -> None:
 
 def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        sockets = await handles.listening_sockets("", 0)
+        sockets = await descriptors.listening_sockets("", 0)
         try:
             assert len({each.getsockname()[1] for each in sockets}) == 1
             with pytest.raises(Unavailable, match="address already in use"):
-                await handles.listening_sockets("", int(sockets[0].getsockname()[1]))
+                await descriptors.listening_sockets("", int(sockets[0].getsockname()[1]))
         finally:
             for each in sockets:
                 each.close()
@@ -209,7 +209,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
 
     async def nowhere() -> None:
         with pytest.raises(Unavailable, match="cannot assign requested address"):
-            await handles.listening_sockets("127.0.0.1", 0)
+            await descriptors.listening_sockets("127.0.0.1", 0)
 
     run(test)
     monkeypatch.setattr(socket, "create_server", create)

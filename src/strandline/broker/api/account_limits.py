@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from strandline.broker.api import codes
-from strandline.broker.api.answers import AccountLimits
 from strandline.broker.api.config import Storage, StreamConfig
+from strandline.broker.api.responses import AccountLimits
 
 
 class Used(NamedTuple):

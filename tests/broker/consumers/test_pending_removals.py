@@ -6,7 +6,7 @@ import pytest
 from strandline.broker.api.advisories import MessageTerminated
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.api.requests import PurgeRequest
-from strandline.broker.consumers import Consumer, leaving
+from strandline.broker.consumers import Consumer, pending_removals
 from strandline.broker.consumers.pending import PASSED_NS, Pending
 from strandline.broker.streams import Ticket
 from strandline.broker.streams.entries import Entry
@@ -82,7 +82,7 @@ def test_a_message_that_may_come_back_is_not_forgotten_when_its_turn_comes_again
 def test_nothing_is_delivered_beyond_very_many_messages_that_may_come_back(
     slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "PASSED_MAX", 1)
+    monkeypatch.setattr(pending_removals, "PASSED_MAX", 1)
     slow.world.stream.remove(np.array([1, 2], np.uint64))
     slow.world.routes.listen("_INBOX.1")
     slow.consumer.take_pulls([(b"_INBOX.1", b'{"batch": 1, "no_wait": true}', b"")])

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.broker.api.answers import PubAck
+from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
 from strandline.broker.streams import PublishBatch, Stream
 from strandline.errors import StrandlineError
@@ -17,7 +17,7 @@ from strandline.kv.nats.streams import SUBJECT_PREFIX, stream_name
 from strandline.wire import subject_matches
 
 if TYPE_CHECKING:
-    from strandline.broker.buckets.host import Host
+    from strandline.broker.buckets.server_link import Host
 
 
 class Write(NamedTuple):

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from strandline.broker.core.traces import Tracer
+from strandline.broker.core.protocol_trace import Tracer
 from strandline.broker.logs import TRACE
 from strandline.broker.settings import LogSettings, ServerSettings
 from tests.broker.core.world import CONNECT, World

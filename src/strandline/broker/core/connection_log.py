@@ -7,7 +7,7 @@ fills no log: so many complaints are said of one client, and then no more.
 import logging
 from typing import TYPE_CHECKING
 
-from strandline.broker.core.reasons import AUTH_TIMEOUT, AUTH_VIOLATION, SLOW_CONSUMER, STALE
+from strandline.broker.core.close_reasons import AUTH_TIMEOUT, AUTH_VIOLATION, SLOW_CONSUMER, STALE
 from strandline.wire import Frame, LineTooLong, PayloadTooLarge, ProtocolViolation
 
 if TYPE_CHECKING:

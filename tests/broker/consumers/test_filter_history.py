@@ -1,6 +1,6 @@
 """Which filters decided about which messages of a stream."""
 
-from strandline.broker.consumers.history import SPANS_MAX, Span, cut, skipped, turned
+from strandline.broker.consumers.filter_history import SPANS_MAX, Span, cut, skipped, turned
 
 
 def test_filters_that_decided_nothing_leave_no_span() -> None:

@@ -14,9 +14,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from strandline.broker.buckets.columns import updates_of
-from strandline.broker.buckets.host import Host
 from strandline.broker.buckets.reader import filters_of
+from strandline.broker.buckets.server_link import Host
+from strandline.broker.buckets.update_columns import updates_of
 from strandline.broker.routes import Cancel
 from strandline.broker.streams import Removed, Stream
 from strandline.broker.streams.arrays import among
