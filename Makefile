@@ -8,7 +8,7 @@ ONLY ?= $(BENCHMARKS)
 # Tests start hundreds of Python processes: without bytecode each of them compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-long check bench lock clean
+.PHONY: help run test test-long check docs bench lock clean
 .DEFAULT_GOAL := help
 
 # make rebuilds a file it includes when that is older than what it depends on, then reads it: this is the whole set-up.
@@ -37,7 +37,11 @@ check: ## Lint, formatting, types, layers, tidiness
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_tidy.py
 	$(BIN)/pip check
+	@$(BIN)/python -m tools.docs
 	@$(BIN)/python -m tools.places_to_look
+
+docs: ## Build the documentation and the API reference into .site/html
+	@$(BIN)/python -m tools.docs
 
 bench: ## Run the benchmarks and write docs/benchmarks.md (ONLY=journal runs one and writes its table)
 	@mkdir -p .bench
@@ -48,5 +52,5 @@ lock: ## Resolve the dependencies again and write the lock files
 	PYTHON=$(PYTHON) tools/lock.sh
 
 clean: ## Remove the environment, caches and results
-	rm -rf .venv .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist
+	rm -rf .venv .site .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache dist
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import tidy_rules as rules
+from tools import docs
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "strandline"
@@ -100,3 +101,12 @@ def test_the_architecture_page_tells_packages_that_exist_from_planned_ones() -> 
 
 def test_the_changelog_has_an_unreleased_section() -> None:
     assert not rules.changelog_problems(read("CHANGELOG.md"))
+
+
+def test_every_page_of_the_documentation_is_in_its_navigation() -> None:
+    assert not docs.problems(ROOT)
+
+
+def test_every_package_but_the_command_line_has_a_page_of_reference() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"cli"}
+    assert {f"reference/strandline.{name}.md" for name in packages} <= docs.listed(docs.navigation(ROOT))
