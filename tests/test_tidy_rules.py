@@ -22,6 +22,7 @@ MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGES
         (rules.init_problems, "__all__ = []\ndef f(): ...", "from a import f\n__all__ = ['f']"),
         (rules.init_problems, "__all__ = []\nx = 1", "__all__ = ['__version__']\n__version__ = '1'"),
         (rules.init_problems, "from a import f, g\n__all__ = ['f']", "from a import f, g\n__all__ = ['f', 'g']"),
+        (rules.init_problems, "__all__ = []\nf()", "from a import r as _require\n__all__ = []\n_require('a', 'b')"),
         (rules.lock_problems, "name==1.0\n", GOOD_LOCK),
         (rules.lock_problems, f"name==1.0 \\\n{GOOD_LOCK}", MARKED_LOCK),
         (rules.lock_problems, "--extra-index-url somewhere\n" + GOOD_LOCK, GOOD_LOCK),
@@ -91,10 +92,16 @@ def test_public_names_must_exist_and_be_documented() -> None:
 
 @pytest.mark.parametrize("asked", ["other>=1", "name>=2", "name<1"])
 def test_a_dependency_that_is_not_locked_is_reported(asked: str) -> None:
-    project = '[project]\ndependencies = ["{}"]\noptional-dependencies.dev = ["{}"]\n'
+    project = '[project]\nname = "ours"\ndependencies = ["{}"]\noptional-dependencies.part = ["{}"]\n'
     assert not rules.lock_gaps(project.format("name>=1", "name"), GOOD_LOCK)
     assert rules.lock_gaps(project.format(asked, "name"), GOOD_LOCK)
     assert rules.lock_gaps(project.format("name", asked), GOOD_LOCK)
+
+
+def test_an_extra_that_names_an_unknown_extra_of_the_project_is_reported() -> None:
+    project = '[project]\nname = "ours"\ndependencies = []\noptional-dependencies.all = ["ours[{}]"]\n'
+    assert not rules.lock_gaps(project.format("all"), GOOD_LOCK)
+    assert rules.lock_gaps(project.format("parts"), GOOD_LOCK) == ["ours[parts]: there is no extra parts"]
 
 
 def test_a_guarantee_without_an_existing_test_is_reported() -> None:

@@ -40,7 +40,7 @@ def _only_imports(lines: list[ast.stmt]) -> bool:
 def init_problems(source: str) -> list[str]:
     """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`.
 
-    A module's `__getattr__` imports too, later, and shows the type checker what.
+    A module's `__getattr__` imports too, later, and shows the type checker what. `_require` names the package's extra.
     """
     listed: set[str] | None = None
     imported: set[str] = set()
@@ -48,6 +48,8 @@ def init_problems(source: str) -> list[str]:
     for node in ast.parse(source).body:
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case ast.Expr(value=ast.Call(func=ast.Name(id="_require"))):
                 pass
             case ast.Import() | ast.ImportFrom():
                 imported |= {(alias.asname or alias.name) for alias in node.names}
@@ -104,14 +106,18 @@ def lock_problems(text: str) -> list[str]:
 
 
 def lock_gaps(pyproject: str, lock: str) -> list[str]:
-    """Each dependency that `pyproject.toml` asks for is locked, at a version that it allows."""
+    """Each dependency that `pyproject.toml` asks for, of any extra, is locked at a version that it allows."""
     project = tomllib.loads(pyproject)["project"]
     locked: dict[str, list[str]] = {}
     for match in filter(None, map(LOCKED.match, lock.splitlines())):
         locked.setdefault(match[1], []).append(match[2])
     problems = []
-    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+    extras = project["optional-dependencies"]
+    for text in [*project["dependencies"], *(text for listed in extras.values() for text in listed)]:
         wanted = Requirement(text)
+        if wanted.name == project["name"]:
+            problems += [f"{text}: there is no extra {name}" for name in sorted(wanted.extras - set(extras))]
+            continue
         versions = locked.get(wanted.name, [])
         if not versions or not all(wanted.specifier.contains(version) for version in versions):
             problems.append(f"{text} is locked as {versions or 'nothing'}; run `make lock`")

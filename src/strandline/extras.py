@@ -5,12 +5,17 @@ A module that needs a package of an extra imports it after its other imports, so
     with needs("rocksdb"):
         import rocksdict
 
+A package whose modules all need an extra, and which imports it late, asks in its `__init__.py` whether it is there:
+
+    _require("spark", "pyspark")
+
 Invariants: `Extra` lists the extras of `pyproject.toml`; a missing module of Strandline itself is never reported as a
 missing extra.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Literal
 
 from strandline.errors import MissingExtra
@@ -30,3 +35,9 @@ def needs(extra: Extra) -> Iterator[None]:
         if package in ("", "strandline"):
             raise
         raise MissingExtra(package, extra) from error
+
+
+def require(extra: Extra, package: str) -> None:
+    """Raise `MissingExtra` if a package is not installed; it is not imported."""
+    if find_spec(package) is None:
+        raise MissingExtra(package, extra)

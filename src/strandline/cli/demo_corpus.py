@@ -16,10 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from strandline.detect import expand, load_builtin
+from strandline.extras import needs
 from strandline.journal import Journal
+
+with needs("scan"):
+    import zstandard
 
 MODULES = 20_000
 ROWS = 4_000

@@ -34,15 +34,12 @@ from strandline.cli.state import (
 )
 from strandline.cli.state_key import TenantUnknown
 from strandline.detect import RuleSet, load_builtin, load_rules
-from strandline.errors import InvalidInput
+from strandline.errors import InvalidInput, MissingExtra
 from strandline.findings.reports import Report, ReportFormat
 from strandline.pipeline.stores import NoPipeline
 from strandline.scan import Outcome, ScanRequest, Tell, explain, find_inventory
 from strandline.scan import scan as run_scan
 from strandline.scan.sources import Source
-from strandline.spark import session
-from strandline.spark.masters import check_master
-from strandline.spark.workers import scan_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,11 +227,14 @@ def runner(
     """Return what does a scan: on Spark, or in this process."""
     if without_spark and has_options:
         raise InvalidInput("--without-spark goes with no option of Spark", hint="leave out --master, --conf and --ui")
-    return _locally if without_spark else partial(_on_spark, factory, master)
-
-
-def _on_spark(factory: Callable[[], "SparkSession"], master: str | None, request: ScanRequest, tell: Tell) -> Outcome:
-    return scan_on_spark(request, factory, tell, master=master)
+    if without_spark:
+        return _locally
+    try:
+        from strandline.spark.workers import scan_on_spark  # noqa: PLC0415 - an extra, which not every scan needs
+    except MissingExtra as error:
+        error.hint = f"{error.hint}, or scan in this process: --without-spark"
+        raise
+    return lambda request, tell: scan_on_spark(request, factory, tell, master=master)
 
 
 def _locally(request: ScanRequest, tell: Tell) -> Outcome:
@@ -266,5 +266,13 @@ def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callabl
     if master is not None and not master.startswith(
         "spark://"
     ):  # whether one of those answers is asked when it is needed
+        from strandline.spark.masters import check_master  # noqa: PLC0415 - as above
+
         check_master(master)
-    return lambda: session(master=master, ui=ui, settings=settings)
+
+    def make() -> "SparkSession":
+        from strandline.spark import session  # noqa: PLC0415 - as above
+
+        return session(master=master, ui=ui, settings=settings)
+
+    return make

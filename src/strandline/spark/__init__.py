@@ -22,6 +22,9 @@ the session alone: Spark's worker daemon imports the package before it forks, an
 must wait; everything else is imported from its module.
 """
 
+from strandline.extras import require as _require
 from strandline.spark.session import session
+
+_require("spark", "pyspark")
 
 __all__ = ["session"]

@@ -23,52 +23,59 @@ is kept, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, and 
 Nothing in the library imports this package.
 """
 
-from strandline.testing.contract import ContractBroken
-from strandline.testing.coordination import COORDINATION_CHECKS, OpenCoordinator, check_coordination
-from strandline.testing.coordination_words import LEASE_TTL_NS as COORDINATION_LEASE_TTL_NS
-from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
-from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
-from strandline.testing.kv_words import CheckedKv, KvStoreCheck
-from strandline.testing.lease_stores import (
-    LEASE_STORE_CHECKS,
-    LeaseStoreCheck,
-    OpenLeaseStore,
-    check_lease_store,
-    run_lease_store_check,
-)
-from strandline.testing.object_stores import (
-    OBJECT_STORE_CHECKS,
-    ObjectStoreCheck,
-    OpenObjects,
-    check_object_store,
-    run_object_store_check,
-)
-from strandline.testing.persistence import (
-    FINDINGS_CHECKS,
-    LEDGER_CHECKS,
-    PERSISTENCE_CHECKS,
-    READS_CHECKS,
-    OpenPersistence,
-    check_done_ledger,
-    check_findings_sink,
-    check_persistence,
-    check_pipeline_reads,
-    check_redaction,
-    check_scanner_state,
-)
-from strandline.testing.persistence_redaction import REDACTION_CHECKS, RedactionCheck
-from strandline.testing.persistence_state import STATE_CHECKS
-from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
-from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
-from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
-from strandline.testing.snapshot_stores import (
-    SNAPSHOT_STORE_CHECKS,
-    CheckedSnapshotStore,
-    OpenSnapshotStore,
-    SnapshotStoreCheck,
-    check_snapshot_store,
-)
-from strandline.testing.sources import SOURCE_CHECKS, CheckedSource, OpenSource, SourceCheck, check_source
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.testing.contract import ContractBroken
+    from strandline.testing.coordination import (
+        COORDINATION_CHECKS,
+        COORDINATION_LEASE_TTL_NS,
+        OpenCoordinator,
+        check_coordination,
+    )
+    from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
+    from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
+    from strandline.testing.kv_words import CheckedKv, KvStoreCheck
+    from strandline.testing.lease_stores import (
+        LEASE_STORE_CHECKS,
+        LeaseStoreCheck,
+        OpenLeaseStore,
+        check_lease_store,
+        run_lease_store_check,
+    )
+    from strandline.testing.object_stores import (
+        OBJECT_STORE_CHECKS,
+        ObjectStoreCheck,
+        OpenObjects,
+        check_object_store,
+        run_object_store_check,
+    )
+    from strandline.testing.persistence import (
+        FINDINGS_CHECKS,
+        LEDGER_CHECKS,
+        PERSISTENCE_CHECKS,
+        READS_CHECKS,
+        OpenPersistence,
+        check_done_ledger,
+        check_findings_sink,
+        check_persistence,
+        check_pipeline_reads,
+        check_redaction,
+        check_scanner_state,
+    )
+    from strandline.testing.persistence_redaction import REDACTION_CHECKS, RedactionCheck
+    from strandline.testing.persistence_state import STATE_CHECKS
+    from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
+    from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
+    from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
+    from strandline.testing.snapshot_stores import (
+        SNAPSHOT_STORE_CHECKS,
+        CheckedSnapshotStore,
+        OpenSnapshotStore,
+        SnapshotStoreCheck,
+        check_snapshot_store,
+    )
+    from strandline.testing.sources import SOURCE_CHECKS, CheckedSource, OpenSource, SourceCheck, check_source
 
 __all__ = [
     "COORDINATION_CHECKS",
@@ -128,3 +135,60 @@ __all__ = [
     "run_lease_store_check",
     "run_object_store_check",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is offered when it is first asked for: the checks of a queue need no package of a scan."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {
+        "contract": ("ContractBroken",),
+        "coordination": ("COORDINATION_CHECKS", "COORDINATION_LEASE_TTL_NS", "OpenCoordinator", "check_coordination"),
+        "coordination_words": ("CheckedCoordinator", "CoordinationCheck"),
+        "kv_stores": ("KV_STORE_CHECKS", "OpenKv", "check_kv_store", "run_kv_store_check"),
+        "kv_words": ("CheckedKv", "KvStoreCheck"),
+        "lease_stores": (
+            "LEASE_STORE_CHECKS",
+            "LeaseStoreCheck",
+            "OpenLeaseStore",
+            "check_lease_store",
+            "run_lease_store_check",
+        ),
+        "object_stores": (
+            "OBJECT_STORE_CHECKS",
+            "ObjectStoreCheck",
+            "OpenObjects",
+            "check_object_store",
+            "run_object_store_check",
+        ),
+        "persistence": (
+            "FINDINGS_CHECKS",
+            "LEDGER_CHECKS",
+            "PERSISTENCE_CHECKS",
+            "READS_CHECKS",
+            "OpenPersistence",
+            "check_done_ledger",
+            "check_findings_sink",
+            "check_persistence",
+            "check_pipeline_reads",
+            "check_redaction",
+            "check_scanner_state",
+        ),
+        "persistence_redaction": ("REDACTION_CHECKS", "RedactionCheck"),
+        "persistence_state": ("STATE_CHECKS",),
+        "persistence_words": ("CheckedPersistence", "PersistenceCheck", "SetFence"),
+        "queue_storage": ("QUEUE_STORAGE_CHECKS", "OpenStorage", "check_queue_storage"),
+        "queue_words": ("DELIVERIES_MAX", "CheckedStorage", "QueueStorageCheck"),
+        "snapshot_stores": (
+            "SNAPSHOT_STORE_CHECKS",
+            "CheckedSnapshotStore",
+            "OpenSnapshotStore",
+            "SnapshotStoreCheck",
+            "check_snapshot_store",
+        ),
+        "sources": ("SOURCE_CHECKS", "CheckedSource", "OpenSource", "SourceCheck", "check_source"),
+    }
+    for home, names in homes.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import bcrypt
+from strandline.extras import needs
+
+with needs("broker"):
+    import bcrypt
 
 REMEMBERED_MAX = 1024
 LOOKING_MAX = 1024
@@ -95,7 +98,8 @@ class Passwords:
 
 def load_signatures() -> None:
     """Import what checks signatures: only servers with nkeys need it, and they when they start, not on the loop."""
-    import nacl.signing  # noqa: F401, PLC0415
+    with needs("broker"):
+        import nacl.signing  # noqa: F401, PLC0415
 
 
 def signature_is_valid(public_key: str, signature: str, nonce: str) -> bool:
