@@ -72,6 +72,10 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
     assert not problems(rules.foreign_text, kept_files())
 
 
+def test_no_page_imports_the_command_line() -> None:
+    assert not problems(rules.cli_imports, [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
 def sources_of_tests() -> dict[str, str]:
     return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
 

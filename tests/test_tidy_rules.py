@@ -32,6 +32,7 @@ MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGES
         (rules.lock_problems, GOOD_LOCK.replace("name==1.0", "./wheels/name.whl"), GOOD_LOCK),
         (rules.lock_problems, GOOD_LOCK.replace("sha256", "md5"), GOOD_LOCK),
         (rules.foreign_text, "cd /" + "home/somebody", "cd home/somebody"),
+        (rules.cli_imports, "from strandline.cli.state import open_state", "src/strandline/cli/ holds the commands"),
         (rules.foreign_text, "file:///" + "work/here", "https://example.org/docs"),
         (rules.foreign_text, "https:" + "//mirror.example.org/simple/numpy", "https://example.org/simply"),
         (rules.short_limits, "subprocess.run(command, timeout=30)", "subprocess.run(command, timeout=PATIENCE_S)"),

@@ -129,6 +129,12 @@ def foreign_text(text: str) -> list[str]:
     return [f"{what}: {found[0]}" for what, pattern in FOREIGN.items() for found in pattern.finditer(text)]
 
 
+def cli_imports(text: str) -> list[str]:
+    """No page tells users to import the command line: it is no library."""
+    pattern = r"(?:from|import) strandline\.cli\b[.\w]*|from strandline import cli\b"
+    return [f"says {found}" for found in re.findall(pattern, text)]
+
+
 def guarantee_problems(text: str, tests: Mapping[str, str]) -> list[str]:
     """Each row of the table of guarantees names a test, and each test named exists; `tests` is source by path."""
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]

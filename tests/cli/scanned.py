@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from strandline.cli.state import State, open_state
 from strandline.clock import SystemClock
 from strandline.detect import RuleSet, load_builtin
 from strandline.detect.locations import Location, format_display, format_url
@@ -27,6 +26,7 @@ from strandline.pipeline.pages import FoundSecret, Item, Outcome, Scanned
 from strandline.protocol import Cursor, InitialShard, RunKey, ShardSpec
 from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, write_inventory
 from strandline.scan.policies import remember_policy
+from strandline.scan.state import State, open_state
 
 RULES = load_builtin().only(["aws-access-key-id", "github-pat", "private-key"])
 

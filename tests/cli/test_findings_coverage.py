@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.findings_diff import parse_time
 from strandline.errors import InvalidInput
+from strandline.findings.diff import parse_time
 from strandline.pipeline.pages import Failed, Gaps, Scanned, Skipped
 from tests.cli.findings_runs import done, rows, run
 from tests.cli.scanned import RULES, FakeSource, hit, scan
@@ -57,7 +57,7 @@ class TestCoverage:
         ran = done("coverage", "--limit", "2", state=state)
         assert "permission denied (PERMISSION_DENIED)" in ran.out
         assert "a link, which is not followed" in ran.out
-        assert "and 4 more items" in ran.err
+        assert "and 4 more incomplete items" in ran.err
 
 
 class TestDiff:
@@ -104,7 +104,7 @@ class TestDiff:
     def test_one_policy_alone_is_told_what_to_do(self, tmp_path: Path) -> None:
         scan(tmp_path / "x", FakeSource("fs", "/srv/shop", {"a": Scanned(1)}))
         ran = run("diff", state=tmp_path / "x")
-        assert "there is one policy only" in ran.err
+        assert "there is only one policy" in ran.err
         assert "--since" in ran.err
 
 
@@ -124,5 +124,5 @@ def test_times_are_utc_unless_they_say_otherwise(text: str, expected_s: int) -> 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "7", "-1d", "2023-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no time"):
+    with pytest.raises(InvalidInput, match="is not a time"):
         parse_time(text, NOW)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli import findings_export
+from strandline.findings import export
 from strandline.pipeline.pages import Failed
 from tests.cli.findings_runs import done, run
 from tests.cli.scanned import FakeSource, Items, hit, scan
@@ -42,7 +42,7 @@ def test_a_name_that_says_no_known_format_is_refused_unless_one_is_given(
 ) -> None:
     ran = run("export", "-o", name, state=state)
     assert ran.code == 1
-    assert f"{name}: {Path(name).suffix} is no format of a report" in ran.err
+    assert f"{name}: {Path(name).suffix} is not a report format" in ran.err
     assert not (tmp_path / name).exists()
     done("export", "-o", name, "--format", "jsonl", state=state)
     done("export", "-o", "without", state=state)
@@ -94,7 +94,7 @@ def test_an_export_that_fails_in_the_middle_leaves_the_old_file(
         yield "half"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(findings_export, "format_report", broken)
+    monkeypatch.setattr(export, "format_report", broken)
     (tmp_path / "out.csv").write_text("before")
     assert "No space left" in run("export", "-o", "out.csv", state=state).err
     assert (tmp_path / "out.csv").read_text() == "before"

@@ -147,8 +147,8 @@ class TestFilters:
     @pytest.mark.parametrize(
         ("arguments", "problem"),
         [
-            (["--confidence", "certain"], "'certain' is no confidence"),
-            (["--confidence", "11"], "'11' is no confidence"),
+            (["--confidence", "certain"], "'certain' is not a confidence"),
+            (["--confidence", "11"], "'11' is not a confidence"),
             (["--source", "gti"], "no source is called 'gti'"),
             (["--path", "[a"], "not closed"),
         ],
@@ -201,7 +201,7 @@ class TestErrors:
     def test_no_state_says_what_to_do(self, tmp_path: Path) -> None:
         ran = run("list", state=tmp_path / "none")
         assert ran.code == 1
-        assert "there are no results here" in ran.err
+        assert "no scan has stored results" in ran.err
         assert "hint: run `strandline scan` first" in ran.err
 
     def test_another_key_is_refused(self, state: Path) -> None:

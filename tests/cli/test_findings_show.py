@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.state import open_state
 from strandline.pipeline import TriageEvent, TriageState
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.pages import Scanned
 from strandline.scan.sources.git_history import Place, Seen, format_seen
+from strandline.scan.state import open_state
 from tests.cli.findings_runs import done, rows, run
 from tests.cli.scanned import FakeSource, Items, hit, scan
 
@@ -63,7 +63,7 @@ class TestShow:
         assert [one["path"] for one in shown["commits"]] == ["old/app.py", r"new\x0a/app.py"]
         assert shown["commits"][1]["commit"] == "ab" * 20
         out = done("show", row["finding_id"], state=state).out
-        assert "the first of 9" in out
+        assert "first of 9" in out
         assert "ab" * 20 in out
         (other,) = rows("show", id_of("b", state), state=state)
         assert "commits" not in other
@@ -118,7 +118,7 @@ class TestTriage:
         finding = id_of("b", state)
         arguments = ("triage", finding, "--as", "revoked", "--reason", "rotated")
         assert [row["changed"] for _ in range(3) for row in rows(*arguments, state=state)] == [True, False, False]
-        assert "as before" in done(*arguments, state=state).out
+        assert "unchanged" in done(*arguments, state=state).out
         (shown,) = rows("show", finding, state=state)
         assert len(shown["decisions"]) == 1
 

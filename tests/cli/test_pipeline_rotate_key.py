@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.state_key import next_key_path, read_key
 from strandline.detect import expand
+from strandline.pipeline.key_files import next_key_path, read_key
 from strandline.pipeline.stores import open_stores
 from strandline.protocol import InitialShard, RunKey, ShardKey, ShardSpec
 from strandline.scan.runs import begin_run
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from tests.cli.runs import Ran, run_command
 from tests.servers_postgres import PostgresServer
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.cli import scan as command
-from strandline.cli.scan_showing import EXIT_FOUND
+from strandline.cli.scan_results import EXIT_FOUND
 from strandline.journal import Journal
 from tests.cli.runs import Ran, run_command
 from tests.cli.tables import contents, make_newer
@@ -132,7 +132,7 @@ class TestFiles:
     def test_an_exit_code_that_is_silent_about_what_failed_is_not_the_last_word(self, here: Here) -> None:
         here.write(one="nothing")
         (here.files / "broken.gz").write_bytes(gzip.compress(b"nothing" * 1000)[:-20])
-        note = "note: 1 item could not be looked at, or not wholly; --exit-code tells of findings alone\n"
+        note = "note: 1 item could not be scanned, or not completely; --exit-code reports findings only\n"
         assert here.done("--exit-code", "--quiet", "--without-spark").err == f"no findings\n{note}"
         assert note not in here.done("--without-spark").err
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.cli import scan as command
-from strandline.cli.results import report_of
-from strandline.cli.state import DEFAULT_TENANT, open_state
 from strandline.detect import expand
 from strandline.errors import StrandlineError
+from strandline.findings.report_builder import build_report
 from strandline.journal import Journal
+from strandline.scan.state import DEFAULT_TENANT, open_state
 from tests.cli.runs import run_command
 
 
@@ -28,7 +28,7 @@ def append(path: Path, seed: str) -> None:
 def places(state: Path) -> list[str]:
     """Return what `findings list` shows; commands cannot be run in two threads at once."""
     with suppress(StrandlineError), open_state(str(state), tenant=DEFAULT_TENANT) as opened:
-        return [finding.display for finding in report_of(opened).findings]
+        return [finding.display for finding in build_report(opened).findings]
     return []
 
 

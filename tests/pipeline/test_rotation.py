@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from strandline.cli.state_key import format_key, parse_key
 from strandline.errors import Conflict, InvalidInput, StrandlineError
 from strandline.pipeline.identity import (
     Secret32,
@@ -21,6 +20,7 @@ from strandline.pipeline.identity import (
     secret_hash,
     secret_hashes,
 )
+from strandline.pipeline.key_files import format_key, parse_key
 from strandline.pipeline.rotation import Rotation
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
 from strandline.pipeline.sql.database import AnyConnection

@@ -19,7 +19,7 @@ from strandline.scan.manifest import ROWS, delete_manifest, read_manifest, read_
 from strandline.scan.progress import Progress, rates
 from strandline.scan.runs import SHARDS_PER_WORKER, cut
 from strandline.scan.splitting import SPLIT_WEIGHT_MIN, middle
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from strandline.scan.totals import Totals, format_totals, parse_totals
 from strandline.scan.versions import Late, format_late, parse_late
 from tests.scan.threaded_workers import KEY, RULES, TENANT

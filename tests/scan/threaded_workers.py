@@ -17,7 +17,7 @@ from strandline.scan.scan import scan_with
 from strandline.scan.scanning import Look, look_at
 from strandline.scan.settle import Outcome
 from strandline.scan.sources import Content, Source
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from strandline.scan.work import work
 
 TENANT = tenant_named("test")

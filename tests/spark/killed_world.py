@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from strandline.journal import Journal
 from strandline.pipeline.stores import open_stores
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from tests.spark.lives import Life
 from tests.spark.rows import Rows, rows_of
 

@@ -14,7 +14,7 @@ from strandline.pipeline.receipts import FindingsReceipt
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import JournalSource
 from strandline.scan.sources.journals import BLOCK_OFFSETS
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from strandline.spark.session import session
 from strandline.spark.streaming import scan_journal
 from tests.servers_spark import SETTINGS

@@ -13,7 +13,7 @@ from strandline.pipeline.state import MemoryState
 from strandline.scan.inventory import read_inventories
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import JournalSource
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import tenant_named
 from strandline.spark import stream_inventory
 from strandline.spark.portions import Portion
 from strandline.spark.stream_inventory import StreamInventory

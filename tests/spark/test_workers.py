@@ -171,7 +171,7 @@ def test_sqlite_with_a_cluster_is_refused_with_the_reason(tmp_path: Path, master
 
 CONNECT = """
     from pyspark.sql import SparkSession
-    from strandline.cli.state import open_state
+    from strandline.scan.state import open_state
     from strandline.detect import load_builtin
     from strandline.scan.sources import FileSource
     from strandline.scan import ScanRequest

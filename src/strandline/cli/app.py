@@ -38,7 +38,7 @@ COMMANDS = (
         "demo:demo",
         "Scan a corpus with planted secrets, be killed in the middle, go on, and show that nothing is done twice.",
     ),
-    Lazy("findings", "findings:app", "What scans found: list, show, triage, export, coverage, diff."),
+    Lazy("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
     Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
     Lazy("queue", "queue:app", "Queues: serve one to other processes, and see how far its groups are."),

@@ -21,17 +21,17 @@ from typing import Annotated
 import typer
 
 from strandline.cli.demo_corpus import Planted, plant
-from strandline.cli.findings_export import write_report
 from strandline.cli.findings_list import print_findings
 from strandline.cli.output import AsJson, emit
-from strandline.cli.scan import scan_report
 from strandline.cli.scan_progress import ScanProgress
-from strandline.cli.state import State, open_state
 from strandline.detect import RuleSet, load_builtin
 from strandline.errors import InvalidInput, StrandlineError
+from strandline.findings.export import write_report
+from strandline.findings.report_builder import scan_report
 from strandline.findings.reports import Report, ReportFormat
 from strandline.scan import Event, Outcome, Progress, Reason, ScanRequest
 from strandline.scan.sources import FileSource, GitSource, JournalSource, Source, TableSource
+from strandline.scan.state import State, open_state
 from strandline.spark import session
 from strandline.spark.workers import scan_on_spark
 
@@ -91,7 +91,7 @@ def _go_on(folder: Path, planted: Planted, killed_at: int, teller: "_Teller") ->
     rules = load_builtin()
     with open_state(str(folder / "state"), create=True) as state:
         resumed, resumed_s = _scan(state, folder, rules, teller)
-        report = scan_report(state, _request(state, folder, rules), with_coverage=True)
+        report = scan_report(state, _request(state, folder, rules).inputs_digest, coverage=True)
         looked = resumed.progress.done.items if resumed.progress else 0
         teller.step(
             f"The same command again took up the run: at least {killed_at:,} of {looked:,} items were done and stayed "
@@ -110,7 +110,7 @@ def _go_on(folder: Path, planted: Planted, killed_at: int, teller: "_Teller") ->
         by_rule = changed.reasons.get(Reason.RULES, 0)
         teller.step(f"Changed the rule {CHANGED_RULE}: {by_rule:,} items, by that rule alone, in {changed_s:.1f} s.")
         page = folder / "report.html"
-        write_report(report, ReportFormat.HTML, str(page))
+        write_report(report, ReportFormat.HTML, page)
         teller.step(f"The report is {page.absolute()}")
         teller.say(f"See also: strandline findings list --state {folder / 'state'}")
     return Story(
@@ -164,7 +164,7 @@ def _undisturbed(folder: Path, rules: RuleSet, state: State, teller: "_Teller") 
     key = folder / "state" / f"tenant-{state.name}.key"
     with open_state(str(calm), key_file=key, create=True) as other:
         _scan(other, folder, rules, teller)
-        report = scan_report(other, _request(other, folder, rules), with_coverage=False)
+        report = scan_report(other, _request(other, folder, rules).inputs_digest, coverage=False)
     shutil.rmtree(calm)
     return report
 

@@ -1,4 +1,4 @@
-"""`strandline findings coverage`: how well was looked, and what needs a second look."""
+"""`strandline findings coverage`: items by how completely they were scanned."""
 
 import sys
 from typing import Annotated
@@ -6,20 +6,14 @@ from typing import Annotated
 import typer
 
 from strandline.cli.output import AsJson, emit_rows, to_json
-from strandline.cli.results import coverage_of, current_sources
-from strandline.cli.state import (
-    DEFAULT_STATE,
-    DEFAULT_TENANT,
-    KeyFileOption,
-    StateOption,
-    TenantOption,
-    open_state,
-)
+from strandline.cli.state_options import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption
 from strandline.detect.locations import shown
-from strandline.findings.reports import ReportCoverage, Status
-from strandline.findings.reports.values import reason_text
+from strandline.findings.coverage import coverage_of
+from strandline.findings.listed_sources import current_sources
+from strandline.findings.reports.values import ReportCoverage, Status, reason_text
+from strandline.scan.state import open_state
 
-Limit = Annotated[int, typer.Option("--limit", min=0, help="How many incomplete items to list.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Incomplete items to list.")]
 
 
 def coverage(
@@ -29,13 +23,13 @@ def coverage(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show how well the items of the last scans were looked at, and those that were not fully, with the reason."""
+    """Count the items of the last scans by how completely they were scanned, and list the incomplete ones."""
     with open_state(where, tenant=tenant, key_file=key_file) as state:
         print_coverage(coverage_of(state, current_sources(state)), limit=limit, as_json=as_json)
 
 
 def print_coverage(found: ReportCoverage, *, limit: int, as_json: bool) -> None:
-    """Print items by status and reason, then those that are incomplete."""
+    """Print items by status and reason, then the incomplete ones."""
     items = [
         {"status": one.status.value, "reason": one.reason, "path": shown(one.path)} for one in found.incomplete[:limit]
     ]
@@ -44,16 +38,16 @@ def print_coverage(found: ReportCoverage, *, limit: int, as_json: bool) -> None:
         print(to_json({"items": found.items(), "bytes_seen": found.bytes_seen, "counts": counts, "incomplete": items}))
         return
     if not counts:
-        print("nothing was listed", file=sys.stderr)
+        print("no items: nothing was scanned", file=sys.stderr)
     emit_rows(({**row, "reason": _words(str(row["reason"]))} for row in counts), as_json=False, title="items")
     emit_rows(
         ({**item, "reason": _words(item["reason"])} for item in items),
         as_json=False,
-        title="not, or not fully, looked at",
+        title="incomplete items",
     )
     left = found.items() - found.items(Status.SCANNED) - len(items)
     if left:
-        print(f"and {left:,} more items that were not, or not fully, looked at (--limit shows more)", file=sys.stderr)
+        print(f"and {left:,} more incomplete items (--limit shows more)", file=sys.stderr)
 
 
 def _words(code: str) -> str:

@@ -1,30 +1,29 @@
-"""`strandline findings list`: what is found, one a row."""
+"""`strandline findings list`: findings as a table, one a row."""
 
 import sys
 
-from strandline.cli.findings_ids import ID_SHOWN
 from strandline.cli.findings_selection import Selection, selecting
-from strandline.cli.ignores import tell_ignored
+from strandline.cli.ignore_options import print_ignored
 from strandline.cli.output import AsJson, Record, emit_rows, to_json
 from strandline.detect.locations import shown
-from strandline.findings.reports import Report, ReportFinding
+from strandline.findings.finding_ids import ID_SHOWN
 from strandline.findings.reports.jsonl import plain_finding
-from strandline.findings.reports.values import utc
+from strandline.findings.reports.values import Report, ReportFinding, utc
 
 
 @selecting
 def list_findings(selection: Selection, as_json: AsJson = False) -> None:
-    """List the findings that are in what was last scanned, by place.
+    """List the findings of the last scans, by place.
 
-    With --all also those that were found once and are gone.
+    With --all also those that are gone.
     """
     report = selection.report()
     print_findings(report, as_json=as_json)
-    tell_ignored(report)
+    print_ignored(report)
 
 
 def print_findings(report: Report, *, as_json: bool) -> None:
-    """Print findings as a table or as JSON lines, and say on standard error if there are none."""
+    """Print findings as a table or as JSON lines; an empty report is noted on standard error."""
     if as_json:
         for finding in report.findings:
             print(to_json(plain_finding(finding, report.rule(finding.rule_id))))
@@ -39,7 +38,7 @@ def table_row(finding: ReportFinding) -> Record:
     more = len(finding.locations) - 1
     return {
         "id": finding.finding_id[:ID_SHOWN],
-        "sure": f"{finding.location.confidence:2} {finding.level.value}",
+        "confidence": f"{finding.location.confidence:2} {finding.level.value}",
         "rule": shown(finding.rule_id),
         "place": finding.display + (f" (+ {more})" if more else ""),
         "first seen": utc(finding.first_seen_ns)[:10],

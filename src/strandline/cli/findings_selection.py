@@ -1,23 +1,48 @@
-"""Which findings `list` and `export` are about: the options they share, and the report that these ask for.
+"""The options of `list` and `export` that select findings, and the report that they ask for.
 
-A command takes a `Selection` in the place of the options; `selecting` puts the options there for the command line.
+A command takes a `Selection` in the place of the options; `selecting` gives the command line the options.
 """
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from typing import Annotated
 
-from strandline.cli.findings_filters import All, Confidence, Paths, Rules, Sources, States, make_filters
-from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore, load_ignores
-from strandline.cli.results import report_of
-from strandline.cli.state import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption, open_state
-from strandline.findings.reports import Report
+import typer
+
+from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
+from strandline.cli.state_options import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption
+from strandline.findings.filters import StateName, make_filters
+from strandline.findings.ignores import load_ignores
+from strandline.findings.report_builder import build_report
+from strandline.findings.reports.values import Report
+from strandline.scan.state import open_state
+
+Rules = Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Findings of this rule (* and ? match).")]
+Paths = Annotated[
+    list[str] | None, typer.Option("--path", metavar="GLOB", help="Findings in matching paths, as in a .gitignore.")
+]
+States = Annotated[
+    list[StateName] | None,
+    typer.Option(
+        "--is", metavar="STATE", help="Findings in this state of triage: open, confirmed, false-positive, revoked."
+    ),
+]
+Confidence = Annotated[
+    str | None,
+    typer.Option("--confidence", metavar="LEVEL|N", help="Minimum confidence: low, medium, high, or 0 to 10."),
+]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="KIND|NAME", help="Findings in file, git, table, journal, or a source by name."),
+]
+All = Annotated[bool, typer.Option("--all", help="All findings ever stored, also those that are gone.")]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The options, as they were given."""
+    """The options of a command."""
 
     where: StateOption = DEFAULT_STATE
     tenant: TenantOption = DEFAULT_TENANT
@@ -33,10 +58,10 @@ class Selection:
     no_ignore: NoIgnore = False
 
     def report(self, *, coverage: bool = False) -> Report:
-        """Return the findings that were asked for."""
+        """Return the selected findings."""
         filters = make_filters(self.rule, self.path, self.states, self.confidence, self.source)
         with open_state(self.where, tenant=self.tenant, key_file=self.key_file) as state:
-            report = report_of(state, everything=self.everything, coverage=coverage)
+            report = build_report(state, everything=self.everything, coverage=coverage)
             if not self.no_ignore:
                 roots = [one.root for one in report.facts.sources]
                 ignores = load_ignores(state.key, files=self.ignore_file, baselines=self.baseline, roots=roots)
@@ -56,6 +81,6 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         parameters += options.values() if parameter.name == "selection" else [parameter]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what typer looks at
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

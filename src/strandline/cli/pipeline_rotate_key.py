@@ -16,26 +16,24 @@ from typing import Annotated
 import typer
 
 from strandline.cli.output import AsJson, progress, to_json
-from strandline.cli.state import (
+from strandline.cli.state_options import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
     CoordinationOption,
     KeyFileOption,
-    StateMissing,
     StateOption,
     TenantOption,
-    state_folder,
 )
-from strandline.cli.state_key import KeyMissing, TenantUnknown, make_key, next_key_path, read_key
 from strandline.errors import Conflict, Damaged, InvalidInput
 from strandline.files import OsDisk, storage_errors
 from strandline.pipeline.identity import DIGEST_BYTES, TenantId, TenantSecretKey
+from strandline.pipeline.key_files import KeyMissing, TenantUnknown, make_key, next_key_path, read_key
 from strandline.pipeline.rotation import Rotation, RotationPlan
 from strandline.pipeline.stores import Stores, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.pipeline.verify import verify
 from strandline.scan.runs import all_shards
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import StateMissing, state_folder, tenant_named
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 

@@ -13,33 +13,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.ignores import Baselines, IgnoreFiles, NoIgnore
+from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.results import report_of
 from strandline.cli.scan_progress import ScanProgress
-from strandline.cli.scan_showing import EXIT_FOUND, Showing, form_of
+from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
 from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
 from strandline.cli.scan_summary import failed_items, outcome_record, plan_record, print_outcome, print_plan
-from strandline.cli.state import (
+from strandline.cli.state_options import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
     CoordinationOption,
     KeyFileOption,
-    State,
-    StateMissing,
     StateOption,
     TenantOption,
-    open_state,
-    state_folder,
 )
-from strandline.cli.state_key import TenantUnknown
 from strandline.detect import RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput, MissingExtra
-from strandline.findings.reports import Report, ReportFormat
+from strandline.findings.report_builder import scan_report
+from strandline.findings.reports.formats import ReportFormat
+from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
-from strandline.scan import Outcome, ScanRequest, Tell, explain, find_inventory
+from strandline.scan import Outcome, ScanRequest, Tell, explain
 from strandline.scan import scan as run_scan
 from strandline.scan.sources import Source
+from strandline.scan.state import State, StateMissing, open_state, state_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,7 +149,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         table_key=table_key,
         by_path=rule_set.looks_at_paths,
     )
-    showing = Showing(form_of(form, output), output, ignore_file, baseline, no_ignore, exit_code, quiet, as_json)
+    results = ResultOptions(form_of(form, output), output, ignore_file, baseline, no_ignore, exit_code, quiet, as_json)
     opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
     factory = session_factory(master, conf or [], ui=ui)
     if follow_on and (without_spark or explain_only):
@@ -168,23 +165,25 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
         source = journal_to_follow(sources)
         with opened(where) as state:
-            follow(state, request_of(state), source, factory, showing)
+            follow(state, request_of(state), source, factory, results)
     else:
         with opened(where) as state:
-            _scan(state, request_of(state), run, showing)
+            _scan(state, request_of(state), run, results)
 
 
-def _scan(state: State, request: ScanRequest, run: Callable[[ScanRequest, Tell], Outcome], showing: Showing) -> None:
+def _scan(
+    state: State, request: ScanRequest, run: Callable[[ScanRequest, Tell], Outcome], results: ResultOptions
+) -> None:
     """Do a scan, and show what came of it."""
-    showing.check(state.key)
+    results.check(state.key)
     began = time.monotonic()
-    with ScanProgress(quiet=showing.quiet) as progress:
+    with ScanProgress(quiet=results.quiet) as progress:
         outcome = run(request, progress.tell)
     seconds = time.monotonic() - began
-    report = showing.chosen(scan_report(state, request, with_coverage=showing.with_coverage), state.key)
+    report = results.chosen(scan_report(state, request.inputs_digest, coverage=results.with_coverage), state.key)
     found = len(report.findings)
     tell = partial(print_outcome, outcome, found, seconds)
-    showing.show(report, outcome_record(outcome, found, seconds), tell, failed=failed_items(outcome))
+    results.show(report, outcome_record(outcome, found, seconds), tell, failed=failed_items(outcome))
 
 
 def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:
@@ -247,12 +246,6 @@ def rules_of(path: Path | None) -> RuleSet:
     if not rules.rules:
         raise InvalidInput(f"{path}: there is no rule in it", hint="a rule begins with [[rules]], an id and a regex")
     return rules
-
-
-def scan_report(state: State, request: ScanRequest, *, with_coverage: bool) -> Report:
-    """Return the findings in what a request's sources hold now."""
-    inventory = find_inventory(state.stores.state, state.tenant, request.inputs_digest)
-    return report_of(state, inventories=[inventory] if inventory else [], coverage=with_coverage)
 
 
 def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callable[[], "SparkSession"]:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from strandline.cli.results import report_of
 from strandline.cli.scan_progress import ScanProgress
-from strandline.cli.scan_showing import Showing
-from strandline.cli.state import State
+from strandline.cli.scan_results import ResultOptions
+from strandline.findings.report_builder import scan_report
 from strandline.journal import JournalReader
-from strandline.scan import ScanRequest, find_inventory
+from strandline.scan import ScanRequest
 from strandline.scan.sources import JournalSource
+from strandline.scan.state import State
 from strandline.spark.executors import executors_of
 from strandline.spark.failures import translated
 from strandline.spark.stream_inventory import inventory_digest
@@ -32,14 +32,14 @@ def follow(
     request: ScanRequest,
     source: JournalSource,
     factory: Callable[[], "SparkSession"],
-    showing: Showing,
+    results: ResultOptions,
 ) -> None:
     """Scan the request's journal until Ctrl-C or SIGTERM, then show what is in it."""
-    showing.check(state.key)
+    results.check(state.key)
     with translated():
         spark = factory()
         with (
-            ScanProgress(quiet=showing.quiet) as progress,
+            ScanProgress(quiet=results.quiet) as progress,
             told_to_stop() as stop,
             JournalReader.open(os.fsdecode(source.folder)) as reader,
             scan_journal(spark, request, follow=True) as scan,
@@ -52,12 +52,11 @@ def follow(
                 if missing is not None:
                     progress.tell(missing)
     done = scan.totals.items - before.items
-    inventory = find_inventory(state.stores.state, state.tenant, inventory_digest(request))
-    report = report_of(state, inventories=[inventory] if inventory else [], coverage=showing.with_coverage)
-    report = showing.chosen(report, state.key)
+    report = scan_report(state, inventory_digest(request), coverage=results.with_coverage)
+    report = results.chosen(report, state.key)
     summary = {"next_offset": scan.offset, "blocks_looked_at": done, "findings": len(report.findings)}
     line = f"{source.name}: everything below offset {scan.offset:,} is done; findings: {len(report.findings):,}"
-    showing.show(report, summary, lambda: print(line, file=sys.stderr))
+    results.show(report, summary, lambda: print(line, file=sys.stderr))
 
 
 def _line(scan: JournalScan, end: int) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strandline.detect import PathGlobs, parse_globs
 from strandline.errors import InvalidInput
+from strandline.scan.path_globs import PathGlobs, parse_globs
 from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
 
 

@@ -20,8 +20,6 @@ same results; of many items, one look at all of them tells which need a scan (`E
 all that decides its findings, and the policy the limits too (`RuleSet.policy`). `tokens` knows formats: what a token's
 own bytes say about it, and how to make fake ones for tests.
 
-**Ignoring.** `ignoring` leaves findings out and says why: comments, `.gitleaksignore`, baselines, globs.
-
 **Bounds.** Work and memory are linear in the bytes, whatever they are. Python's `re` goes back when it fails, so an
 expression that can read a text in very many ways is matched by a slower matcher, which never does and whose steps are
 counted. Depths, entries, ratios and sizes are `Limits`. What a bound cuts off is in `Coverage`.
@@ -33,9 +31,6 @@ match is at most 16 KiB long. Two places of one secret in one compressed member 
 
 from strandline.detect.engine import Engine
 from strandline.detect.errors import RegexInvalid, RulesInvalid
-from strandline.detect.ignoring.baselines import Baseline, format_baseline, parse_baseline
-from strandline.detect.ignoring.globs import PathGlobs, parse_globs
-from strandline.detect.ignoring.ignores import Cause, Fingerprint, Ignores, Reason, parse_ignore_file
 from strandline.detect.limits import Limits
 from strandline.detect.matching.saved import Saved
 from strandline.detect.results import Coverage, Found, ItemResult
@@ -47,17 +42,11 @@ from strandline.detect.tokens.validators import Verdict, judge
 
 __all__ = [
     "Allowlist",
-    "Baseline",
-    "Cause",
     "Coverage",
     "Engine",
-    "Fingerprint",
     "Found",
-    "Ignores",
     "ItemResult",
     "Limits",
-    "PathGlobs",
-    "Reason",
     "RegexInvalid",
     "Required",
     "Rule",
@@ -66,13 +55,9 @@ __all__ = [
     "Saved",
     "Verdict",
     "expand",
-    "format_baseline",
     "format_set",
     "judge",
     "load_builtin",
     "load_rules",
-    "parse_baseline",
-    "parse_globs",
-    "parse_ignore_file",
     "parse_rules",
 ]

@@ -46,6 +46,7 @@ from strandline.scan.progress import Progress, rates
 from strandline.scan.request import ScanRequest
 from strandline.scan.scan import Workers, explain, scan
 from strandline.scan.settle import ItemNote, Outcome
+from strandline.scan.state import State, StateMissing, open_state
 
 __all__ = [
     "Event",
@@ -60,12 +61,15 @@ __all__ = [
     "Reason",
     "Resumed",
     "ScanRequest",
+    "State",
+    "StateMissing",
     "StateNearby",
     "Tell",
     "Workers",
     "explain",
     "explained",
     "find_inventory",
+    "open_state",
     "rates",
     "read_inventories",
     "scan",

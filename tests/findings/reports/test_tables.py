@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from strandline.detect import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
 from strandline.detect.locations import Location, parse_url
+from strandline.findings import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
 from strandline.findings.reports import Level, Report, ReportFormat, Status, format_report
 from strandline.findings.reports.csv import COLUMNS, safe_cell
 from strandline.findings.reports.values import gaps_code, level_of, reason_text, status_of

@@ -22,8 +22,8 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect import parse_globs
 from strandline.errors import InvalidInput
+from strandline.scan.path_globs import parse_globs
 from strandline.scan.sources import (
     FileSource,
     InputMissing,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect import parse_globs
 from strandline.errors import InvalidInput
+from strandline.scan.path_globs import parse_globs
 from strandline.scan.sources import (
     GitSource,
     InputMissing,

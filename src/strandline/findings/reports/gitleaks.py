@@ -7,8 +7,8 @@ Invariants: `Match` and `Secret` are `REDACTED`: nobody who has this file has a 
 import json
 from collections.abc import Iterator
 
-from strandline.detect.ignoring.ignores import Fingerprint, format_fingerprint
 from strandline.detect.locations import Location
+from strandline.findings.ignores import Fingerprint, format_fingerprint
 from strandline.findings.reports.values import Report, ReportFinding, RuleFacts
 
 REDACTED = "REDACTED"

@@ -6,8 +6,8 @@ Invariants: both are read back by `strandline.detect.parse_baseline`; ASCII, so 
 import json
 from collections.abc import Iterator
 
-from strandline.detect.ignoring.baselines import format_baseline
 from strandline.detect.locations import Location, format_display, format_url
+from strandline.findings.baselines import format_baseline
 from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, utc
 
 

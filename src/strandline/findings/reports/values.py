@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from strandline.detect.ignoring.ignores import Ignores, Reason
 from strandline.detect.locations import Location, format_display
+from strandline.findings.ignores import Ignores, Reason
 from strandline.pipeline.identity import SecretHash
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.triage import TriageState

@@ -21,11 +21,11 @@ from typing import Self
 import pyarrow as pa
 from blake3 import blake3
 
-from strandline.detect import PathGlobs
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
+from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import (
     InputMissing,
     InputRefused,

@@ -21,11 +21,11 @@ from typing import IO, Self, cast
 
 import pyarrow as pa
 
-from strandline.detect import PathGlobs
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
+from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import UNKNOWN_VERSION, Problem
 from strandline.scan.sources.git_commands import PIECE_BYTES, Git, repository_at
 from strandline.scan.sources.git_history import Blobs, Change, Place, Seen, changes, format_seen, parse_seen, tokens

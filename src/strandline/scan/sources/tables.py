@@ -24,11 +24,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from strandline.detect import PathGlobs
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
+from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import InputUnusable, ItemProblem, Problem, stat_version
 from strandline.scan.sources.files import FileSource
 from strandline.scan.sources.parquet import Choice, Group, TableFile, begins_as_parquet

@@ -11,7 +11,7 @@ from operator import attrgetter
 from stat import S_ISREG
 from typing import NamedTuple
 
-from strandline.detect import PathGlobs
+from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import Problem, problem_of, stat_version
 from strandline.scan.sources.source import BATCH_ROWS, Row, path_text
 from strandline.scan.sources.stat_cache import format_stat

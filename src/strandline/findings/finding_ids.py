@@ -1,12 +1,12 @@
-"""Findings by id, as people give one: whole, or as much of its beginning as tells it from the others."""
+"""Ids of findings: whole, or a prefix of at least four digits that only one finding has."""
 
 import re
 from collections.abc import Sequence
 
-from strandline.cli.results import observations
-from strandline.cli.state import State
 from strandline.errors import InvalidInput
+from strandline.findings.report_builder import observations
 from strandline.pipeline.identity import DIGEST_BYTES, FindingId
+from strandline.scan.state import State
 
 PREFIX_DIGITS_MIN = 4
 ID_SHOWN = 12
@@ -14,7 +14,7 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 
 class FindingUnknown(InvalidInput):
-    """No finding has this id, or one that begins so."""
+    """No finding has an id with this prefix."""
 
     def __init__(self, given: str) -> None:
         super().__init__(
@@ -24,7 +24,7 @@ class FindingUnknown(InvalidInput):
 
 
 class FindingAmbiguous(InvalidInput):
-    """Several findings have an id that begins so."""
+    """Several findings have an id with this prefix."""
 
     def __init__(self, given: str, ids: Sequence[str]) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class FindingAmbiguous(InvalidInput):
 
 
 def find_ids(state: State, given: Sequence[str]) -> list[FindingId]:
-    """Return the ids that texts mean, in their order, each once."""
+    """Return the ids that ids or prefixes name, in their order, each once."""
     texts = [text.strip().lower() for text in given]
     for text in texts:
         if not _HEX.fullmatch(text) or not PREFIX_DIGITS_MIN <= len(text) <= 2 * DIGEST_BYTES:

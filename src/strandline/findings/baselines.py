@@ -1,8 +1,8 @@
-"""Baselines: findings that somebody has seen before, and that need not be shown again.
+"""Baselines: known findings, to leave out of later reports.
 
 A baseline is a report of gitleaks (a JSON array) or our own JSON lines, one object a line with `rule_id`, `path`,
 `line` and, if known, `secret`, the keyed hash in hex. A finding is known if its path and its secret are in the
-baseline, whatever the rule is called there; where the baseline holds no secret, if its rule, path and line are.
+baseline, under any rule; where the baseline holds no secret, if its rule, path and line are.
 
 Invariants: a secret that a report holds is hashed with the tenant's key while it is read and then forgotten; no error
 shows a byte of a report.
@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from strandline.detect.ignoring.globs import clean_path
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import DIGEST_BYTES, SecretHash, TenantSecretKey, norm_hash, secret_hash
+from strandline.scan.path_globs import clean_path
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is known: secrets at paths, and rules at lines of paths for entries without a secret."""
+    """Known findings: secrets at paths, and rules at lines of paths for entries without a secret."""
 
     secrets: frozenset[tuple[str, SecretHash]] = frozenset()
     places: frozenset[tuple[str, str, int]] = frozenset()
@@ -34,13 +34,13 @@ class Baseline:
         return len(self.secrets) + len(self.places)
 
     def knows(self, rule_id: str, path: str, line: int, secret: SecretHash) -> bool:
-        """Return whether a finding was seen before."""
+        """Return whether the baseline holds a finding."""
         clean = clean_path(path)
         return (clean, secret) in self.secrets or (rule_id, clean, line) in self.places
 
 
 def parse_baseline(text: str, key: TenantSecretKey, source: str = "baseline") -> Baseline:
-    """Return the baseline that a report of gitleaks or our JSON lines make."""
+    """Return the baseline in a report of gitleaks, or in our JSON lines."""
     secrets: set[tuple[str, SecretHash]] = set()
     places: set[tuple[str, str, int]] = set()
     is_array = text.lstrip("\ufeff \t\r\n").startswith("[")
@@ -77,7 +77,7 @@ def _lines(text: str, source: str) -> Iterator[Any]:
             yield _json(line, f"{source}, line {number}")
 
 
-def _json(text: str, where: str) -> Any:  # noqa: ANN401 - what JSON holds is looked at next
+def _json(text: str, where: str) -> Any:  # noqa: ANN401 - callers check the type
     # The error of the decoder holds the whole text, and with it secrets: it must not even be the context of ours.
     with suppress(ValueError, RecursionError):
         return json.loads(text)

@@ -1,33 +1,36 @@
-"""Ignoring: findings that somebody has decided not to see, each counted and listed with the reason.
+"""Ignores: findings to leave out of a report, each counted with its reason.
 
-Four things leave a finding out, asked in this order:
+Four things leave a finding out, checked in this order:
 
     comment      `gitleaks:allow` or `strandline:allow` on the line of the match, as the engine marks it
     fingerprint  a line of a `.gitleaksignore`: `commit:file:rule:line`, or `file:rule:line` for every commit
-    baseline     a report of an earlier run knows it (`strandline.detect.ignoring.baselines`)
-    path         a glob leaves its file out (`strandline.detect.ignoring.globs`)
+    baseline     a report of an earlier run holds it (`strandline.findings.baselines`)
+    path         a glob excludes its file (`strandline.scan.path_globs`)
 
-Invariants: pure functions over values; nothing is dropped without a reason; a finding that is left out for several
-reasons is counted once, for the first.
+Invariants: matching is pure; `load_ignores` alone reads files; a finding that is left out for several reasons counts
+once, for the first.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from strandline.detect.ignoring.baselines import Baseline
-from strandline.detect.ignoring.globs import PathGlobs, clean_path
 from strandline.errors import InvalidInput
-from strandline.pipeline.identity import SecretHash
+from strandline.files import storage_errors
+from strandline.findings.baselines import Baseline, parse_baseline
+from strandline.pipeline.identity import SecretHash, TenantSecretKey
+from strandline.scan.path_globs import PathGlobs, clean_path
 
+IGNORE_FILE = ".gitleaksignore"
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class FindingLike(Protocol):
-    """What ignoring asks of a finding; `strandline.detect.results.Found` is one."""
+    """A finding as ignores see it; `strandline.detect.results.Found` is one."""
 
     @property
     def rule_id(self) -> str:
@@ -56,7 +59,7 @@ class FindingLike(Protocol):
 
 
 class Reason(Enum):
-    """Why a finding is left out."""
+    """The reason for leaving a finding out."""
 
     COMMENT = "comment"
     FINGERPRINT = "fingerprint"
@@ -65,14 +68,14 @@ class Reason(Enum):
 
 
 class Cause(NamedTuple):
-    """A reason, and where it stands: the comment, a file's line, a baseline, a glob."""
+    """A reason with its origin: the comment, a file's line, a baseline, a glob."""
 
     reason: Reason
     detail: str
 
 
 class Fingerprint(NamedTuple):
-    """A finding as gitleaks names it; without a commit it is that of every commit."""
+    """A finding as gitleaks names it; without a commit it stands for every commit."""
 
     path: str
     rule_id: str
@@ -87,7 +90,7 @@ def format_fingerprint(fingerprint: Fingerprint) -> str:
 
 
 def parse_fingerprint(text: str) -> Fingerprint | None:
-    """Return what a line of a `.gitleaksignore` names, or None if it is no fingerprint.
+    """Return the fingerprint of a line of a `.gitleaksignore`, or None.
 
     A path may hold colons: the line and the rule are read from the end, and a commit is hexadecimal.
     """
@@ -101,7 +104,7 @@ def parse_fingerprint(text: str) -> Fingerprint | None:
     return Fingerprint(clean_path(rest), rule, int(line))
 
 
-def parse_ignore_file(text: str, source: str = ".gitleaksignore") -> dict[Fingerprint, str]:
+def parse_ignore_file(text: str, source: str = IGNORE_FILE) -> dict[Fingerprint, str]:
     """Return the fingerprints of a file, each with the place where it stands."""
     found: dict[Fingerprint, str] = {}
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
@@ -136,14 +139,14 @@ class Sorted(Generic[FindingT]):
 
 @dataclass(frozen=True)
 class Ignores:
-    """All that leaves findings out of a report."""
+    """Fingerprints, baselines and globs that leave findings out of a report."""
 
     fingerprints: Mapping[Fingerprint, str] = field(default_factory=dict)
     baselines: tuple[Baseline, ...] = ()
     globs: tuple[PathGlobs, ...] = ()
 
     def cause(self, finding: FindingLike, *, commit: str = "") -> Cause | None:
-        """Return why a finding is left out, or None; `commit` is the one it was seen in, if it was in one."""
+        """Return the cause that leaves a finding out, or None; `commit` is the commit of its blob, if any."""
         if finding.comment:
             return Cause(Reason.COMMENT, finding.comment)
         place = self._fingerprint(finding, commit)
@@ -167,7 +170,7 @@ class Ignores:
         return Sorted(tuple(kept), tuple(ignored))
 
     def leaves_out_file(self, path: str) -> Cause | None:
-        """Return why a whole file need not be read, or None."""
+        """Return the glob that excludes a whole file, or None."""
         for globs in self.globs:
             glob = globs.leaving_out(path)
             if glob is not None:
@@ -178,3 +181,28 @@ class Ignores:
         everywhere = Fingerprint(clean_path(finding.path), finding.rule_id, finding.line)
         place = self.fingerprints.get(everywhere)
         return place or (self.fingerprints.get(everywhere._replace(commit=commit)) if commit else None)
+
+
+def load_ignores(
+    key: TenantSecretKey,
+    *,
+    files: Sequence[Path] | None = None,
+    baselines: Sequence[Path] | None = None,
+    roots: Iterable[str] = (),
+) -> Ignores:
+    """Read ignore files and baselines; without `files`, each `.gitleaksignore` of the current folder and the roots."""
+    chosen = _default_files(roots) if files is None else files
+    fingerprints: dict[Fingerprint, str] = {}
+    for path in chosen:
+        fingerprints = {**parse_ignore_file(_read(path), str(path)), **fingerprints}
+    return Ignores(fingerprints, tuple(parse_baseline(_read(path), key, str(path)) for path in baselines or ()))
+
+
+def _default_files(roots: Iterable[str]) -> list[Path]:
+    folders = [Path.cwd(), *(Path(root) for root in roots if root)]
+    return [path for path in dict.fromkeys(folder / IGNORE_FILE for folder in folders) if path.is_file()]
+
+
+def _read(path: Path) -> str:
+    with storage_errors(path):
+        return path.read_text(encoding="utf-8", errors="replace")

@@ -1,22 +1,18 @@
-"""Which findings a command is about: the options that `list` and `export` share.
+"""Filters: the findings of a report that fit a rule, a path, a state, a confidence or a source.
 
-Invariants: several values of one option are "or", several options are "and"; an option that cannot fit anything is an
-error, never an empty answer.
+Invariants: several values of one filter are "or", several filters are "and"; a filter that can fit no source is an
+error, never an empty report.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated
 
-import typer
-
-from strandline.detect import PathGlobs, parse_globs
 from strandline.detect.results import CONFIDENCE_MAX
 from strandline.errors import InvalidInput
-from strandline.findings.reports import Level, Report, ReportFinding
-from strandline.findings.reports.values import HIGH, MEDIUM
+from strandline.findings.reports.values import HIGH, MEDIUM, Level, Report, ReportFinding
+from strandline.scan.path_globs import PathGlobs, parse_globs
 
 
 class StateName(StrEnum):
@@ -28,34 +24,12 @@ class StateName(StrEnum):
     REVOKED = "revoked"
 
 
-Rules = Annotated[
-    list[str] | None, typer.Option("--rule", metavar="ID", help="Findings of this rule; * and ? are wild.")
-]
-Paths = Annotated[
-    list[str] | None, typer.Option("--path", metavar="GLOB", help="Findings in paths that fit, as in a .gitignore.")
-]
-States = Annotated[
-    list[StateName] | None,
-    typer.Option(
-        "--is", metavar="STATE", help="Findings in this state of triage: open, confirmed, false-positive, revoked."
-    ),
-]
-Confidence = Annotated[
-    str | None,
-    typer.Option("--confidence", metavar="LEVEL|N", help="At least this sure: low, medium, high, or 0 to 10."),
-]
-Sources = Annotated[
-    list[str] | None,
-    typer.Option("--source", metavar="KIND|NAME", help="Findings in file, git, table, journal, or a source by name."),
-]
-All = Annotated[bool, typer.Option("--all", help="Everything that was ever found, not only what is there now.")]
-
 _LEAST = {Level.LOW: 0, Level.MEDIUM: MEDIUM, Level.HIGH: HIGH}
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What findings must fit."""
+    """Conditions on findings; an empty one fits every finding."""
 
     rules: Sequence[str] = ()
     paths: PathGlobs | None = None
@@ -64,7 +38,7 @@ class Filters:
     sources: Sequence[str] = ()
 
     def apply(self, report: Report) -> Report:
-        """Return the report of the findings that fit."""
+        """Return the report with the findings that fit."""
         names = {number: source.name for number, source in enumerate(report.facts.sources)}
         self._check_sources(report, set(names.values()))
         return replace(report, findings=[one for one in report.findings if self._fits(one, names)])
@@ -83,17 +57,17 @@ class Filters:
     def _check_sources(self, report: Report, names: set[str]) -> None:
         known = names | {source.kind for source in report.facts.sources} | {"file", "git", "table", "journal"}
         if unknown := next((name for name in self.sources if name not in known), None):
-            raise InvalidInput(f"no source is called {unknown!r}", hint=f"there are: {', '.join(sorted(known))}")
+            raise InvalidInput(f"no source is called {unknown!r}", hint=f"known sources: {', '.join(sorted(known))}")
 
 
 def make_filters(
-    rules: list[str] | None,
-    paths: list[str] | None,
-    states: list[StateName] | None,
-    confidence: str | None,
-    sources: list[str] | None,
+    rules: Sequence[str] | None = None,
+    paths: Sequence[str] | None = None,
+    states: Sequence[StateName] | None = None,
+    confidence: str | None = None,
+    sources: Sequence[str] | None = None,
 ) -> Filters:
-    """Return what the options ask for."""
+    """Return filters from texts: rules with wildcards, path globs, a confidence as a level or a number."""
     globs = parse_globs("\n".join(paths), "--path") if paths else None
     return Filters(rules or (), globs, [state.value for state in states or ()], _least(confidence), sources or ())
 
@@ -105,4 +79,4 @@ def _least(text: str | None) -> int:
         return _LEAST[Level(text)]
     if text.isascii() and text.isdigit() and int(text) <= CONFIDENCE_MAX:
         return int(text)
-    raise InvalidInput(f"{text!r} is no confidence", hint="give low, medium, high, or a number of 0 to 10")
+    raise InvalidInput(f"{text!r} is not a confidence", hint="give low, medium, high, or a number from 0 to 10")

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from strandline.detect.ignoring.baselines import Baseline, format_baseline, parse_baseline
 from strandline.errors import InvalidInput
+from strandline.findings.baselines import Baseline, format_baseline, parse_baseline
 from strandline.pipeline.identity import TenantSecretKey, norm_hash, secret_hash
 
 KEY = TenantSecretKey(bytes(range(32)))

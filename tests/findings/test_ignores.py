@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.engine import Engine
-from strandline.detect.ignoring.baselines import Baseline
-from strandline.detect.ignoring.globs import parse_globs
-from strandline.detect.ignoring.ignores import (
+from strandline.detect.results import Found
+from strandline.detect.rules.gitleaks import load_builtin
+from strandline.detect.tokens.examples import expand
+from strandline.errors import InvalidInput
+from strandline.findings.baselines import Baseline
+from strandline.findings.ignores import (
     Cause,
     FindingLike,
     Fingerprint,
@@ -19,11 +22,8 @@ from strandline.detect.ignoring.ignores import (
     parse_fingerprint,
     parse_ignore_file,
 )
-from strandline.detect.results import Found
-from strandline.detect.rules.gitleaks import load_builtin
-from strandline.detect.tokens.examples import expand
-from strandline.errors import InvalidInput
 from strandline.pipeline.identity import RuleFingerprint, SecretHash, TenantSecretKey
+from strandline.scan.path_globs import parse_globs
 
 COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 SECRET = SecretHash(bytes(32))

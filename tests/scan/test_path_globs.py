@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect.ignoring.globs import clean_path, parse_globs
 from strandline.errors import InvalidInput
+from strandline.scan.path_globs import clean_path, parse_globs
 
 
 def leaves_out(text: str, path: str) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.state import State, StateMissing, open_state
-from strandline.cli.state_key import (
+from strandline.errors import FormatError, InvalidInput
+from strandline.pipeline.identity import TenantId, TenantSecretKey
+from strandline.pipeline.key_files import (
     KeyFileInvalid,
     KeyMissing,
     KeyRefused,
@@ -19,10 +20,8 @@ from strandline.cli.state_key import (
     parse_key,
     tenant_key,
 )
-from strandline.errors import FormatError, InvalidInput
-from strandline.pipeline.identity import TenantId, TenantSecretKey
 from strandline.pipeline.state import MemoryState
-from strandline.scan.tenants import tenant_named
+from strandline.scan.state import State, StateMissing, open_state, tenant_named
 
 KEY = TenantSecretKey(bytes(range(32)))
 
@@ -80,10 +79,13 @@ class TestFolder:
         where = str(tmp_path / "state")
         with pytest.raises(InvalidInput, match="not a folder") as refused, open_state(where, create=create):
             pass
-        assert "makes it" in (refused.value.hint or "")
+        assert "creates it" in (refused.value.hint or "")
 
     def test_reading_where_nothing_is_makes_nothing(self, tmp_path: Path) -> None:
-        with pytest.raises(StateMissing, match="no results here") as refused, open_state(str(tmp_path / "none")):
+        with (
+            pytest.raises(StateMissing, match="no scan has stored results") as refused,
+            open_state(str(tmp_path / "none")),
+        ):
             pass
         assert "strandline scan" in (refused.value.hint or "")
         assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,75 @@
+"""One finding in full: its history, the commits that hold it, and other findings of the same secret."""
+
+from dataclasses import dataclass
+
+from strandline.detect.locations import Location, read_location
+from strandline.errors import InvalidInput
+from strandline.findings.finding_ids import ID_SHOWN
+from strandline.findings.listed_sources import git_places
+from strandline.findings.report_builder import decision_of, rule_facts, rule_names
+from strandline.findings.reports.values import Decision, RuleFacts
+from strandline.pipeline.identity import FindingId
+from strandline.pipeline.reads import FindingHistory, Seen
+from strandline.pipeline.triage import current
+from strandline.scan.sources.git_history import Seen as GitPlaces
+from strandline.scan.state import State
+
+SAME_SECRET_MAX = 50
+
+
+@dataclass(frozen=True)
+class SameSecret:
+    """Another finding of the same secret, at its latest location."""
+
+    finding_id: FindingId
+    rule_id: str
+    location: Location
+
+
+@dataclass(frozen=True)
+class FindingDetail:
+    """A finding with everything that the stores hold of it; `commits` is None unless it is in a git blob."""
+
+    history: FindingHistory
+    rule: RuleFacts
+    commits: GitPlaces | None
+    same_secret: list[SameSecret]
+
+    @property
+    def location(self) -> Location:
+        """Return the latest location."""
+        return _latest(self.history)
+
+    @property
+    def decision(self) -> Decision | None:
+        """Return the current decision, or None."""
+        return decision_of(current(self.history.decisions))
+
+
+def find_detail(state: State, finding: FindingId) -> FindingDetail:
+    """Return a finding in full, with at most `SAME_SECRET_MAX` findings of the same secret."""
+    history = _history(state, finding)
+    names = rule_names(state)
+    rule_id = names.get(history.finding.rule) or f"rule {history.finding.rule.hex()[:ID_SHOWN]}"
+    rows = state.stores.reads.findings_of_secret(state.tenant, history.finding.secret)
+    others = [row for row in rows if row.finding_id != history.finding.finding_id][:SAME_SECRET_MAX]
+    same = [
+        SameSecret(row.finding_id, names.get(row.rule, ""), _latest(_history(state, row.finding_id))) for row in others
+    ]
+    return FindingDetail(history, rule_facts([rule_id])[rule_id], git_places(state, history.finding.item), same)
+
+
+def location_seen(seen: Seen) -> Location:
+    """Return the location of one sighting."""
+    return read_location(seen.observation.location_display, seen.observation.location_url)
+
+
+def _history(state: State, finding: FindingId) -> FindingHistory:
+    history = state.stores.reads.history(state.tenant, finding)
+    if history is None:
+        raise InvalidInput(f"the finding {finding.hex()[:ID_SHOWN]} is gone")
+    return history
+
+
+def _latest(history: FindingHistory) -> Location:
+    return location_seen(history.seen[-1]) if history.seen else read_location(None, None)

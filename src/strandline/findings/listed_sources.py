@@ -1,0 +1,112 @@
+"""The items that the last scan of each source listed.
+
+Invariants: nothing is written; an item that several scans of a source listed counts once, as the latest of them saw it;
+an item that the latest scan of the whole source did not list is gone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.detect.locations import Location, read_location
+from strandline.findings.reports.values import SourceFacts
+from strandline.pipeline.identity import PolicyHash, StableItemId
+from strandline.pipeline.reads import Observed
+from strandline.scan.inventory import ITEMS, Inventory, read_inventories
+from strandline.scan.sources.git_history import Seen, parse_seen
+from strandline.scan.sources.source import path_text
+from strandline.scan.state import State
+
+_KINDS = {"fs": "file"}
+_COLUMNS = pa.schema([ITEMS.field(name) for name in ("source", "item", "ovid", "path", "extra")])
+
+
+@dataclass(frozen=True)
+class ListedSource:
+    """A source with its items (`item`, `ovid`, `path`, `extra`) and the policy of the scan that listed them."""
+
+    source: SourceFacts
+    policy: PolicyHash
+    finished_ns: int
+    items: pa.Table
+
+    @cached_property
+    def _extras(self) -> dict[bytes, bytes | None]:
+        return dict(zip(self.items["ovid"].to_pylist(), self.items["extra"].to_pylist(), strict=True))
+
+    @property
+    def ovids(self) -> pa.Array:
+        """Return the object versions of the items, as one array."""
+        column = self.items["ovid"].combine_chunks()
+        return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+    def located(self, row: Observed) -> Location:
+        """Return the location of a finding; a blob that was staged when it was scanned gets its later commit."""
+        at = location_of(row)
+        extra = self._extras.get(row.observation.ovid) if at.source == "git" and not at.commit else None
+        places = [place for place in parse_seen(extra).places if place.commit] if extra else []
+        same = [place for place in places if path_text(place.path) == at.path]
+        return replace(at, commit=(same or places)[0].commit) if places else at
+
+
+def current_sources(state: State, inventories: Sequence[Inventory] | None = None) -> list[ListedSource]:
+    """Return the sources of the last scans, or of some inventories, latest first.
+
+    A scan of a part (one file of a folder, the staged files) adds to the last scan of the whole source.
+    """
+    whole: set[str] = set()
+    parts: set[tuple[str, str]] = set()
+    later: dict[str, list[pa.Array]] = {}
+    listed = []
+    for inventory in inventories if inventories is not None else read_inventories(state.stores.state, state.tenant):
+        new = [
+            (number, facts)
+            for number, facts in enumerate(inventory.sources)
+            if facts.instance not in whole and not (facts.is_part and (facts.instance, facts.name) in parts)
+        ]
+        whole |= {facts.instance for facts in inventory.sources if not facts.is_part}
+        parts |= {(facts.instance, facts.name) for facts in inventory.sources}
+        if not new:
+            continue
+        items = pa.concat_tables(
+            [_COLUMNS.empty_table()]
+            + [part.select(_COLUMNS.names) for part in inventory.items(state.stores.state, state.tenant)]
+        )
+        for number, facts in new:
+            rows = items.filter(pc.equal(items["source"], number)).drop_columns("source")
+            for known in later.setdefault(facts.instance, []):
+                rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
+            later[facts.instance].append(rows["item"].combine_chunks())
+            source = _report_source(facts.tag, facts.name)
+            listed.append(ListedSource(source, inventory.policy, inventory.finished_ns, rows))
+    return listed
+
+
+def git_places(state: State, item: StableItemId) -> Seen | None:
+    """Return the commits and paths of a blob, from the last scan that listed it; None for any other item."""
+    for inventory in read_inventories(state.stores.state, state.tenant):
+        if any(source.tag == "git" for source in inventory.sources):
+            for items in inventory.items(state.stores.state, state.tenant):
+                extras = items.filter(pc.equal(items["item"], pa.scalar(item, pa.binary(32))))["extra"].to_pylist()
+                if extras and extras[0]:
+                    return parse_seen(extras[0])
+    return None
+
+
+def location_of(row: Observed) -> Location:
+    """Return the location that an observation was stored with."""
+    return read_location(row.observation.location_display, row.observation.location_url)
+
+
+def _report_source(tag: str, name: str) -> SourceFacts:
+    """Return a source for reports; a name that is an absolute path is also its root."""
+    kind = _KINDS.get(tag, tag)
+    if not name.startswith("/"):
+        return SourceFacts(kind, name)
+    path = Path(name)
+    root = path.parent if kind == "file" and path.is_file() else path
+    return SourceFacts(kind, path.name or name, str(root))

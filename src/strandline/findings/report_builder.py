@@ -1,0 +1,171 @@
+"""Reports from the stores: the findings in the items that the last scans listed, or all findings ever stored.
+
+Invariants: nothing is written; a stored finding that is in no listed item is in a report of everything alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.detect.rules.gitleaks import load_builtin
+from strandline.findings.coverage import coverage_of
+from strandline.findings.listed_sources import ListedSource, current_sources, location_of
+from strandline.findings.reports.values import (
+    Decision,
+    Report,
+    ReportCoverage,
+    ReportFacts,
+    ReportFinding,
+    RuleFacts,
+    in_order,
+)
+from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint
+from strandline.pipeline.reads import Observed
+from strandline.pipeline.triage import TriageEvent, TriageState
+from strandline.scan.inventory import Inventory, find_inventory
+from strandline.scan.state import State
+from strandline.version import __version__
+
+
+class _Seen(NamedTuple):
+    """An observation and the number of its source."""
+
+    row: Observed
+    source: int
+
+
+def build_report(
+    state: State,
+    *,
+    inventories: Sequence[Inventory] | None = None,
+    everything: bool = False,
+    coverage: bool = False,
+) -> Report:
+    """Return a report of the last scans, or of some inventories; `everything` adds findings that are gone.
+
+    `coverage` also asks the ledger about each listed item.
+    """
+    listed = current_sources(state, inventories)
+    names = rule_names(state)
+    seen = _everything(state, listed) if everything else _current(state, listed)
+    findings = in_order(_findings(seen, names, listed))
+    policies = list(dict.fromkeys(one.policy for one in listed))
+    facts = ReportFacts(
+        tenant=state.name,
+        policy=", ".join(policy.hex() for policy in policies),
+        sources=[one.source for one in listed],
+        finished_ns=max((one.finished_ns for one in listed), default=0),
+        version=__version__,
+    )
+    rules = RuleBook({finding.rule_id for finding in findings})
+    return Report(findings, rules, coverage_of(state, listed) if coverage else ReportCoverage(), facts)
+
+
+def scan_report(state: State, inputs_digest: bytes, *, coverage: bool = False) -> Report:
+    """Return a report of the last scan of one set of sources (`ScanRequest.inputs_digest`)."""
+    inventory = find_inventory(state.stores.state, state.tenant, inputs_digest)
+    return build_report(state, inventories=[inventory] if inventory else [], coverage=coverage)
+
+
+class RuleBook(Mapping[str, RuleFacts]):
+    """Rules by id, loaded at the first look: a table of findings needs none of them."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    @cached_property
+    def _facts(self) -> dict[str, RuleFacts]:
+        return rule_facts(self._names)
+
+    def __getitem__(self, name: str) -> RuleFacts:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
+    """Return descriptions and tags of built-in rules; other rules have their id alone."""
+    known = load_builtin().by_id
+    facts = {}
+    for name in names:
+        rule = known.get(name)
+        facts[name] = RuleFacts(name) if rule is None else RuleFacts(name, rule.description, rule.tags)
+    return facts
+
+
+def _findings(
+    seen: Iterable[_Seen], names: dict[RuleFingerprint, str], listed: Sequence[ListedSource] = ()
+) -> Iterator[ReportFinding]:
+    """Yield each finding once, with all its places."""
+    grouped: dict[FindingId, list[_Seen]] = {}
+    for one in seen:
+        grouped.setdefault(one.row.finding.finding_id, []).append(one)
+    for group in grouped.values():
+        first = group[0]
+        finding = first.row.finding
+        places = {listed[one.source].located(one.row) if listed else location_of(one.row) for one in group}
+        yield ReportFinding(
+            finding_id=finding.finding_id.hex(),
+            rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
+            secret=finding.secret,
+            locations=tuple(sorted(places, key=lambda at: (at.path, at.line, at.column, at.row, at.field, at.commit))),
+            first_seen_ns=min(one.row.first_ns for one in group),
+            decision=decision_of(first.row.decision),
+            source=first.source,
+        )
+
+
+def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, ReportFinding]:
+    """Return some findings, each with all places under all policies."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    seen = (one for one in _everything(state, []) if one.row.finding.finding_id in wanted)
+    found = _findings(seen, rule_names(state))
+    return {FindingId(bytes.fromhex(one.finding_id)): one for one in found}
+
+
+def decision_of(event: TriageEvent | None) -> Decision | None:
+    """Return a triage event as reports hold it."""
+    return None if event is None else Decision(TriageState(event.state), event.when_ns, event.who, event.why)
+
+
+def observations(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:
+    """Yield the observations of a policy, page by page."""
+    after = None
+    while rows := state.stores.reads.observed(state.tenant, policy, after=after):
+        yield rows
+        after = rows[-1].observation.observation_id
+
+
+def _current(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:
+    for policy in dict.fromkeys(one.policy for one in listed):
+        of_policy = [(number, one.ovids) for number, one in enumerate(listed) if one.policy == policy]
+        for rows in observations(state, policy):
+            asked = pa.array([row.observation.ovid for row in rows], pa.binary(32))
+            for number, ovids in of_policy:
+                is_there = pc.is_in(asked, value_set=ovids).to_pylist()
+                yield from (_Seen(row, number) for row, there in zip(rows, is_there, strict=True) if there)
+
+
+def _everything(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:
+    numbers = {row.finding.finding_id: number for row, number in _current(state, listed)}
+    for counts in state.stores.reads.counts_by_policy(state.tenant):
+        for rows in observations(state, counts.policy):
+            yield from (_Seen(row, numbers.get(row.finding.finding_id, 0)) for row in rows)
+
+
+def rule_names(state: State) -> dict[RuleFingerprint, str]:
+    """Return the ids of rules by fingerprint, from every policy that has findings."""
+    names: dict[RuleFingerprint, str] = {}
+    for counts in state.stores.reads.counts_by_policy(state.tenant):
+        record = state.stores.policies.get_policy(state.tenant, counts.policy)
+        names.update({fingerprint: name for name, fingerprint in record.rules} if record is not None else {})
+    return names
