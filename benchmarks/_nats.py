@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from strandline.kv.nats import NatsSettings
-from strandline.kv.nats.bulk import BulkSocket, stream_state
+from strandline.nats import NatsSettings, NatsSocket, stream_state
 
 STARTS_WITHIN_S = 10.0
 _FRAMES_PER_SEND = 4096
@@ -38,7 +37,7 @@ def nats_server(folder: Path) -> Iterator[NatsSettings]:
 def fill_bucket(settings: NatsSettings, bucket: str, keys: int, value_bytes: int, *, start: int = 0) -> None:
     """Put `keys` new keys, in order, as fast as the server takes them; return when it holds them all."""
     before = stream_state(settings, f"KV_{bucket}").last
-    with BulkSocket.connect(settings) as client:
+    with NatsSocket.connect(settings) as client:
         for first in range(start, start + keys, _FRAMES_PER_SEND):
             *most, last = range(first, min(first + _FRAMES_PER_SEND, start + keys))
             client.send(b"".join(put_frame(bucket, number, value_bytes) for number in most))
@@ -65,7 +64,7 @@ def make_value(number: int, value_bytes: int) -> bytes:
 
 def delivered_bytes(settings: NatsSettings, bucket: str, keys: int) -> int:
     """Return how many bytes a server sends for the state of a bucket, counted once with the parser."""
-    with BulkSocket.connect(settings) as client:
+    with NatsSocket.connect(settings) as client:
         client.subscribe("_drain.in")
         client.send(_create_frame(bucket))
         messages = total = 0

@@ -21,9 +21,10 @@ from benchmarks._harness import Row, alone, compare, medians, scratch
 from strandline.fold.opening import open_fold
 from strandline.fold.scopes import Scope
 from strandline.fold.watching import catch_up
-from strandline.kv.nats import NatsConnection, NatsSettings
-from strandline.kv.nats.bulk.api import JetStreamApi, stream_state
-from strandline.kv.nats.bulk.socket import BulkSocket
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
+from strandline.nats.jetstream import JetStreamApi, stream_state
+from strandline.nats.socket import NatsSocket
 from strandline.spark.folds import fold_build
 from strandline.spark.session import session
 from strandline.spark.settings import THROUGHPUT
@@ -182,13 +183,13 @@ def _write_parquet(folder: Path, values: bytes) -> None:
 
 
 def _make(url: str, name: str, config: dict[str, object]) -> None:
-    with BulkSocket.connect(NatsSettings(url)) as connection:
+    with NatsSocket.connect(NatsSettings(url)) as connection:
         JetStreamApi(connection, "$JS.API").call(f"STREAM.CREATE.{name}", {"name": name, **config}, name)
 
 
 def _publish(url: str, subject: str, subjects: int, count: int, value: Callable[[int], bytes]) -> None:
     """Publish with a window of acknowledgements, to so many subjects in turn."""
-    with BulkSocket.connect(NatsSettings(url)) as connection:
+    with NatsSocket.connect(NatsSettings(url)) as connection:
         connection.subscribe("_INBOX.bench")
         for begin in range(0, count, WINDOW):
             numbers = range(begin, min(count, begin + WINDOW))

@@ -26,8 +26,8 @@ from benchmarks._streams import stream_rows
 from strandline.fold import ALL, Backend, catch_up, open_fold, verify_against, watch_applied
 from strandline.fold.watching import Applied, Hooks
 from strandline.kv import StoreConfig
-from strandline.kv.nats import NatsConnection, NatsSettings
-from strandline.kv.nats.bulk import BulkSocket, stream_state
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings, NatsSocket, stream_state
 
 COUNTS = (100_000, 1_000_000)
 VALUE_BYTES = 128
@@ -297,7 +297,7 @@ def _put_now_and_then(settings: NatsSettings, bucket: str) -> dict[int, float]:
     """Put one key after the other with pauses; return when each was sent, by its revision."""
     time.sleep(0.5)
     put = {}
-    with BulkSocket.connect(settings) as client:
+    with NatsSocket.connect(settings) as client:
         for number in range(PINGS):
             at = time.perf_counter()
             reply = client.request(f"$KV.{bucket}.{make_key(number).decode()}", make_value(number, VALUE_BYTES))

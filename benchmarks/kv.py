@@ -18,7 +18,8 @@ from nats.js.kv import KeyValue
 from benchmarks._harness import Row, compare, medians, report, scratch, show, sized
 from benchmarks._nats import fill_bucket, make_key, make_value, nats_server
 from strandline.kv import KvStore, Put, StoreConfig
-from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
 
 KEYS = 100_000
 VALUE_BYTES = 128

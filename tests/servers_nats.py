@@ -25,9 +25,9 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import StrandlineError
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.socket import BulkSocket
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket
 from tests.leftovers import owned_servers, shared_server
 from tests.waiting import PATIENCE_S, eventually
 
@@ -220,7 +220,7 @@ class NatsCluster:
     def _places_replicas(self) -> bool:
         name = fresh_bucket()
         try:
-            with closing(BulkSocket.connect(NatsSettings(self.urls))) as connection:
+            with closing(NatsSocket.connect(NatsSettings(self.urls))) as connection:
                 api = JetStreamApi(connection, "$JS.API")
                 api.call(f"STREAM.CREATE.{name}", {"name": name, "storage": "memory", "num_replicas": 3}, name)
                 api.call(f"STREAM.DELETE.{name}", None, name)

@@ -4,9 +4,9 @@ from contextlib import closing
 
 import pytest
 
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.socket import BulkSocket
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket
 from tests.servers_nats import NatsCluster, fresh_bucket
 
 
@@ -18,7 +18,7 @@ def test_a_cluster_that_lost_a_member_places_replicas_on_all_of_them_once_it_is_
     nats_cluster.mend()
     name = fresh_bucket()
     for member in nats_cluster.members:
-        with closing(BulkSocket.connect(NatsSettings(member.url))) as connection:
+        with closing(NatsSocket.connect(NatsSettings(member.url))) as connection:
             api = JetStreamApi(connection, "$JS.API")
             made = api.call(f"STREAM.CREATE.{name}", {"name": name, "num_replicas": 3}, name)
             assert len(made["cluster"]["replicas"]) == 2

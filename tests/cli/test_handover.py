@@ -13,7 +13,7 @@ import pytest
 from strandline.broker.mirrors.handover import _Target
 from strandline.broker.serving import running
 from strandline.broker.streams import OriginBatch
-from strandline.kv.errors import ConnectionDropped
+from strandline.nats.errors import ConnectionDropped
 from tests.broker.mirrors.hub import Hub
 from tests.cli.runs import run_command
 from tests.servers_nats import NatsServer, fresh_bucket

@@ -17,7 +17,8 @@ from strandline.fold import ALL, catch_up, open_fold, verify_against, watch_appl
 from strandline.fold.events import RepairBegan
 from strandline.fold.watching import Applied, Hooks
 from strandline.kv import KvStore, StoreConfig
-from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
 from tests.servers_nats import NatsCluster
 
 KEYS = 40

@@ -22,7 +22,7 @@ from strandline.fold import (
 )
 from strandline.fold.addresses import parse_address
 from strandline.kv import format_cursor
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 NAMES = {
     "fold": (Backend.APPEND_LOG, AppendLogStore),

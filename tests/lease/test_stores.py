@@ -9,7 +9,7 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.kv import AnswerLost, BucketNotFound, MemoryConnection, NotSupported, StoreConfig
-from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import NatsConnection
 from strandline.lease import (
     BucketLeaseStore,
     Claimant,
@@ -21,6 +21,7 @@ from strandline.lease import (
     ObjectLeaseStore,
     open_lease_store,
 )
+from strandline.nats import NatsSettings
 from strandline.objects import InvalidAddress, InvalidObjectKey, MemoryObjects
 from strandline.testing import LEASE_STORE_CHECKS, LeaseStoreCheck, run_lease_store_check
 from tests.lease.candidates import KEY, TTL_S, ElapsedTime, epoch_of

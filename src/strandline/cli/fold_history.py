@@ -22,7 +22,7 @@ from strandline.errors import InvalidInput
 from strandline.fold import history
 from strandline.fold.addresses import connect_bucket
 from strandline.kv import KvUpdate, Put
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 
 def history_(

@@ -11,7 +11,7 @@ from strandline.cli.shown import escape, json_field
 from strandline.errors import InvalidInput
 from strandline.fold import FoldEntry, FoldReader, existing_backend, open_read_only
 from strandline.kv import VersionToken
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode
 

@@ -34,7 +34,7 @@ from strandline.fold.opening import open_fold
 from strandline.fold.repairing import KeyRepair, RepairPolicy, RepairPreview, preview_repair
 from strandline.fold.scopes import Scope
 from strandline.fold.watching import Hooks, repair_fold
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 
 def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option

@@ -33,7 +33,7 @@ from strandline.fold.repairing import RepairPolicy
 from strandline.fold.scopes import Scope
 from strandline.fold.watching import Hooks, catch_up, watch_applied
 from strandline.journal import SYNCED, WRITTEN
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -27,7 +27,7 @@ from strandline.fold.repairing.deciding import decide
 from strandline.fold.repairing.modes import decided_mode
 from strandline.fold.scopes import Scope, StoredScope
 from strandline.kv import NotSupported
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 from strandline.protocol.fold_modes import FoldMode, chosen_mode
 from strandline.protocol.repairs import RepairMode
 

@@ -26,7 +26,7 @@ from strandline.fold.addresses import connect_bucket
 from strandline.fold.compare import Keys
 from strandline.fold.marks import parse_mark
 from strandline.fold.scopes import Scope
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 EXIT_DIFFERENT = 1
 

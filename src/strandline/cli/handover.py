@@ -14,9 +14,9 @@ from strandline.cli.fold_options import Creds, Timeout, TlsCa, TlsCert, TlsKey, 
 from strandline.cli.output import AsJson, emit
 from strandline.cli.status_line import StatusLine
 from strandline.errors import InvalidInput, StrandlineError, UnknownOutcome
-from strandline.kv.errors import BucketNotFound, ServerRefused
-from strandline.kv.nats.bulk import BulkSocket, Hangup, JetStreamApi
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats import CancelToken, JetStreamApi, NatsSocket
+from strandline.nats.errors import ServerRefused, StreamNotFound
+from strandline.nats.settings import NatsSettings
 
 EXIT_INTERRUPTED = 130
 PATIENCE_S = 30.0
@@ -82,7 +82,7 @@ class _Handing:
         self._plan = plan
         self._line = line
         self._follow = follow
-        self._hangup = Hangup()
+        self._cancel = CancelToken()
         self._is_over = threading.Event()
         self._heard_at = time.monotonic()
         self._error: BaseException | None = None
@@ -97,14 +97,14 @@ class _Handing:
             thread.start()
             self._is_over.wait()  # a `join` that a signal interrupts takes the thread for ended
         except KeyboardInterrupt:
-            self._hangup.set()
+            self._cancel.set()
             self._is_over.wait()
         finally:
             signal.signal(signal.SIGTERM, before)
         thread.join()
         if self._error is not None:
             raise self._error
-        return self._follow or not self._hangup.is_set()
+        return self._follow or not self._cancel.is_set()
 
     def _work(self) -> None:
         try:
@@ -113,18 +113,18 @@ class _Handing:
             self._is_over.set()
 
     def _hand_over(self) -> None:
-        while not self._hangup.is_set():
+        while not self._cancel.is_set():
             try:
-                self._plan.run(follow=self._follow, hangup=self._hangup, progress=self._tell)
+                self._plan.run(follow=self._follow, cancel=self._cancel, progress=self._tell)
             except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
-                if self._hangup.is_set():
+                if self._cancel.is_set():
                     return
                 if not isinstance(error, StrandlineError) or not self._may_go_on(error):
                     self._error = self._explained(error)
                     return
                 self._line.say(f"{error}; trying again")
                 self._before = self.published
-                self._hangup.wait(PAUSE_S)
+                self._cancel.wait(PAUSE_S)
             else:
                 return
 
@@ -164,8 +164,8 @@ def _parse(address: str, settings: NatsSettings) -> tuple[NatsSettings, str]:
 
 
 def _check(settings: NatsSettings, stream: str, hint: str) -> None:
-    with BulkSocket.connect(settings) as connection:
+    with NatsSocket.connect(settings) as connection:
         try:
             JetStreamApi(connection, settings.api_prefix).stream(stream)
-        except BucketNotFound:
+        except StreamNotFound:
             raise InvalidInput(f"there is no stream {stream!r} at {settings.addresses}", hint=hint) from None

@@ -12,14 +12,14 @@ from strandline.errors import InvalidInput
 from strandline.kv import KvStore
 
 if TYPE_CHECKING:
-    from strandline.kv.nats.settings import NatsSettings
+    from strandline.nats.settings import NatsSettings
 
 HINT = "give nats://host:port/bucket, or tls://…"
 
 
 def parse_address(address: str, settings: "NatsSettings | None" = None) -> "tuple[NatsSettings, str]":
     """Return how to reach the server of an address, and the bucket's name; `settings` say the rest (creds, TLS)."""
-    from strandline.kv.nats.settings import NatsSettings  # noqa: PLC0415 - only who uses NATS pays for it
+    from strandline.nats.settings import NatsSettings  # noqa: PLC0415 - only who uses NATS pays for it
 
     servers, slash, bucket = address.rpartition("/")
     if not slash or not bucket or servers.endswith((":", "/")) or "@" in bucket:

@@ -44,7 +44,7 @@ from strandline.kv import KvStore, NotSupported, UpdateBatch
 from strandline.protocol.fold_modes import FoldMode
 
 if TYPE_CHECKING:
-    from strandline.kv.nats.settings import NatsSettings
+    from strandline.nats.settings import NatsSettings
 
 T = TypeVar("T")
 WAKE_S = 0.5

@@ -15,14 +15,7 @@ tells whether a backend of your own keeps the contract.
 what a server can filter by. Compare-and-swap is per key; there are no transactions over several.
 """
 
-from strandline.kv.config import (
-    Capabilities,
-    ConnectionState,
-    Discard,
-    Overrun,
-    Retention,
-    StoreConfig,
-)
+from strandline.kv.config import Capabilities, ConnectionState, Discard, Retention, StoreConfig
 from strandline.kv.contracts import (
     Connection,
     KvReader,
@@ -53,7 +46,6 @@ from strandline.kv.entries import (
     parse_revision,
 )
 from strandline.kv.errors import (
-    AccessRefused,
     AlreadyExists,
     AnswerLost,
     BucketExists,
@@ -61,19 +53,12 @@ from strandline.kv.errors import (
     BucketNotFound,
     BucketPurged,
     BucketReplaced,
-    ConnectionDropped,
     CursorExpired,
     InvalidBucket,
     InvalidKey,
-    JetStreamDisabled,
-    LoginRefused,
-    NoAnswer,
     NotConnected,
     NotSupported,
     RevisionMismatch,
-    ServerRefused,
-    TlsRefused,
-    Unreachable,
     error_from_code,
 )
 from strandline.kv.faults import (
@@ -91,6 +76,17 @@ from strandline.kv.memory import (
     MemoryServer,
     MemoryStore,
 )
+from strandline.nats.errors import (
+    AccessRefused,
+    ConnectionDropped,
+    JetStreamDisabled,
+    LoginRefused,
+    NoAnswer,
+    ServerRefused,
+    TlsRefused,
+    Unreachable,
+)
+from strandline.nats.read_plan import Overrun
 
 __all__ = [
     "KEY_BYTES_MAX",

@@ -89,23 +89,6 @@ class Retention:
         return 1 if self.updates is None else self.last_revision + 1 - self.first_revision - self.updates
 
 
-class Overrun(Enum):
-    """How a watch of prefixes learns that the bucket has removed what it did not tell; one of all keys always does.
-
-    `SENTINEL`: the heads of all updates are read too. Exact, and updates of other keys do not look like losses; it
-    costs what a watch of everything without values costs.
-
-    `PROBE`: a few small questions every few seconds. It never misses an overrun, but if the bucket turns over as a
-    whole between two of them it takes that for one, and a repair is made without need.
-
-    `UNWATCHED`: nothing while it watches; only when it attaches, so that a loss is noticed at the next start.
-    """
-
-    SENTINEL = "sentinel"
-    PROBE = "probe"
-    UNWATCHED = "unwatched"
-
-
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a connection's buckets can do; advice for callers, who may also ask and be refused."""

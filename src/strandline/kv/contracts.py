@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig
+from strandline.kv.config import Capabilities, ConnectionState, Retention, StoreConfig
 from strandline.kv.entries import KvEntry, KvUpdate, UpdateBatch, VersionToken, WatchCursor
+from strandline.nats.read_plan import Overrun
 
 
 class KvReader(Protocol):

@@ -15,25 +15,21 @@
         └── BucketPurged         everything the cursor knew of was removed
     Unavailable
     ├── NotConnected             connect first, or again
-    ├── ConnectionDropped        the connection was lost; nothing was done
-    ├── Unreachable              no server answers at the addresses
-    ├── NoAnswer                 it was asked, and nothing came in time; nothing was changed
-    ├── BucketFull               the bucket is full and discards new values   10077
-    ├── AccessRefused            the credentials do not allow this
-    │   └── LoginRefused         the server does not know these credentials
-    ├── TlsRefused               no trust, or no encryption, between the two
-    ├── JetStreamDisabled        the server or the account keeps no buckets   10039, 10076
-    └── ServerRefused            the server said no, with a code of its own
+    └── BucketFull               the bucket is full and discards new values   10077
     UnknownOutcome
     └── AnswerLost               the write was sent and its answer never came
 
-Invariants: what decides is a class or a code, never a text. No message holds a value, or a secret.
+A bucket on a NATS server also raises the errors of the connection (`strandline.nats.errors`): `ConnectionDropped`,
+`Unreachable`, `NoAnswer`, `AccessRefused`, `LoginRefused`, `TlsRefused`, `JetStreamDisabled`, `ServerRefused`.
+
+Invariants: a class or a code decides, never a text. No message holds a value, or a secret.
 """
 
 from collections.abc import Callable
 from typing import ClassVar
 
 from strandline.errors import Conflict, InvalidInput, RecordTooLarge, StrandlineError, Unavailable, UnknownOutcome
+from strandline.nats.errors import FULL_CODES, NOT_FOUND_CODES, TOO_LARGE_CODES, stream_error
 
 
 class InvalidKey(InvalidInput):
@@ -134,38 +130,6 @@ class NotConnected(Unavailable):
         self.state = state
 
 
-class ConnectionDropped(Unavailable):
-    """The connection was lost before the request was sent, or the request changes nothing; nothing was done."""
-
-    retryable = True
-
-    def __init__(self) -> None:
-        super().__init__("the connection was dropped", hint="try again; watches go on by themselves")
-
-
-class Unreachable(Unavailable):
-    """No server answers at the addresses; nothing was done."""
-
-    def __init__(self, addresses: str, problem: str = "nobody listens") -> None:
-        super().__init__(
-            f"no server answers at {addresses}: {problem}", hint="look at the addresses, and whether the server runs"
-        )
-        self.addresses = addresses
-        self.problem = problem
-
-
-class NoAnswer(Unavailable):
-    """A request that changes nothing was not answered in time."""
-
-    def __init__(self, what: str, seconds: float) -> None:
-        super().__init__(
-            f"{what} was not answered within {seconds:g} s",
-            hint="try again; if it stays so, look at the server's load, the bucket's leader, and your permissions",
-        )
-        self.what = what
-        self.seconds = seconds
-
-
 class BucketFull(Unavailable):
     """The bucket is at its limit and refuses new values; nothing was written."""
 
@@ -177,66 +141,6 @@ class BucketFull(Unavailable):
         self.limit = limit
 
 
-class AccessRefused(Unavailable):
-    """The credentials do not allow this; nothing was done."""
-
-    retryable = False
-
-    def __init__(self, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(
-            f"access was refused: {problem}",
-            hint=hint or "reading takes $JS.API.>, writing $KV.<bucket>.>, and answers come to _INBOX.>",
-        )
-        self.problem = problem
-
-
-class LoginRefused(AccessRefused):
-    """The server does not take these credentials, or wants some; nothing was done."""
-
-    def __init__(self, addresses: str) -> None:
-        super().__init__(
-            f"the server at {addresses} does not take the login",
-            hint="give creds, creds_file, or user:password@ in the URL; they may also have expired",
-        )
-        self.addresses = addresses
-
-
-class TlsRefused(Unavailable):
-    """The two sides do not trust each other's certificates, or one of them does not speak TLS."""
-
-    retryable = False
-
-    def __init__(self, addresses: str, problem: str) -> None:
-        super().__init__(
-            f"no TLS with the server at {addresses}: {problem}",
-            hint="give tls_ca for its authority, tls_cert and tls_key if it wants to know yours, tls:// if it has TLS",
-        )
-        self.addresses = addresses
-        self.problem = problem
-
-
-class JetStreamDisabled(Unavailable):
-    """The server, or the account, has no JetStream, which keeps the buckets."""
-
-    retryable = False
-    code: ClassVar[int] = 10076
-
-    def __init__(self) -> None:
-        super().__init__(
-            "JetStream is not enabled for this account", hint="start the server with it, or name the right domain"
-        )
-
-
-class ServerRefused(Unavailable):
-    """The server refused with a code that has no class of its own; `code` is its error code."""
-
-    def __init__(self, code: int, description: str) -> None:
-        hint = _HINTS.get(code, "look the code up in the server's list")
-        super().__init__(f"the server refused: {description} ({code})", hint=hint)
-        self.code = code
-        self.description = description
-
-
 class AnswerLost(UnknownOutcome):
     """The write was sent, and the connection or time was lost before its answer: it may or may not be done."""
 
@@ -246,41 +150,19 @@ class AnswerLost(UnknownOutcome):
 
 
 MISMATCH_CODES = frozenset({10071, 10164})
-FULL_CODES = frozenset({10077})
-NOT_FOUND_CODES = frozenset({10059})
-ELECTING_CODES = frozenset({10004, 10008, 10009, 10118})
-"""Incomplete, temporarily unavailable, not the leader, offline: answers of servers that have not elected yet."""
-
 EXISTS_CODES = frozenset({10058})
 NOT_SUPPORTED_CODES = frozenset({10165, 10166})
-DISABLED_CODES = frozenset({10039, 10076})
-TOO_LARGE_CODES = frozenset({10054})
-
-_HINTS = {
-    10005: "the cluster has not enough servers for the replicas",
-    10008: "try again: the servers are choosing who leads",
-    10023: "the server is short of memory, storage or peers",
-    10028: "the account's storage is used up",
-    10047: "the server's storage does not hold another bucket of this size; give bytes_max",
-    10052: "the settings contradict each other, or this server does not know them",
-    10074: "replicas need a cluster",
-    10109: "the bucket is sealed",
-    10113: "the account wants bytes_max",
-    10122: "give a smaller bytes_max",
-    10163: "try again: an earlier write of the key is on its way",
-    10167: "try again: the bucket is written faster than it takes",
-}
 
 
 def error_from_code(code: int, description: str, *, bucket: str, key: str = "", size: int = 0) -> StrandlineError:
-    """Return the error of a server's error code; the description is only shown, it decides nothing."""
+    """Return the error of a server's error code; the description is shown and decides nothing."""
     errors: tuple[tuple[frozenset[int], Callable[[], StrandlineError]], ...] = (
         (MISMATCH_CODES, lambda: RevisionMismatch(key)),
         (FULL_CODES, lambda: BucketFull(bucket, description)),
         (NOT_FOUND_CODES, lambda: BucketNotFound(bucket)),
         (EXISTS_CODES, lambda: BucketExists(bucket)),
         (NOT_SUPPORTED_CODES, lambda: NotSupported("a time to live of this kind", hint=description)),
-        (DISABLED_CODES, JetStreamDisabled),
         (TOO_LARGE_CODES, lambda: RecordTooLarge(size, size - 1, "value")),
     )
-    return next((make() for codes, make in errors if code in codes), ServerRefused(code, description))
+    found = next((make() for codes, make in errors if code in codes), None)
+    return found or stream_error(code, description, bucket)

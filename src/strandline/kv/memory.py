@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, InvalidInput, StrandlineError
-from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig, format_differences
+from strandline.kv.config import Capabilities, ConnectionState, Retention, StoreConfig, format_differences
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter, Watch
 from strandline.kv.entries import (
     KvEntry,
@@ -32,7 +32,6 @@ from strandline.kv.errors import (
     AlreadyExists,
     BucketExists,
     BucketNotFound,
-    ConnectionDropped,
     NotConnected,
     NotSupported,
     RevisionMismatch,
@@ -42,6 +41,8 @@ from strandline.kv.keys import key_filter, validate_bucket, validate_key
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.memory_watch import MemoryWatch, to_batch
 from strandline.kv.watch_forms import WatchForms
+from strandline.nats.errors import ConnectionDropped
+from strandline.nats.read_plan import Overrun
 
 SCAN_BATCH = 4096
 TTL_S_MIN = 1.0

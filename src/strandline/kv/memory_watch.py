@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from strandline.errors import Closed, StrandlineError
-from strandline.kv.config import Overrun
 from strandline.kv.entries import UpdateBatch, UpdateKind
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.watch_forms import IterableWatch
+from strandline.nats.read_plan import Overrun
 from strandline.protocol.windows import resume_window_ok
 
 UPDATES_MAX = 4096

@@ -19,7 +19,7 @@ from strandline.lease.stores import LeaseStore, ObjectLeaseStore
 from strandline.objects import Retries, RetryingObjects, open_objects, probe_conditions, validate_key
 
 if TYPE_CHECKING:
-    from strandline.kv.nats.settings import NatsSettings
+    from strandline.nats.settings import NatsSettings
 
 HINT = "give file:///folder, s3://bucket/prefix, … and a key, or nats://host:port/bucket/key"
 ONCE = Retries(attempts=1)
@@ -53,7 +53,7 @@ def open_lease_store(
 
 def _open_bucket(address: str, key: str | None, nats: "NatsSettings | None") -> BucketLeaseStore:
     from strandline.kv.nats.connection import NatsConnection  # noqa: PLC0415 - only who uses NATS pays for it
-    from strandline.kv.nats.settings import NatsSettings  # noqa: PLC0415
+    from strandline.nats.settings import NatsSettings  # noqa: PLC0415
 
     scheme, _, rest = address.partition("://")
     servers, *names = rest.split("/")

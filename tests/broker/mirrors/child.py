@@ -4,7 +4,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from strandline.kv.nats import NatsSettings
+from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL
 from tests.broker.mirrors.world import World
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from strandline.broker.api.times import parse_time
 from strandline.broker.streams import Message
-from strandline.kv.errors import ServerRefused
-from strandline.kv.nats import NatsSettings
-from strandline.kv.nats.bulk import BulkSocket, JetStreamApi
+from strandline.nats import JetStreamApi, NatsSettings, NatsSocket
+from strandline.nats.errors import ServerRefused
 from strandline.wire import format_pubs
 from tests.waiting import PATIENCE_S
 
@@ -22,7 +21,7 @@ class Hub:
 
     def __init__(self, url: str) -> None:
         self.settings = NatsSettings(url, timeout_s=10.0)
-        self._socket: BulkSocket | None = None
+        self._socket: NatsSocket | None = None
 
     @property
     def remotes(self) -> dict[str, NatsSettings]:
@@ -30,10 +29,10 @@ class Hub:
         return {API: self.settings}
 
     @property
-    def socket(self) -> BulkSocket:
+    def socket(self) -> NatsSocket:
         """A connection, made anew after `close`."""
         if self._socket is None or self._socket.is_closed:
-            self._socket = BulkSocket.connect(self.settings)
+            self._socket = NatsSocket.connect(self.settings)
         return self._socket
 
     def close(self) -> None:

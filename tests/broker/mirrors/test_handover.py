@@ -15,7 +15,7 @@ import pytest
 from strandline.broker.mirrors.handover import HandOver, NotOurs, _Target
 from strandline.broker.serving import running
 from strandline.broker.settings import ServerSettings
-from strandline.kv.nats import NatsSettings
+from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
 from tests.servers_nats import NatsServer, fresh_bucket
 

@@ -15,7 +15,7 @@ from strandline.broker.mirrors import service
 from strandline.broker.mirrors.names import short_hash
 from strandline.broker.serving import serve
 from strandline.broker.settings import AccountSettings, ServerSettings
-from strandline.kv.nats import NatsSettings
+from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
 from tests.broker.mirrors.world import World
 from tests.servers_nats import SYNC_ALWAYS, NatsServer, running_nats

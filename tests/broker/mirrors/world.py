@@ -14,7 +14,7 @@ from strandline.broker.streams import Message, PublishBatch, Published, Stream
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock, SystemClock
 from strandline.journal import WRITTEN, Durability
-from strandline.kv.nats import NatsSettings
+from strandline.nats import NatsSettings
 from tests.waiting import PATIENCE_S
 
 

@@ -35,8 +35,9 @@ from strandline.fold import (
 )
 from strandline.fold.events import RepairEnded, StaleKeysPossible
 from strandline.kv import BucketNotFound, Discard, KvStore, KvWriter, Overrun, StoreConfig
-from strandline.kv.nats import NatsConnection, NatsSettings
-from strandline.kv.nats.bulk.plans import ReadPlan
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
+from strandline.nats.read_plan import ReadPlan
 from tests.fold.buckets import listening, until
 from tests.servers_nats import NatsServer, running_nats
 from tests.waiting import PATIENCE_S

@@ -24,12 +24,13 @@ from strandline.kv import (
     StoreConfig,
     format_cursor,
 )
-from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import NatsConnection
 from strandline.kv.nats import reader as reading
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.bulk.socket import BulkSocket
-from strandline.kv.nats.calls import Calls
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.bucket_api import BucketApi
+from strandline.nats import NatsSettings
+from strandline.nats.read_plan import ReadPlan
+from strandline.nats.socket import NatsSocket
+from strandline.nats.streams import StreamState
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.waiting import PATIENCE_S
@@ -276,7 +277,7 @@ def test_keys_that_are_not_utf_8_are_told_with_their_bytes_and_cannot_be_written
         async with NatsConnection(nats_server.url) as connection:
             store, writer, watcher = await bucket(connection)
             strange = b"a.\xff\xfe"
-            with BulkSocket.connect(NatsSettings(nats_server.url)) as raw:
+            with NatsSocket.connect(NatsSettings(nats_server.url)) as raw:
                 raw.send(b"PUB $KV.%s.%s 1\r\n1\r\n" % (store.name.encode(), strange))
                 raw.flush()
             async with await watcher.watch_prefix("a.") as watch:
@@ -299,7 +300,7 @@ def test_the_history_of_a_key_that_is_written_all_the_time_has_an_end(nats_serve
                 await writer.put("a", each)
             read = reading._read  # noqa: SLF001 - where each update is asked for
 
-            async def written(calls: Calls, info: StreamState, key: str, request: dict[str, object]) -> object:
+            async def written(calls: BucketApi, info: StreamState, key: str, request: dict[str, object]) -> object:
                 if "next_by_subj" in request:
                     await writer.put(key, b"more")
                 return await read(calls, info, key, request)

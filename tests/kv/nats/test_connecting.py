@@ -22,7 +22,8 @@ from strandline.kv import (
     TlsRefused,
     Unreachable,
 )
-from strandline.kv.nats import NatsConnection, NatsSettings
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
 from tests.identities_nats import (
     TOKEN,
     TOKEN_TEXT,

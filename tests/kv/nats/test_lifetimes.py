@@ -13,9 +13,10 @@ from nats.aio.client import Client
 
 from strandline.errors import Closed
 from strandline.kv import ConnectionDropped, ConnectionState, NotConnected, Overrun, Put
-from strandline.kv.nats import NatsConnection, NatsSettings
-from strandline.kv.nats.bulk.buckets import BucketReader
-from strandline.kv.nats.bulk.hangups import Hangup
+from strandline.kv.nats import NatsConnection
+from strandline.kv.nats.bucket_reader import BucketReader
+from strandline.nats import NatsSettings
+from strandline.nats.cancellation import CancelToken
 from tests.identities_nats import TOKEN, TOKEN_TEXT, USER, make_certificates, make_nkey, make_operator, nkey_settings
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, running_nats
@@ -97,15 +98,15 @@ def test_a_shutdown_ends_a_watch_that_begins(
     began = threading.Event()
     open_reader = BucketReader.open
 
-    def slowly(*args: Any, hangup: Hangup, **options: Any) -> BucketReader:  # noqa: ANN401 - as they are
+    def slowly(*args: Any, cancel: CancelToken, **options: Any) -> BucketReader:  # noqa: ANN401 - as they are
         if is_attached:
-            reader = open_reader(*args, hangup=hangup, **options)
+            reader = open_reader(*args, cancel=cancel, **options)
             began.set()
-            assert hangup.wait(PATIENCE_S)
+            assert cancel.wait(PATIENCE_S)
             return reader
         began.set()
-        assert hangup.wait(PATIENCE_S)
-        return open_reader(*args, hangup=hangup, **options)
+        assert cancel.wait(PATIENCE_S)
+        return open_reader(*args, cancel=cancel, **options)
 
     async def main() -> None:
         before = sockets()

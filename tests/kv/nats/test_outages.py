@@ -23,10 +23,11 @@ from strandline.kv import (
     format_cursor,
     parse_revision,
 )
-from strandline.kv.nats import NatsConnection, NatsSettings
-from tests.kv.nats.bulk.filling import filled_bucket
-from tests.kv.nats.bulk.proxy import Proxy, running_proxy
+from strandline.kv.nats import NatsConnection
+from strandline.nats import NatsSettings
 from tests.kv.nats.opening import bucket, until
+from tests.nats.filling import filled_bucket
+from tests.nats.proxy import Proxy, running_proxy
 from tests.servers_nats import NatsCluster, NatsServer, running_nats
 from tests.waiting import PATIENCE_S
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from strandline.errors import FormatError
 from strandline.kv import Discard, StoreConfig, UpdateKind
-from strandline.kv.nats.bulk import kinds_of
-from strandline.kv.nats.messages import kind_of_headers, parse_headers, parse_stored, parse_time
-from strandline.kv.nats.streams import (
+from strandline.kv.nats import layout
+from strandline.kv.nats.bucket_reader import kinds_of
+from strandline.kv.nats.layout import format_stream_differences, read_prefix, retention_of, stream_config
+from strandline.kv.nats.messages import kind_of_headers, parse_stored
+from strandline.nats.streams import (
     StreamState,
-    format_stream_differences,
     parse_answer,
+    parse_header_values,
     parse_stream_info,
-    stream_config,
+    parse_time,
     stream_identity,
 )
 
@@ -48,7 +50,7 @@ def test_settings_are_the_same_after_a_round_to_the_server_and_back(config: Stor
     state = info(stream_config("b", config))
     assert format_stream_differences(config, state) == ""
     evicts = config.evicts_current_values or config.marker_ttl_s > 0
-    assert state.to_retention().evicts_current_values == evicts
+    assert retention_of(state).evicts_current_values == evicts
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_settings_are_the_same_after_a_round_to_the_server_and_back(config: Stor
     ],
 )
 def test_what_may_lose_a_current_value_says_so(config: dict[str, Any], evicts: bool, is_age_only: bool) -> None:
-    retention = info(config).to_retention()
+    retention = retention_of(info(config))
     assert (retention.evicts_current_values, retention.age_only) == (evicts, is_age_only)
 
 
@@ -93,7 +95,7 @@ def test_keys_are_read_and_written_where_the_stream_has_them(
     config: dict[str, Any], prefix: str, write_prefix: str
 ) -> None:
     state = info(config)
-    assert (state.prefix, state.write_prefix) == (prefix, write_prefix)
+    assert (read_prefix(state), layout.write_prefix(state)) == (prefix, write_prefix)
 
 
 def test_an_identity_is_of_name_and_time() -> None:
@@ -135,7 +137,7 @@ def test_an_answer_is_an_object_or_refused(data: bytes) -> None:
 )
 def test_headers_tell_what_a_message_did(headers: dict[str, str], kind: UpdateKind) -> None:
     block = b"NATS/1.0\r\n" + b"".join(f"{name}: {text}\r\n".encode() for name, text in headers.items()) + b"\r\n"
-    assert parse_headers(block) == headers
+    assert parse_header_values(block) == headers
     assert kind_of_headers(headers) is kind
     assert kinds_of(pa.array([block], pa.binary()), 1).tolist() == [kind]
     message = {"seq": 7, "hdrs": base64.b64encode(block).decode(), "time": "1970-01-01T00:00:01Z"}

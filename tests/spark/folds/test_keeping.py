@@ -14,7 +14,7 @@ from strandline.fold.errors import ScopeChanged
 from strandline.fold.marks import Mark, format_mark, parse_mark
 from strandline.fold.opening import Backend, open_fold
 from strandline.kv import format_revision
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import fold_build, keep_current
 from strandline.spark.folds.keeping import KeptFold, changes_of, mark_of

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.socket import BulkSocket
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket
+from strandline.nats.streams import StreamState
 from strandline.spark.source import StrandlineSource
 from strandline.spark.streams.columns import DDL
 from strandline.spark.streams.options import StreamOptions, Target, parse_batch_options, parse_stream_options
@@ -37,7 +37,7 @@ class World:
         self.url = url
         self.target = target
         self.settings = NatsSettings(url)
-        self.socket = BulkSocket.connect(self.settings)
+        self.socket = NatsSocket.connect(self.settings)
         self.config = config
         self.make()
 
@@ -150,7 +150,7 @@ class World:
     def another(self) -> "World":
         """Return the same over a connection of its own."""
         world = World.__new__(World)
-        world.__dict__.update({**self.__dict__, "socket": BulkSocket.connect(self.settings)})
+        world.__dict__.update({**self.__dict__, "socket": NatsSocket.connect(self.settings)})
         return world
 
     def close(self) -> None:

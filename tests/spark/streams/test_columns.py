@@ -2,7 +2,8 @@
 
 import pytest
 
-from strandline.kv.nats.messages import kind_of_headers, parse_headers
+from strandline.kv.nats.messages import kind_of_headers
+from strandline.nats.streams import parse_header_values
 from strandline.spark.streams.columns import kinds_of
 from strandline.wire import FrameParser, Side, format_msg
 
@@ -24,4 +25,4 @@ from strandline.wire import FrameParser, Side, format_msg
 def test_columns_and_single_messages_agree_about_what_happened_to_a_key(line: bytes) -> None:
     block = b"NATS/1.0\r\n" + line + b"\r\n\r\n"
     frames = FrameParser(Side.SERVER).feed(format_msg(b"$KV.b.k", 1, b"value", headers=block))
-    assert kinds_of(frames).tolist() == [kind_of_headers(parse_headers(block))]
+    assert kinds_of(frames).tolist() == [kind_of_headers(parse_header_values(block))]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import FormatError
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 from strandline.spark.streams.offsets import Position, format_position, parse_position, position_in
 
 STATE = StreamState("S", "2026-11-15T18:00:00.1Z", 1, 10, 10)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from strandline.errors import InvalidInput
-from strandline.kv.errors import AccessRefused, Unreachable
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.errors import AccessRefused, Unreachable
+from strandline.nats.settings import NatsSettings
 from strandline.spark.streams import RecordsMissing, Target, fetching, read_batches
 from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import ConsumerLost, check_order

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import Damaged, FormatError, InvalidInput, RecordTooLarge
-from strandline.kv.errors import BucketFull, ServerRefused
+from strandline.nats.errors import ServerRefused, StreamFull
 from strandline.spark.streams import SinkUnsure, Target, publishing, read_batches
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.options import SINK_BUCKET, PublishOptions, parse_publish_options
@@ -304,7 +304,7 @@ def test_a_stream_that_is_full_refuses_by_its_code_and_the_commit_is_finished_la
 
     monkeypatch.setattr(Publisher, "send", sending)
     with World(nats_server.url, Target("stream", nats_bucket), max_msgs=25, discard="new") as world:
-        with pytest.raises(BucketFull):
+        with pytest.raises(StreamFull):
             commit_rows(options_of(world), COMMIT, staged(world, tmp_path, 0, 50))
         assert world.state().messages == 25
         assert sent == [10, 10, 5, 10], "no window is sent behind one that was refused"

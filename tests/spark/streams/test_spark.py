@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from strandline.kv.errors import Unreachable
+from strandline.nats.errors import Unreachable
 from strandline.spark.streams import Target
 from tests.servers_nats import NatsServer
 from tests.spark.streams.helpers import World, numbered

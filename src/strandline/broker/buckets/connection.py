@@ -8,22 +8,24 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from strandline.broker.buckets.exchange import EmbeddedExchange
+from strandline.broker.buckets.exchange import EmbeddedTransport
 from strandline.broker.buckets.reader import EmbeddedReader
 from strandline.broker.buckets.server_link import Home, Host
 from strandline.broker.buckets.watch import EmbeddedWatch
 from strandline.broker.settings import GLOBAL_ACCOUNT
 from strandline.errors import Closed
-from strandline.kv.config import Capabilities, ConnectionState, Overrun, Retention, StoreConfig
+from strandline.kv.config import Capabilities, ConnectionState, Retention, StoreConfig
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter, Watch
 from strandline.kv.entries import WatchCursor, parse_cursor
-from strandline.kv.errors import JetStreamDisabled, NotConnected
+from strandline.kv.errors import NotConnected
 from strandline.kv.keys import key_filter, validate_bucket
-from strandline.kv.nats.calls import Calls
-from strandline.kv.nats.opening import open_bucket
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.bucket_api import BucketApi, open_bucket
+from strandline.kv.nats.layout import retention_of, write_prefix
 from strandline.kv.nats.writer import NatsWriter
 from strandline.kv.watch_forms import WatchForms
+from strandline.nats.errors import JetStreamDisabled
+from strandline.nats.read_plan import Overrun
+from strandline.nats.streams import StreamState
 
 if TYPE_CHECKING:
     from strandline.broker.server import Server
@@ -39,7 +41,7 @@ class EmbeddedConnection:
     def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
         self._host = Host(home, loop)
         self._state = ConnectionState.NEW
-        self._exchange = EmbeddedExchange(self._host)
+        self._exchange = EmbeddedTransport(self._host)
         self.watches: list[EmbeddedWatch] = []
 
     @classmethod
@@ -82,15 +84,15 @@ class EmbeddedConnection:
 
         If there is one, and its settings are not those of the config, `BucketExists` names the differences.
         """
-        calls = Calls(self._linked, validate_bucket(name))
-        return EmbeddedStore(self, calls, await open_bucket(calls, config))
+        api = BucketApi(self._linked, validate_bucket(name))
+        return EmbeddedStore(self, api, await open_bucket(api, config))
 
     def host(self) -> Host:
         """Return the server; `NotConnected` unless it is connected."""
         self._linked()
         return self._host
 
-    def _linked(self) -> EmbeddedExchange:
+    def _linked(self) -> EmbeddedTransport:
         if self._state is not ConnectionState.CONNECTED:
             raise NotConnected(self._state.value)
         return self._exchange
@@ -106,15 +108,15 @@ class EmbeddedConnection:
 class EmbeddedStore:
     """A bucket of a server in this process, with its reader, watcher and writer."""
 
-    def __init__(self, connection: EmbeddedConnection, calls: Calls, info: StreamState) -> None:
+    def __init__(self, connection: EmbeddedConnection, api: BucketApi, info: StreamState) -> None:
         self._connection = connection
-        self._calls = calls
+        self._api = api
         self._info = info
 
     @property
     def name(self) -> str:
         """Return the bucket's name."""
-        return self._calls.bucket
+        return self._api.bucket
 
     def reader(self) -> KvReader:
         """Return the bucket's reader."""
@@ -123,24 +125,24 @@ class EmbeddedStore:
     def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
         """Return the bucket's watcher; all of its watches know at once what was removed before it was told."""
         del overrun
-        return EmbeddedWatcher(self._connection, self._calls, self._info)
+        return EmbeddedWatcher(self._connection, self._api, self._info)
 
     def writer(self) -> KvWriter | None:
         """Return the bucket's writer; that of a mirror writes to its origin, which must be here too."""
-        return NatsWriter(self._calls, self._info, self._info.write_prefix)
+        return NatsWriter(self._api, self._info, write_prefix(self._info))
 
 
 class EmbeddedWatcher(WatchForms):
     """The watcher of a bucket."""
 
-    def __init__(self, connection: EmbeddedConnection, calls: Calls, info: StreamState) -> None:
+    def __init__(self, connection: EmbeddedConnection, api: BucketApi, info: StreamState) -> None:
         self._connection = connection
-        self._calls = calls
+        self._api = api
         self._info = info
 
     async def retention(self) -> Retention:
         """Return what the bucket has kept, now."""
-        return (await self._calls.info()).to_retention()
+        return retention_of(await self._api.info())
 
     async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
         key_filter(prefixes)

@@ -1,4 +1,4 @@
-"""Requests of a bucket's roles, answered by the server in this process; what carries `strandline.kv.nats.calls` here.
+"""Requests of `strandline.kv.nats.bucket_api`, answered by the server in this process.
 
 Invariants: a request is answered as a client's would be, in the order in which they come, after everything that clients
 published before it.
@@ -13,14 +13,14 @@ from strandline.broker.buckets.write_queue import Write, Writes
 from strandline.broker.streams import Ticket
 from strandline.broker.streams.headers import with_headers
 from strandline.broker.streams.storage import DONE
-from strandline.kv.nats.exchanges import NoListener
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.requests import NoListener
+from strandline.nats.settings import NatsSettings
 
 API = "$JS.API."
 CREATE = "STREAM.CREATE."
 
 
-class EmbeddedExchange:
+class EmbeddedTransport:
     """Carries requests to a server without a socket."""
 
     def __init__(self, host: Host) -> None:

@@ -11,8 +11,9 @@ from strandline.broker.streams import Messages, Stream, Ticket
 from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKind, format_revision, make_update
 from strandline.kv.errors import BucketNotFound
 from strandline.kv.keys import validate_key, validate_prefix
+from strandline.kv.nats.layout import bucket_name, read_prefix
 from strandline.kv.nats.messages import deadline_ns
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 
 SCAN_BATCH = 4_096
 
@@ -67,8 +68,8 @@ class EmbeddedReader:
 
     async def scan_batches(self, prefix: str = "") -> AsyncIterator[UpdateBatch]:
         """Yield the current values as columns, in the order of their revisions; all of them are puts."""
-        filters = filters_of(self._info.prefix, [prefix])
-        size = len(self._info.prefix.encode(errors="surrogateescape"))
+        filters = filters_of(read_prefix(self._info), [prefix])
+        size = len(read_prefix(self._info).encode(errors="surrogateescape"))
         left = await self._look(lambda stream: stream.last_per_subject(stream.filter(filters)))
         for start in range(0, len(left), SCAN_BATCH):
             part = left[start : start + SCAN_BATCH]
@@ -77,7 +78,7 @@ class EmbeddedReader:
                 yield batch
 
     def _subject(self, key: str) -> str:
-        return f"{self._info.prefix}{validate_key(key)}"
+        return f"{read_prefix(self._info)}{validate_key(key)}"
 
     async def _look(self, work: Callable[[Stream], Result]) -> Result:
         """Read something of the stream, and return it when it is durable."""
@@ -88,7 +89,7 @@ class EmbeddedReader:
             home.publish_gathered(home.clock.now_ns())
             stream = home.streams.streams.get(self._info.name)
             if stream is None:
-                raise BucketNotFound(self._info.label)
+                raise BucketNotFound(bucket_name(self._info.name))
             return work(stream), stream.barrier()
 
         found, ticket = await host.call(read)

@@ -8,7 +8,8 @@ import numpy as np
 
 from strandline.broker.streams import Messages
 from strandline.kv.entries import UpdateBatch, UpdateKind
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, deadline_ns, kind_of_headers, parse_headers
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, deadline_ns, kind_of_headers
+from strandline.nats.streams import parse_header_values
 from strandline.wire import binary_array
 
 _MARKS = (OPERATION.encode(), MARKER_REASON.encode())
@@ -18,7 +19,7 @@ def kind_of(headers: bytes) -> UpdateKind:
     """Return what a message with this header block did to its key."""
     if not any(mark in headers for mark in _MARKS):
         return UpdateKind.PUT
-    return kind_of_headers(parse_headers(headers))
+    return kind_of_headers(parse_header_values(headers))
 
 
 def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:

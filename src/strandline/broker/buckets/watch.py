@@ -23,8 +23,9 @@ from strandline.broker.streams.arrays import among
 from strandline.errors import Closed, StrandlineError
 from strandline.kv.entries import UpdateBatch
 from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.layout import bucket_name, read_prefix
 from strandline.kv.watch_forms import IterableWatch
+from strandline.nats.streams import StreamState
 from strandline.protocol.windows import resume_window_ok
 
 UPDATES_MAX = 4_096
@@ -53,8 +54,8 @@ class Tap:
     ) -> None:
         self._host = host
         self._info = info
-        self._patterns = filters_of(info.prefix, prefixes)
-        self._prefix_bytes = len(info.prefix.encode(errors="surrogateescape"))
+        self._patterns = filters_of(read_prefix(info), prefixes)
+        self._prefix_bytes = len(read_prefix(info).encode(errors="surrogateescape"))
         self._give = give
         self._fail = fail
         self._stream: Stream
@@ -71,7 +72,7 @@ class Tap:
         home.publish_gathered(home.clock.now_ns())
         stream = home.streams.streams.get(self._info.name)
         if stream is None:
-            raise BucketNotFound(self._info.label)
+            raise BucketNotFound(bucket_name(self._info.name))
         if stream.failure is not None:
             raise stream.failure
         self._stream, self._start = stream, stream.durable_seq
@@ -80,7 +81,7 @@ class Tap:
             self._initial = stream.last_per_subject(stream.filter(self._patterns), self._start)
         else:
             if not resume_window_ok(after, stream.first_seq) or after > stream.last_seq:
-                raise CursorExpired(self._info.label, after, stream.first_seq, stream.last_seq)
+                raise CursorExpired(bucket_name(self._info.name), after, stream.first_seq, stream.last_seq)
             self._position = after
         home.ending.add(self._server_closed)
         self._cancels = [home.listeners.add(self._info.name, self.pump), stream.add_listener(self._removed)]
@@ -119,8 +120,8 @@ class Tap:
         if stream is before:
             return
         if stream is None:
-            raise BucketNotFound(self._info.label)
-        place = (self._info.label, self._position, stream.first_seq, stream.last_seq)
+            raise BucketNotFound(bucket_name(self._info.name))
+        place = (bucket_name(self._info.name), self._position, stream.first_seq, stream.last_seq)
         if stream.created_ns != before.created_ns:
             raise BucketReplaced(*place)
         if stream.first_seq > max(before.first_seq, self._position + 1) or stream.last_seq < self._position:
@@ -148,7 +149,7 @@ class Tap:
         if self._is_over:
             return
         stream, info = self._stream, self._info
-        place = (info.label, self._position, stream.first_seq, stream.last_seq)
+        place = (bucket_name(info.name), self._position, stream.first_seq, stream.last_seq)
         if stream.first_seq > stream.last_seq and not info.evicts_current_values:
             self._end(BucketPurged(*place))
             return

@@ -12,8 +12,8 @@ from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
 from strandline.broker.streams import PublishBatch, Stream
 from strandline.errors import StrandlineError
-from strandline.kv.nats.exchanges import NoListener
-from strandline.kv.nats.streams import SUBJECT_PREFIX, stream_name
+from strandline.kv.nats.layout import SUBJECT_PREFIX, stream_name
+from strandline.nats.requests import NoListener
 from strandline.wire import subject_matches
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
 
 if TYPE_CHECKING:
-    from strandline.kv.nats import NatsSettings
+    from strandline.nats import NatsSettings
 
 logger = logging.getLogger("strandline.broker")
 

@@ -30,9 +30,8 @@ from strandline.broker.streams.headers import (
 )
 from strandline.broker.streams.source_header import format_source, parse_source
 from strandline.errors import Conflict
-from strandline.kv.nats import NatsSettings
-from strandline.kv.nats.bulk import BulkSocket, Hangup, JetStreamApi
-from strandline.kv.nats.messages import parse_headers
+from strandline.nats import CancelToken, JetStreamApi, NatsSettings, NatsSocket
+from strandline.nats.streams import parse_header_values
 from strandline.wire import format_pubs
 
 ORIGIN, ORIGINAL_ID = b"Strandline-Stream-Source", b"Strandline-Msg-Id"
@@ -64,16 +63,16 @@ class HandOver:
     into: str
     prefix: str = ""
 
-    def run(self, *, follow: bool = False, hangup: Hangup | None = None, progress: Progress | None = None) -> int:
+    def run(self, *, follow: bool = False, cancel: CancelToken | None = None, progress: Progress | None = None) -> int:
         """Publish what is not there yet, and return how many messages that were; with `follow`, go on until hung up.
 
         `OriginEnded` if the delivery breaks: call it again, it goes on where it was. `Closed` when it is hung up.
         """
-        hangup = hangup or Hangup()
+        cancel = cancel or CancelToken()
         plan = plan_of(StreamSource(name=self.stream), mirror=False)
         with (
-            BulkSocket.connect(self.target, hangup=hangup) as connection,
-            NatsOrigin(self.origin, plan, self.into, hangup) as origin,
+            NatsSocket.connect(self.target, cancel=cancel) as connection,
+            NatsOrigin(self.origin, plan, self.into, cancel) as origin,
         ):
             target = _Target(connection, self, plan.name)
             count = 0
@@ -91,7 +90,7 @@ class HandOver:
 class _Target:
     """The stream that is published into, and how far it has come."""
 
-    def __init__(self, connection: BulkSocket, plan: HandOver, name: bytes) -> None:
+    def __init__(self, connection: NatsSocket, plan: HandOver, name: bytes) -> None:
         self._connection = connection
         self._plan = plan
         self._name = name
@@ -104,7 +103,7 @@ class _Target:
         if not self._last_seq:
             return Start()
         message = api.call(f"STREAM.MSG.GET.{into}", {"seq": self._last_seq}, into)["message"]
-        told = parse_headers(base64.b64decode(message.get("hdrs", ""))).get(ORIGIN.decode(), "")
+        told = parse_header_values(base64.b64decode(message.get("hdrs", ""))).get(ORIGIN.decode(), "")
         found = parse_source(told.encode())
         if found is None or found[0] != self._name:
             raise NotOurs(into, "its last message was published by somebody else")

@@ -18,10 +18,10 @@ from strandline.broker.mirrors.plans import Plan, Start
 from strandline.broker.streams import OriginBatch
 from strandline.clock import NS_PER_S
 from strandline.errors import Unavailable
-from strandline.kv.nats import NatsSettings
-from strandline.kv.nats.bulk import BulkSocket, ConsumerSpec, Delivered, Hangup, JetStreamApi, ReadPlan
-from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
-from strandline.kv.nats.bulk.socket import new_inbox
+from strandline.nats import CancelToken, ConsumerSpec, Delivered, JetStreamApi, NatsSettings, NatsSocket, ReadPlan
+from strandline.nats.errors import DeliveryBroken
+from strandline.nats.push_consumer import PushConsumer
+from strandline.nats.socket import new_inbox
 from strandline.wire import Times, binary_list
 
 HEARTBEAT_S = 1.0
@@ -63,12 +63,12 @@ class Origin(Protocol):
 class NatsOrigin:
     """An origin on a NATS server."""
 
-    def __init__(self, settings: NatsSettings, plan: Plan, copy: str, hangup: Hangup) -> None:
+    def __init__(self, settings: NatsSettings, plan: Plan, copy: str, cancel: CancelToken) -> None:
         self._settings = settings
         self._plan = plan
         self._copy = copy
-        self._hangup = hangup
-        self._attachment: Attachment | None = None
+        self._cancel = cancel
+        self._attachment: PushConsumer | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +81,7 @@ class NatsOrigin:
 
     def follow(self, ask: Ask) -> Iterator[Received]:
         """Yield messages as they come, and a sign of life for every heartbeat or so."""
-        with BulkSocket.connect(self._settings, hangup=self._hangup) as connection:
+        with NatsSocket.connect(self._settings, cancel=self._cancel) as connection:
             api = JetStreamApi(connection, self._settings.api_prefix)
             identity = self._identity(api)
             attachment = self._attachment = self._attach(api, ask(identity))
@@ -100,9 +100,9 @@ class NatsOrigin:
         name = self._plan.source.name
         return short_hash(str(api.call(f"STREAM.INFO.{name}", None, name)["created"])).encode()
 
-    def _attach(self, api: JetStreamApi, start: Start) -> Attachment:
+    def _attach(self, api: JetStreamApi, start: Start) -> PushConsumer:
         name = self._plan.source.name
-        connection = BulkSocket.connect(self._settings, hangup=self._hangup)
+        connection = NatsSocket.connect(self._settings, cancel=self._cancel)
         try:
             inbox = new_inbox()
             connection.subscribe(inbox)
@@ -114,7 +114,7 @@ class NatsOrigin:
             connection.close()
             raise
         reading = ReadPlan(stream=name, after=0, times=Times.ALL, heartbeat_s=HEARTBEAT_S)
-        return Attachment(connection, reading, spec, int(answer.get("num_pending", 0)))
+        return PushConsumer(connection, reading, spec, int(answer.get("num_pending", 0)))
 
     def _consumer(self, inbox: str, start: Start) -> dict[str, Any]:
         """Return the consumer's configuration: what nats-server asks for when it mirrors."""

@@ -18,8 +18,8 @@ from strandline.broker.mirrors.origins import Origin, OriginEnded, Received
 from strandline.broker.mirrors.plans import Plan, Start
 from strandline.broker.streams import OriginBatch, Stream, part_of
 from strandline.errors import Closed, StrandlineError
-from strandline.kv.errors import BucketNotFound, ServerRefused
-from strandline.kv.nats.bulk import Hangup
+from strandline.nats import CancelToken
+from strandline.nats.errors import ServerRefused, StreamNotFound
 
 AHEAD = 8
 PAUSE_S, PAUSE_S_MAX = 0.05, 5.0
@@ -48,14 +48,19 @@ class RemoteFeed(Feed):
     """Copies from a stream of another server; `wake` asks, from any thread, for a step."""
 
     def __init__(
-        self, stream: Stream, plan: Plan, stored: Stored, make: Callable[[Hangup], Origin], wake: Callable[[], None]
+        self,
+        stream: Stream,
+        plan: Plan,
+        stored: Stored,
+        make: Callable[[CancelToken], Origin],
+        wake: Callable[[], None],
     ) -> None:
         super().__init__(stream, plan, stored)
         self._make = make
         self._wake = wake
         self._news: deque[_News] = deque()
         self._room = threading.Semaphore(AHEAD)
-        self._hangup = Hangup()
+        self._cancel = CancelToken()
         self._batch: OriginBatch | None = None
         self._pending = 0
         self._thread = threading.Thread(target=self._run, name=f"mirror-{stream.config.name}", daemon=True)
@@ -88,7 +93,7 @@ class RemoteFeed(Feed):
 
     def _note(self, error: StrandlineError) -> None:
         match error:
-            case BucketNotFound():
+            case StreamNotFound():
                 self.error = ApiError(404, 10059, "stream not found")
             case ServerRefused(code=code, description=description):
                 self.error = ApiError(500, code, description)
@@ -103,7 +108,7 @@ class RemoteFeed(Feed):
 
     def close(self) -> None:
         """Let the thread end, soon; nothing that it does afterwards is heard."""
-        self._hangup.set()
+        self._cancel.set()
         for news in list(self._news):
             if isinstance(news, _Question):
                 news.answer.cancel()
@@ -117,9 +122,9 @@ class RemoteFeed(Feed):
 
     def _run(self) -> None:
         pause_s = PAUSE_S
-        while not self._hangup.is_set():
+        while not self._cancel.is_set():
             try:
-                with self._make(self._hangup) as origin:
+                with self._make(self._cancel) as origin:
                     for received in origin.follow(self._ask):
                         pause_s = PAUSE_S
                         self._hand_over(received)
@@ -129,20 +134,20 @@ class RemoteFeed(Feed):
                 pause_s = PAUSE_S
             except StrandlineError as error:
                 self._tell(_Trouble(error))
-            self._hangup.wait(pause_s)
+            self._cancel.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _ask(self, identity: bytes) -> Start:
         question = _Question(identity, Future())
         self._tell(question)
-        if self._hangup.is_set():  # the news may have been looked through before this was among them
+        if self._cancel.is_set():  # the news may have been looked through before this was among them
             raise Closed("the mirror")
         return question.answer.result()
 
     def _hand_over(self, received: Received) -> None:
         if received.batch is not None:
             self._room.acquire()
-        if self._hangup.is_set():
+        if self._cancel.is_set():
             raise Closed("the mirror")
         self._tell(received)
 

@@ -21,7 +21,7 @@ from strandline.broker.thread_runner import Post
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
-    from strandline.kv.nats import NatsSettings
+    from strandline.nats import NatsSettings
 
 JOIN_S = 1.0
 REMOTE_FEEDS_MAX = 128
@@ -162,7 +162,7 @@ class Mirrors:
         def wake() -> None:
             self._post(lambda: None if remote is None else self._ask(remote))
 
-        remote = RemoteFeed(stream, plan, self._stored, lambda hangup: NatsOrigin(settings, plan, name, hangup), wake)
+        remote = RemoteFeed(stream, plan, self._stored, lambda cancel: NatsOrigin(settings, plan, name, cancel), wake)
         self._remote.add(remote)
         return remote
 

@@ -15,7 +15,7 @@ from strandline.errors import InvalidInput
 from strandline.journal import SYNCED, Durability
 
 if TYPE_CHECKING:  # slow to import, and seldom wanted
-    from strandline.kv.nats.settings import NatsSettings
+    from strandline.nats.settings import NatsSettings
 
 KiB = 1024
 MiB = 1024 * KiB

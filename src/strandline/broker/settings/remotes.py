@@ -27,7 +27,7 @@ def remotes(value: Value) -> dict[str, Any]:
 
 
 def _remote(value: Value) -> object:
-    from strandline.kv.nats.settings import NatsSettings  # noqa: PLC0415 - slow to import, and seldom wanted
+    from strandline.nats.settings import NatsSettings  # noqa: PLC0415 - slow to import, and seldom wanted
 
     if isinstance(value.content, str):
         return NatsSettings(value.content)

@@ -9,19 +9,20 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from strandline.kv.config import Capabilities, ConnectionState, Overrun, StoreConfig
+from strandline.kv.config import Capabilities, ConnectionState, StoreConfig
 from strandline.kv.contracts import KvReader, KvStore, KvWatcher, KvWriter
 from strandline.kv.errors import NotConnected
 from strandline.kv.keys import validate_bucket
-from strandline.kv.nats.borrowed import BorrowedSettings
-from strandline.kv.nats.calls import Calls
-from strandline.kv.nats.exchanges import Exchange
-from strandline.kv.nats.opening import open_bucket
+from strandline.kv.nats.bucket_api import BucketApi, open_bucket
+from strandline.kv.nats.layout import write_prefix
 from strandline.kv.nats.reader import NatsReader
-from strandline.kv.nats.settings import DEFAULT_API, NatsSettings
-from strandline.kv.nats.streams import StreamState
 from strandline.kv.nats.watches import NatsWatcher, Watches
 from strandline.kv.nats.writer import NatsWriter
+from strandline.nats.borrowed import BorrowedSettings
+from strandline.nats.read_plan import Overrun
+from strandline.nats.requests import RequestTransport
+from strandline.nats.settings import DEFAULT_API, NatsSettings
+from strandline.nats.streams import StreamState
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -38,7 +39,7 @@ class NatsConnection:
         self.settings = NatsSettings(settings) if isinstance(settings, str) else settings
         self._borrowed: Client | None = None
         self._state = ConnectionState.NEW
-        self._link: Exchange | None = None
+        self._link: RequestTransport | None = None
         self._watches = Watches()
         self._changing = asyncio.Lock()
 
@@ -67,7 +68,7 @@ class NatsConnection:
 
         `LoginRefused`, `TlsRefused`, `Unreachable`; a client of the caller's must be connected, else `NotConnected`.
         """
-        from strandline.kv.nats.link import Link, Refusals, dial  # noqa: PLC0415 - nats-py, which bulk readers do without
+        from strandline.nats.client import Link, Refusals, dial  # noqa: PLC0415 - nats-py, which bulk readers do without
 
         async with self._changing:
             if self._state is ConnectionState.CONNECTED and self._link and not self._link.is_over:
@@ -99,10 +100,10 @@ class NatsConnection:
 
         If there is one, and its settings are not those of the config, `BucketExists` names the differences.
         """
-        calls = Calls(self._linked, validate_bucket(name))
-        return NatsStore(calls, await open_bucket(calls, config), self._bulk_settings, self._watches)
+        api = BucketApi(self._linked, validate_bucket(name))
+        return NatsStore(api, await open_bucket(api, config), self._bulk_settings, self._watches)
 
-    def _linked(self) -> Exchange:
+    def _linked(self) -> RequestTransport:
         if self._state is not ConnectionState.CONNECTED or self._link is None:
             raise NotConnected(self._state.value)
         if self._link.is_over:
@@ -123,8 +124,10 @@ class NatsConnection:
 class NatsStore:
     """A bucket of NATS servers, with its reader, watcher and writer."""
 
-    def __init__(self, calls: Calls, info: StreamState, settings: Callable[[], NatsSettings], watches: Watches) -> None:
-        self._calls = calls
+    def __init__(
+        self, api: BucketApi, info: StreamState, settings: Callable[[], NatsSettings], watches: Watches
+    ) -> None:
+        self._api = api
         self._info = info
         self._settings = settings
         self._watches = watches
@@ -132,19 +135,19 @@ class NatsStore:
     @property
     def name(self) -> str:
         """Return the bucket's name."""
-        return self._calls.bucket
+        return self._api.bucket
 
     def reader(self) -> KvReader:
         """Return the bucket's reader."""
-        return NatsReader(self._calls, self._info, self._settings)
+        return NatsReader(self._api, self._info, self._settings)
 
     def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
         """Return the bucket's watcher."""
-        return NatsWatcher(self._calls, self._info, self._settings, self._watches, overrun)
+        return NatsWatcher(self._api, self._info, self._settings, self._watches, overrun)
 
     def writer(self) -> KvWriter | None:
         """Return the bucket's writer; that of a mirror writes to its origin."""
         settings = self._settings()
         is_default = settings.api_prefix == DEFAULT_API
-        prefix = self._info.write_prefix if is_default else f"{settings.api_prefix}.{self._info.write_prefix}"
-        return NatsWriter(self._calls, self._info, prefix)
+        prefix = write_prefix(self._info) if is_default else f"{settings.api_prefix}.{write_prefix(self._info)}"
+        return NatsWriter(self._api, self._info, prefix)

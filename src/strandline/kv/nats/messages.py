@@ -9,11 +9,11 @@ import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from strandline.errors import FormatError
 from strandline.kv.entries import UpdateKind
+from strandline.nats.streams import parse_header_values, parse_time
 
 OPERATION = "KV-Operation"
 MARKER_REASON = "Nats-Marker-Reason"
@@ -32,7 +32,6 @@ _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 *
 _SECONDS = re.compile(r"[0-9]{1,12}")
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ns|us|µs|ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +51,16 @@ def kind_of_headers(headers: Mapping[str, str]) -> UpdateKind:
     return KIND_OF_OPERATION.get(operation) or KIND_OF_REASON.get(reason) or UpdateKind.PUT
 
 
-def parse_headers(block: bytes) -> dict[str, str]:
-    """Return the headers of a block that begins with `NATS/1.0`; of one that comes twice, the first."""
-    headers: dict[str, str] = {}
-    for line in block.split(b"\r\n")[1:]:
-        name, colon, value = line.partition(b":")
-        if colon:
-            headers.setdefault(name.decode(errors="replace"), value.decode(errors="replace").strip())
-    return headers
-
-
 def parse_stored(answer: Mapping[str, Any]) -> StoredMessage:
     """Return the message of the API's answer to a get; `FormatError` if there is none in it."""
     try:
         message = answer["message"]
         block = base64.b64decode(message.get("hdrs", ""))
         data = base64.b64decode(message.get("data", ""))
-        kind, created_ns = kind_of_headers(parse_headers(block)), parse_time(message["time"])
+        kind, created_ns = kind_of_headers(parse_header_values(block)), parse_time(message["time"])
         return StoredMessage(int(message["seq"]), kind, data, created_ns, deadline_ns(block, created_ns))
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as wrong:
         raise FormatError("the server's answer about a key", f"{wrong!r}") from wrong
-
-
-def parse_time(text: str) -> int:
-    """Return a time of RFC 3339, up to nanoseconds, as nanoseconds since 1970; `ValueError` if it is none."""
-    whole, _, rest = text.partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    moment = datetime.fromisoformat(whole + (rest[len(digits) :] or ""))
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + int(digits[:9].ljust(9, "0"))
 
 
 def format_ttl(ttl_s: int) -> str:
@@ -102,7 +82,7 @@ def deadline_ns(block: bytes, time_ns: int) -> int:
 
     Of a server's marker of a value that expired it is when that was, and of any other delete 0.
     """
-    headers = parse_headers(block)
+    headers = parse_header_values(block)
     if kind_of_headers(headers) is not UpdateKind.PUT:
         return time_ns if headers.get(MARKER_REASON) == EXPIRED else 0
     ttl_ns = parse_ttl_ns(headers.get(TTL, ""))

@@ -9,34 +9,35 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from strandline.kv.entries import KvEntry, KvUpdate, Put, UpdateBatch, UpdateKind, format_revision, make_update
 from strandline.kv.errors import error_from_code
 from strandline.kv.keys import validate_key, validate_prefix
-from strandline.kv.nats.bulk.buckets import read_keys, scan_bucket
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.calls import NO_MESSAGE, Calls, Refused
+from strandline.kv.nats.bucket_api import NO_MESSAGE, BucketApi, Refused
+from strandline.kv.nats.bucket_reader import read_keys, scan_bucket
+from strandline.kv.nats.layout import read_prefix
 from strandline.kv.nats.messages import StoredMessage, parse_stored
-from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.thread_iterator import Exhausted, IsOver, ThreadIterator
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.settings import NatsSettings
+from strandline.nats.streams import StreamState
 
 
-async def read_last(calls: Calls, info: StreamState, key: str) -> StoredMessage | None:
+async def read_last(api: BucketApi, info: StreamState, key: str) -> StoredMessage | None:
     """Return the last message of a key, None if there is none."""
-    return await _read(calls, info, key, {"last_by_subj": f"{info.prefix}{validate_key(key)}"})
+    return await _read(api, info, key, {"last_by_subj": f"{read_prefix(info)}{validate_key(key)}"})
 
 
-async def _read(calls: Calls, info: StreamState, key: str, request: dict[str, object]) -> StoredMessage | None:
+async def _read(api: BucketApi, info: StreamState, key: str, request: dict[str, object]) -> StoredMessage | None:
     try:
-        return parse_stored(await calls.read(f"STREAM.MSG.GET.{info.name}", request))
+        return parse_stored(await api.read(f"STREAM.MSG.GET.{info.name}", request))
     except Refused as refused:
         if refused.code == NO_MESSAGE:
             return None
-        raise error_from_code(refused.code, refused.description, bucket=calls.bucket, key=key) from None
+        raise error_from_code(refused.code, refused.description, bucket=api.bucket, key=key) from None
 
 
 class NatsReader:
     """The reader of a NATS bucket; `settings` returns how a connection of its own is made, or raises."""
 
-    def __init__(self, calls: Calls, info: StreamState, settings: Callable[[], NatsSettings]) -> None:
-        self._calls = calls
+    def __init__(self, api: BucketApi, info: StreamState, settings: Callable[[], NatsSettings]) -> None:
+        self._api = api
         self._info = info
         self._settings = settings
 
@@ -47,19 +48,19 @@ class NatsReader:
 
     async def entry(self, key: str) -> KvEntry | None:
         """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
-        last = await read_last(self._calls, self._info, key)
+        last = await read_last(self._api, self._info, key)
         if last is None or last.kind is not UpdateKind.PUT:
             return None
         return KvEntry(key, last.value, format_revision(last.revision), last.created_ns, last.expires_ns)
 
     async def history(self, key: str) -> list[KvUpdate]:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
-        subject = f"{self._info.prefix}{validate_key(key)}"
+        subject = f"{read_prefix(self._info)}{validate_key(key)}"
         updates: list[KvUpdate] = []
-        last = await read_last(self._calls, self._info, key)
+        last = await read_last(self._api, self._info, key)
         end, revision = 0 if last is None else last.revision, 0
         while revision < end:  # a key that is written all the time has no other end
-            each = await _read(self._calls, self._info, key, {"seq": revision + 1, "next_by_subj": subject})
+            each = await _read(self._api, self._info, key, {"seq": revision + 1, "next_by_subj": subject})
             if each is None:
                 break
             updates.append(make_update(each.kind, key, format_revision(each.revision), each.value))
@@ -71,18 +72,18 @@ class NatsReader:
         validate_prefix(prefix)
         settings = self._settings()
 
-        hangup = Hangup()
+        cancel = CancelToken()
 
         def produce(_is_over: IsOver) -> Iterator[list[str]]:
             yield read_keys(
-                settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix, hangup=hangup
+                settings, self._api.bucket, prefixes=[prefix], subject_prefix=read_prefix(self._info), cancel=cancel
             )
 
-        pump = Pump(produce, "strandline-keys", hangup.set)
+        items = ThreadIterator(produce, "strandline-keys", cancel.set)
         try:
-            return await pump.take()
+            return await items.take()
         finally:
-            await pump.stop()
+            await items.stop()
 
     async def scan(self, prefix: str = "") -> list[KvEntry]:
         """Return the current values, in the order of their revisions; a scan does not read their times."""
@@ -98,18 +99,18 @@ class NatsReader:
         validate_prefix(prefix)
         settings = self._settings()
 
-        hangup = Hangup()
+        cancel = CancelToken()
 
         def produce(_is_over: IsOver) -> Iterator[UpdateBatch]:
             yield from scan_bucket(
-                settings, self._calls.bucket, prefixes=[prefix], subject_prefix=self._info.prefix, hangup=hangup
+                settings, self._api.bucket, prefixes=[prefix], subject_prefix=read_prefix(self._info), cancel=cancel
             )
 
-        pump = Pump(produce, "strandline-scan", hangup.set)
+        items = ThreadIterator(produce, "strandline-scan", cancel.set)
         try:
             while True:
-                yield await pump.take()
+                yield await items.take()
         except Exhausted:
             return
         finally:
-            await pump.stop()
+            await items.stop()

@@ -12,19 +12,20 @@ from contextlib import suppress
 from typing import NamedTuple, Self
 
 from strandline.errors import Closed, StrandlineError
-from strandline.kv.config import Overrun, Retention
+from strandline.kv.config import Retention
 from strandline.kv.contracts import Watch
 from strandline.kv.entries import UpdateBatch, WatchCursor, parse_cursor
 from strandline.kv.keys import key_filter
-from strandline.kv.nats.bulk.buckets import BucketReader
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.ordered import NOT_FOUND_S
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.calls import Calls
-from strandline.kv.nats.pumps import Exhausted, IsOver, Pump
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.bucket_api import BucketApi
+from strandline.kv.nats.bucket_reader import BucketReader
+from strandline.kv.nats.layout import read_prefix, retention_of
+from strandline.kv.nats.thread_iterator import Exhausted, IsOver, ThreadIterator
 from strandline.kv.watch_forms import IterableWatch, WatchForms
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.ordered_reader import NOT_FOUND_S
+from strandline.nats.read_plan import Overrun, ReadPlan
+from strandline.nats.settings import NatsSettings
+from strandline.nats.streams import StreamState
 from strandline.wire import Times
 
 LOOKS_EVERY_S = 0.2
@@ -42,8 +43,8 @@ class _Told(NamedTuple):
 class NatsWatch(IterableWatch):
     """A watch over some keys of a bucket; `forget` is called when it was stopped."""
 
-    def __init__(self, pump: Pump[_Told], forget: Callable[["NatsWatch"], None]) -> None:
-        self._pump = pump
+    def __init__(self, items: ThreadIterator[_Told], forget: Callable[["NatsWatch"], None]) -> None:
+        self._items = items
         self._told = self._next = _Told(None, False, 0)  # noqa: FBT003 - a row of a table
         self._rest: UpdateBatch | None = None
         self._closed: Closed | None = None
@@ -88,23 +89,23 @@ class NatsWatch(IterableWatch):
         self._rest = None
         with suppress(Exhausted, StrandlineError):
             while True:
-                await self._pump.take()
+                await self._items.take()
 
     async def close(self, reason: Closed) -> None:
         """End the watch, which tells what it has and then the reason."""
         self._closed = self._closed or reason
         self._forget(self)
-        await self._pump.stop()
+        await self._items.stop()
 
     async def _take(self) -> _Told:
         try:
-            return await self._pump.take()
+            return await self._items.take()
         except Exhausted:
             raise self._closed or Closed("the watch") from None
 
     def _now(self) -> _Told:
         """Return where the watch stands, with what the reader has told since without updates."""
-        while self._rest is None and (told := self._pump.take_if(lambda told: told.batch is None)):
+        while self._rest is None and (told := self._items.take_if(lambda told: told.batch is None)):
             self._told = told
         return self._told
 
@@ -118,9 +119,9 @@ class Watches:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def begin(self, pump: Pump[_Told]) -> NatsWatch:
+    async def begin(self, items: ThreadIterator[_Told]) -> NatsWatch:
         """Return a watch when its reader is attached; what the reader raises, if it cannot."""
-        watch = NatsWatch(pump, self._forget)
+        watch = NatsWatch(items, self._forget)
         self._open.append(watch)  # so that it ends with the others, should it still begin then
         return await watch.begin()
 
@@ -137,9 +138,14 @@ class NatsWatcher(WatchForms):
     """The watcher of a NATS bucket; `settings` returns how a connection of its own is made, or raises."""
 
     def __init__(
-        self, calls: Calls, info: StreamState, settings: Callable[[], NatsSettings], watches: Watches, overrun: Overrun
+        self,
+        api: BucketApi,
+        info: StreamState,
+        settings: Callable[[], NatsSettings],
+        watches: Watches,
+        overrun: Overrun,
     ) -> None:
-        self._calls = calls
+        self._api = api
         self._info = info
         self._settings = settings
         self._watches = watches
@@ -147,7 +153,7 @@ class NatsWatcher(WatchForms):
 
     async def retention(self) -> Retention:
         """Return what the bucket has kept, now; one that was there may seem gone while servers elect."""
-        return (await self._calls.info(gone_s=NOT_FOUND_S)).to_retention()
+        return retention_of(await self._api.info(gone_s=NOT_FOUND_S))
 
     async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
         key_filter(prefixes)
@@ -163,16 +169,16 @@ class NatsWatcher(WatchForms):
             outage_s=math.inf,
         )
 
-        hangup = Hangup()
+        cancel = CancelToken()
 
         def produce(is_over: IsOver) -> Iterator[_Told]:
-            prefix = self._info.prefix
+            prefix = read_prefix(self._info)
             with BucketReader.open(
-                settings, self._calls.bucket, plan, prefixes=prefixes, subject_prefix=prefix, hangup=hangup
+                settings, self._api.bucket, plan, prefixes=prefixes, subject_prefix=prefix, cancel=cancel
             ) as reader:
                 yield from _told(reader, is_over)
 
-        return await self._watches.begin(Pump(produce, "strandline-watch", hangup.set))
+        return await self._watches.begin(ThreadIterator(produce, "strandline-watch", cancel.set))
 
 
 def _told(reader: BucketReader, is_over: IsOver) -> Iterator[_Told]:

@@ -11,10 +11,10 @@ from strandline.errors import InvalidInput
 from strandline.kv.entries import UpdateKind, VersionToken, format_revision, parse_revision
 from strandline.kv.errors import AlreadyExists, RevisionMismatch
 from strandline.kv.keys import validate_key
-from strandline.kv.nats.calls import Calls
+from strandline.kv.nats.bucket_api import BucketApi
 from strandline.kv.nats.messages import DELETE_HEADERS, EXPECTED_REVISION, PURGE_HEADERS, TTL, format_ttl
 from strandline.kv.nats.reader import read_last
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 
 TTL_S_MIN = 1.0
 CREATE_ATTEMPTS = 8
@@ -23,8 +23,8 @@ CREATE_ATTEMPTS = 8
 class NatsWriter:
     """The writer of a NATS bucket."""
 
-    def __init__(self, calls: Calls, info: StreamState, subject_prefix: str) -> None:
-        self._calls = calls
+    def __init__(self, api: BucketApi, info: StreamState, subject_prefix: str) -> None:
+        self._api = api
         self._info = info
         self._prefix = subject_prefix
 
@@ -40,7 +40,7 @@ class NatsWriter:
             try:
                 return await self._write(key, value, {**headers, EXPECTED_REVISION: str(revision)})
             except RevisionMismatch:
-                last = await read_last(self._calls, self._info, key)
+                last = await read_last(self._api, self._info, key)
                 if last is not None and last.kind is UpdateKind.PUT and last.value:
                     raise AlreadyExists(key) from None
                 revision = last.revision if last is not None else 0
@@ -64,7 +64,7 @@ class NatsWriter:
 
     async def _write(self, key: str, value: bytes, headers: Mapping[str, str]) -> VersionToken:
         subject = f"{self._prefix}{validate_key(key)}"
-        return format_revision(await self._calls.publish(subject, key, bytes(value), headers))
+        return format_revision(await self._api.publish(subject, key, bytes(value), headers))
 
 
 def _ttl_headers(ttl_s: float | None) -> dict[str, str]:

@@ -31,7 +31,8 @@ from strandline.fold.places import LOCK_SUFFIX
 from strandline.fold.repairing.deciding import complete_from
 from strandline.journal import WRITTEN
 from strandline.kv import NO_CURSOR
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.layout import retention_of
+from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.carried import carried_batches, parse_carried
 from strandline.spark.folds.marking import first_mark, options_of
@@ -156,7 +157,7 @@ def _floor(mark: Mark, before: StreamState, after: StreamState) -> int:
     """Return where a mirror begins, or from where on an archive is complete, whatever was dropped meanwhile."""
     if mark.mode is FoldMode.MIRROR:
         return before.first
-    return complete_from(replace(after, last=mark.revision).to_retention())
+    return complete_from(retention_of(replace(after, last=mark.revision)))
 
 
 def _check_end(options: StreamOptions, whole: Range, entries: int) -> StreamState:

@@ -31,10 +31,12 @@ from strandline.fold.repairing.modes import decided_mode
 from strandline.fold.scopes import StoredScope
 from strandline.fold.watching.looking import LOOK_S, Look
 from strandline.fold.watching.sweeping import PAUSE_FACTOR, swept_entries
-from strandline.kv import ServerRefused, UpdateKind, format_revision
-from strandline.kv.nats.calls import NO_MESSAGE
+from strandline.kv import UpdateKind, format_revision
+from strandline.kv.nats.bucket_api import NO_MESSAGE
+from strandline.kv.nats.layout import read_prefix, retention_of
 from strandline.kv.nats.messages import StoredMessage, parse_stored
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.errors import ServerRefused
+from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode, follows_expiry
 from strandline.protocol.windows import is_other_log
 from strandline.spark.folds.marking import first_mark, options_of, stored_scope
@@ -115,7 +117,7 @@ def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions, mo
 def _begun(state: StreamState, options: StreamOptions, mode: FoldMode) -> Mark:
     """Return the mark of a new fold; an archive is complete from where the log begins, or not before its end."""
     mark = first_mark(state, options, mode)
-    return mark if mode is FoldMode.MIRROR else mark._replace(floor=complete_from(state.to_retention()))
+    return mark if mode is FoldMode.MIRROR else mark._replace(floor=complete_from(retention_of(state)))
 
 
 def _digest(scope: StoredScope) -> bytes:
@@ -205,7 +207,7 @@ class KeptFold:
         began = time.monotonic()
         with open_session(self._options) as session:
             state = session.state()
-            left = swept_entries(self.store, self._mark, Look(state.to_retention(), time.time_ns()))
+            left = swept_entries(self.store, self._mark, Look(retention_of(state), time.time_ns()))
             changes = None if left is None else sweep_of(session, state, left)
         if changes is not None:
             is_mirror = self._mark.mode is FoldMode.MIRROR
@@ -250,7 +252,7 @@ def sweep_of(session: Session, state: StreamState, left: Sequence[FoldEntry]) ->
 
 def last_of(session: Session, state: StreamState, key: bytes) -> StoredMessage | None:
     """Return the last message of a key, None if there is none."""
-    subject = f"{state.prefix}{key.decode(errors='surrogateescape')}"
+    subject = f"{read_prefix(state)}{key.decode(errors='surrogateescape')}"
     try:
         return parse_stored(session.call_raw(f"STREAM.MSG.GET.{state.name}", {"last_by_subj": subject}))
     except ServerRefused as refused:

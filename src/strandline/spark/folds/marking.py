@@ -10,7 +10,8 @@ from blake3 import blake3
 
 from strandline.fold.marks import Mark
 from strandline.fold.scopes import DIGEST_BYTES, Scope, StoredScope
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.layout import retention_of
+from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode, chosen_mode
 from strandline.spark.journals.errors import refused
 from strandline.spark.streams.options import Kind, StreamOptions, parse_batch_options
@@ -43,7 +44,7 @@ def stored_scope(options: StreamOptions) -> StoredScope:
 
 def first_mark(state: StreamState, options: StreamOptions, mode: FoldMode | None) -> Mark:
     """Return the mark of a fold that begins now, before its first revision."""
-    retention = state.to_retention()
+    retention = retention_of(state)
     return Mark(
         seen_evicting=retention.evicts_current_values,
         identity=state.identity,

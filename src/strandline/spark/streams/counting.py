@@ -6,7 +6,7 @@ where messages are added meanwhile, and never too low.
 
 from datetime import UTC, datetime
 
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 from strandline.spark.streams.fetching import Consumer, Session
 
 _NS = 1_000_000_000

@@ -21,11 +21,11 @@ from typing import Any, Self
 import numpy as np
 
 from strandline.errors import StrandlineError
-from strandline.kv.errors import BucketNotFound, ConnectionDropped, NoAnswer, ServerRefused, Unreachable
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.errors import ConnectionDropped, NoAnswer, ServerRefused, StreamNotFound, Unreachable
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket, new_inbox
+from strandline.nats.streams import StreamState
 from strandline.spark.journals.errors import refused
 from strandline.wire import FrameBatch, format_pub
 from strandline.wire.acks import AckColumns
@@ -62,27 +62,27 @@ class Session:
         self._settings = settings
         self.stream = stream
         self.label = label
-        self._socket: BulkSocket | None = None
+        self._socket: NatsSocket | None = None
 
     @property
-    def socket(self) -> BulkSocket:
+    def socket(self) -> NatsSocket:
         """Return the connection."""
         if self._socket is None or self._socket.is_closed:
-            self._socket = BulkSocket.connect(self._settings)
+            self._socket = NatsSocket.connect(self._settings)
         return self._socket
 
     def state(self) -> StreamState:
         """Return what the stream holds now; `InvalidInput` if there is none."""
         try:
             return self._api().stream(self.stream)
-        except BucketNotFound:
+        except StreamNotFound:
             raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
 
     def call(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Ask the JetStream API about the stream, and return its answer; `InvalidInput` if there is no such stream."""
         try:
             return self.call_raw(subject, request)
-        except BucketNotFound:
+        except StreamNotFound:
             raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
 
     def call_raw(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from strandline.errors import FormatError
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.streams import StreamState
 
 EARLIEST = "earliest"
 

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from strandline.errors import InvalidInput
 from strandline.kv.keys import validate_bucket, validate_prefix
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import STREAM_PREFIX
+from strandline.kv.nats.layout import STREAM_PREFIX
+from strandline.nats.settings import NatsSettings
 from strandline.spark.journals.errors import refused
 from strandline.spark.options import (
     RECORDS_PER_TRIGGER,
@@ -122,7 +122,7 @@ def parse_stream_options(options: Mapping[str, str], kind: Kind) -> StreamOption
     if starting == "latest":
         raise refused(
             "startingOffset latest is another offset each time it is asked, and Spark asks again after a crash",
-            "give the number: stream_state(settings, stream).last + 1, of strandline.kv.nats.bulk",
+            "give the number: stream_state(settings, stream).last + 1, of strandline.nats",
         )
     if _view(given, "changes") == "latest":
         raise refused("a stream has no latest values, it goes on", "leave view out: a streaming read has the changes")

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import RecordTooLarge
-from strandline.kv.errors import NoAnswer, ServerRefused, error_from_code
-from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.errors import NoAnswer, ServerRefused, stream_error
+from strandline.nats.socket import NatsSocket, new_inbox
+from strandline.nats.streams import StreamState
 from strandline.spark.journals.errors import refused
 from strandline.wire import FrameBatch, binary_list, matcher
 
@@ -105,7 +105,7 @@ def check_messages(state: StreamState, payload_max: int, batch: pa.RecordBatch) 
 class Publisher:
     """Publishes windows over a connection of its own: `format`, `send`, then `collect` before the next is sent."""
 
-    def __init__(self, connection: BulkSocket, stream: str, id_prefix: str) -> None:
+    def __init__(self, connection: NatsSocket, stream: str, id_prefix: str) -> None:
         self._socket = connection
         self._id = f"NATS/1.0\r\n{ID_HEADER}: {id_prefix}".encode()
         self._stored = f'{{"stream":{json.dumps(stream)},'.encode()
@@ -185,7 +185,7 @@ def _error(status: int, payload: bytes) -> Exception:
     error = answer.get("error")
     if error:
         code = int(error.get("err_code", error.get("code", 0)))
-        return error_from_code(code, str(error.get("description", "")), bucket=str(answer.get("stream", "")))
+        return stream_error(code, str(error.get("description", "")), str(answer.get("stream", "")))
     if answer.get("stream"):
         return refused(f"a message went into stream {answer['stream']}", "its subject belongs to that stream")
     return ServerRefused(status or 503, "no stream took a message")

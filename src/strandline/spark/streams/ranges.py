@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.layout import read_prefix
+from strandline.nats.settings import NatsSettings
+from strandline.nats.streams import StreamState
 from strandline.spark.journals.columns import BATCH_BYTES_MAX, resized
 from strandline.spark.journals.errors import RecordsMissing, refused
 from strandline.spark.options import ROWS_PER_BATCH, At, Place
@@ -104,7 +105,7 @@ def resolve_range(session: Session, options: StreamOptions) -> Range:
 
 def range_in(state: StreamState, options: StreamOptions, start: int, stop: int | None) -> Range:
     """Return a range of a stream."""
-    return Range(state.created, start, stop, state.prefix if options.target.kind == "bucket" else "")
+    return Range(state.created, start, stop, read_prefix(state) if options.target.kind == "bucket" else "")
 
 
 def check_retention(state: StreamState, options: StreamOptions) -> None:

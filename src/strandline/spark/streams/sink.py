@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import FormatError
 from strandline.kv.errors import RevisionMismatch
+from strandline.kv.nats.layout import write_prefix
 from strandline.spark.journals.errors import SinkUnsure, refused
 from strandline.spark.journals.staging import remove_staged, sync_staged
 from strandline.spark.streams import publishing
@@ -197,7 +198,7 @@ class SinkWork:
 
     def _check_stream(self) -> None:
         target = self._options.target
-        if target.kind == "bucket" and self._stream.write_prefix != f"$KV.{target.name}.":
+        if target.kind == "bucket" and write_prefix(self._stream) != f"$KV.{target.name}.":
             raise refused(f"{target} is a copy of another bucket", "write to that one")
         if self._stream.duplicate_window_ns < DUPLICATE_WINDOW_NS_MIN:
             raise refused(

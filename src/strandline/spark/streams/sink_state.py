@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 from strandline.errors import Damaged, FormatError
-from strandline.kv.errors import BucketNotFound, ServerRefused, error_from_code
-from strandline.kv.nats.streams import STREAM_PREFIX
+from strandline.kv.errors import error_from_code
+from strandline.kv.nats.layout import STREAM_PREFIX
+from strandline.nats.errors import ServerRefused, StreamNotFound
 from strandline.spark.streams.fetching import Session
 from strandline.wire import format_headers
 
@@ -95,7 +96,7 @@ class SinkStates:
         request = {"last_by_subj": self._subject(key)}
         try:
             message = self._session.call_raw(f"STREAM.MSG.GET.{STREAM_PREFIX}{self._bucket}", request)["message"]
-        except BucketNotFound:
+        except StreamNotFound:
             return None, 0
         except ServerRefused as refused:
             if refused.code != _NO_MESSAGE:
@@ -138,7 +139,7 @@ class SinkStates:
         }
         try:
             self._session.call_raw(f"STREAM.INFO.{name}")
-        except BucketNotFound:
+        except StreamNotFound:
             self._session.call_raw(f"STREAM.CREATE.{name}", config)
 
     def _subject(self, key: str) -> str:

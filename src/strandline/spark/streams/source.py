@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from strandline.kv.errors import ConnectionDropped
+from strandline.nats.errors import ConnectionDropped
 from strandline.spark.journals.errors import hinting
 from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import Session

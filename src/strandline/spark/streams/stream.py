@@ -5,7 +5,8 @@ is said; the first position is a constant of the query; with a target nothing be
 messages than are allowed, and none is empty because the sequences at its beginning are.
 """
 
-from strandline.kv.nats.streams import StreamState
+from strandline.kv.nats.layout import read_prefix
+from strandline.nats.streams import StreamState
 from strandline.spark.journals.errors import refused
 from strandline.spark.options import At
 from strandline.spark.streams.counting import find_end, find_time
@@ -49,7 +50,7 @@ def next_position(
     if target is not None:
         end = min(end, max(target, begin))
     if rows_max is not None and end - begin > rows_max:
-        subjects = options.subjects(state.prefix)
+        subjects = options.subjects(read_prefix(state))
         is_dense = state.messages >= _DENSE * (state.last + 1 - state.first) and not options.filters
         end = begin + rows_max if is_dense else find_end(session, begin, end, rows_max, subjects)
     if end == begin and start.is_of(state) and (start.sequence is None or start.sequence == end):

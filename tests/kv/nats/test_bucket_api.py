@@ -1,4 +1,4 @@
-"""Calls turn whatever an exchange comes to into a value or one error, and send again only what nobody heard."""
+"""BucketApi turn whatever an exchange comes to into a value or one error, and send again only what nobody heard."""
 
 import asyncio
 import json
@@ -22,11 +22,11 @@ from strandline.kv import (
     RevisionMismatch,
     ServerRefused,
 )
-from strandline.kv.nats import NatsSettings
-from strandline.kv.nats.calls import Calls
-from strandline.kv.nats.exchanges import NoListener, Unanswered
-from strandline.kv.nats.streams import parse_stream_info
+from strandline.kv.nats.bucket_api import BucketApi
 from strandline.kv.nats.watches import NatsWatcher, Watches
+from strandline.nats import NatsSettings
+from strandline.nats.requests import NoListener, Unanswered
+from strandline.nats.streams import parse_stream_info
 
 STREAM = {
     "config": {"name": "KV_b", "subjects": ["$KV.b.>"]},
@@ -74,7 +74,7 @@ def error(code: int) -> bytes:
 
 
 def put(script: Script) -> int:
-    return asyncio.run(Calls(lambda: script, "b").publish("$KV.b.a", "a", b"xyz", {}))
+    return asyncio.run(BucketApi(lambda: script, "b").publish("$KV.b.a", "a", b"xyz", {}))
 
 
 def test_a_write_that_nobody_heard_is_sent_again_until_somebody_does() -> None:
@@ -127,21 +127,21 @@ def test_an_answer_that_is_none_is_not_taken_for_one(answer: bytes) -> None:
 
 @pytest.mark.parametrize(("waited_s", "kind"), [(None, ConnectionDropped), (5.0, NoAnswer)])
 def test_a_read_that_is_lost_changed_nothing(waited_s: float | None, kind: type[StrandlineError]) -> None:
-    calls = Calls(lambda: Script(Unanswered(waited_s), timeout_s=2.0), "b")
+    calls = BucketApi(lambda: Script(Unanswered(waited_s), timeout_s=2.0), "b")
     with pytest.raises(kind):
         asyncio.run(calls.read("STREAM.MSG.GET.KV_b", {}))
 
 
 def test_a_read_that_is_not_answered_is_asked_again_with_more_patience() -> None:
     script = Script(Unanswered(2.0), error(10008), Unanswered(4.0), b'{"message":{}}', timeout_s=30.0)
-    assert asyncio.run(Calls(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
+    assert asyncio.run(BucketApi(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
     assert script.limits_s == [2.0, 2.5, 3.125, 3.90625]
 
 
 @pytest.mark.parametrize("code", [10004, 10008, 10009, 10118])
 def test_a_read_is_asked_again_while_servers_elect(code: int) -> None:
     script = Script(error(code), b'{"message":{}}')
-    assert asyncio.run(Calls(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
+    assert asyncio.run(BucketApi(lambda: script, "b").read("STREAM.MSG.GET.KV_b", {})) == {"message": {}}
 
 
 class Forgetful(Script):
@@ -165,7 +165,7 @@ class Forgetful(Script):
 
 def retention(script: Script) -> Retention:
     watcher = NatsWatcher(
-        Calls(lambda: script, "b"), parse_stream_info(STREAM), lambda: script.settings, Watches(), Overrun.PROBE
+        BucketApi(lambda: script, "b"), parse_stream_info(STREAM), lambda: script.settings, Watches(), Overrun.PROBE
     )
     return asyncio.run(watcher.retention())
 
@@ -178,4 +178,4 @@ def test_a_bucket_that_was_there_may_seem_gone_for_a_moment() -> None:
 
 def test_a_change_of_a_bucket_that_is_lost_may_have_been_done() -> None:
     with pytest.raises(AnswerLost, match="bucket"):
-        asyncio.run(Calls(lambda: Script(Unanswered(None)), "b").change("STREAM.CREATE.KV_b", {}))
+        asyncio.run(BucketApi(lambda: Script(Unanswered(None)), "b").change("STREAM.CREATE.KV_b", {}))

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline.errors import FormatError
-from strandline.kv.errors import (
+from strandline.nats.deadline import Deadline
+from strandline.nats.errors import (
     ELECTING_CODES,
-    BucketNotFound,
     JetStreamDisabled,
     NoAnswer,
     ServerRefused,
-    error_from_code,
+    StreamNotFound,
+    stream_error,
 )
-from strandline.kv.nats.bulk.deadlines import Deadline
-from strandline.kv.nats.bulk.socket import NO_RESPONDERS, BulkSocket
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import STREAM_PREFIX, StreamState, parse_stream_info
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NO_RESPONDERS, NatsSocket
+from strandline.nats.streams import StreamState, parse_stream_info
 
 CONSUMER_NOT_FOUND = 10014
 ASK_AGAIN_S = 2.0
@@ -66,16 +66,16 @@ class ConsumerSpec:
 class JetStreamApi:
     """The API of one account, over one connection."""
 
-    def __init__(self, connection: BulkSocket, prefix: str) -> None:
+    def __init__(self, connection: NatsSocket, prefix: str) -> None:
         self.connection = connection
         self._prefix = prefix
 
     def stream(self, name: str, *, timeout_s: float | None = None) -> StreamState:
-        """Return the state of a stream now; `BucketNotFound` if there is none."""
+        """Return the state of a stream now; `StreamNotFound` if there is none."""
         return parse_stream_info(self._ask(f"STREAM.INFO.{name}", None, name, timeout_s))
 
     def create_consumer(self, stream: str, spec: ConsumerSpec, *, timeout_s: float | None = None) -> int:
-        """Create a consumer and return how many messages wait for it; `BucketNotFound` if there is no stream."""
+        """Create a consumer and return how many messages wait for it; `StreamNotFound` if there is no stream."""
         request = {"stream_name": stream, "config": spec.to_config(), "action": "create"}
         answer = self._ask(f"CONSUMER.CREATE.{stream}.{spec.name}", request, stream, timeout_s)
         return int(answer.get("num_pending", 0))
@@ -117,7 +117,7 @@ class JetStreamApi:
         except ServerRefused as refused:
             if refused.code != CONSUMER_NOT_FOUND:
                 raise
-        except BucketNotFound:
+        except StreamNotFound:
             pass
 
     def call(
@@ -136,11 +136,11 @@ class JetStreamApi:
             raise FormatError("JetStream", "an answer is not the JSON of an object") from None
         if error:
             code = int(error.get("err_code", error.get("code", 0)))
-            raise error_from_code(code, str(error.get("description", "")), bucket=stream.removeprefix(STREAM_PREFIX))
+            raise stream_error(code, str(error.get("description", "")), stream)
         return answer
 
 
 def stream_state(settings: NatsSettings, stream: str) -> StreamState:
-    """Return the state of a stream now, over a connection of its own; `BucketNotFound` if there is none."""
-    with BulkSocket.connect(settings) as connection:
+    """Return the state of a stream now, over a connection of its own; `StreamNotFound` if there is none."""
+    with NatsSocket.connect(settings) as connection:
         return JetStreamApi(connection, settings.api_prefix).stream(stream)

@@ -10,7 +10,7 @@ CAPACITY_BYTES = 1 << 20
 _MESSAGES = (b"MSG ", b"HMSG ")
 
 
-class Inbound:
+class ReceiveBuffer:
     """A buffer to receive into, and to take frames from."""
 
     def __init__(self, limits: WireLimits | None = None) -> None:

@@ -17,7 +17,9 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from strandline.errors import Closed, FormatError
-from strandline.kv.errors import (
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.deadline import Deadline
+from strandline.nats.errors import (
     AccessRefused,
     ConnectionDropped,
     LoginRefused,
@@ -26,12 +28,17 @@ from strandline.kv.errors import (
     TlsRefused,
     Unreachable,
 )
-from strandline.kv.nats.bulk.deadlines import Deadline
-from strandline.kv.nats.bulk.greetings import LINE_BYTES_MAX, greeted, problem_of, tls_problem_of
-from strandline.kv.nats.bulk.handshake import ServerInfo, format_login, parse_info
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.inbound import Inbound
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.handshake import (
+    LINE_BYTES_MAX,
+    ServerInfo,
+    format_login,
+    greeted,
+    parse_info,
+    problem_of,
+    tls_problem_of,
+)
+from strandline.nats.receive_buffer import ReceiveBuffer
+from strandline.nats.settings import NatsSettings
 from strandline.wire import (
     PING,
     PONG,
@@ -59,14 +66,14 @@ class Reply(NamedTuple):
     payload: bytes
 
 
-class BulkSocket:
+class NatsSocket:
     """One connection; one thread uses it."""
 
     def __init__(self, raw: socket.socket, settings: NatsSettings) -> None:
         self._socket = raw
         self.timeout_s = settings.timeout_s
         self._addresses = settings.addresses
-        self._inbound = Inbound(WireLimits(line_bytes_max=LINE_BYTES_MAX))
+        self._inbound = ReceiveBuffer(WireLimits(line_bytes_max=LINE_BYTES_MAX))
         self._pid = os.getpid()
         self._is_closed = False
         self._pongs = 0
@@ -79,9 +86,9 @@ class BulkSocket:
 
     @staticmethod
     def connect(
-        settings: NatsSettings, *, timeout_s: float | None = None, hangup: Hangup | None = None
-    ) -> "BulkSocket":
-        """Return a connection to the first server that takes us; `hangup` ends it, and ends the wait for it.
+        settings: NatsSettings, *, timeout_s: float | None = None, cancel: CancelToken | None = None
+    ) -> "NatsSocket":
+        """Return a connection to the first server that takes us; `cancel` ends it, and ends the wait for it.
 
         `LoginRefused` if a server does not take the credentials, `TlsRefused` if there is no trust, `Unreachable` if
         none answers in time.
@@ -92,7 +99,7 @@ class BulkSocket:
             # A server that says nothing leaves time for the others.
             share = Deadline(deadline.left_s() / left)
             try:
-                return _connected(url, settings, share, hangup or Hangup())
+                return _connected(url, settings, share, cancel or CancelToken())
             except ssl.SSLError as refused:
                 raise TlsRefused(settings.addresses, tls_problem_of(refused)) from None
             except (OSError, ConnectionDropped, NoAnswer, FormatError) as refused:
@@ -189,7 +196,7 @@ class BulkSocket:
         return messages
 
     @property
-    def inbound(self) -> Inbound:
+    def inbound(self) -> ReceiveBuffer:
         """Return what has come and was not taken yet."""
         return self._inbound
 
@@ -311,7 +318,7 @@ class BulkSocket:
         return Closed("the connection") if self._is_closed else ConnectionDropped()
 
 
-def wait_for_any(connections: Sequence[BulkSocket], timeout_s: float) -> bool:
+def wait_for_any(connections: Sequence[NatsSocket], timeout_s: float) -> bool:
     """Wait until there is something to receive on one of several connections, or one of them is closed."""
     poll = select.poll()
     try:
@@ -335,20 +342,20 @@ def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
     return Reply(told, payload)
 
 
-def _connected(url: str, settings: NatsSettings, deadline: Deadline, hangup: Hangup) -> BulkSocket:
+def _connected(url: str, settings: NatsSettings, deadline: Deadline, cancel: CancelToken) -> NatsSocket:
     parts = urlsplit(url)
     host = parts.hostname or ""
     raw = socket.create_connection((host, parts.port or 0), max(deadline.left_s(), 0.001))
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with hangup.over(raw):
+        with cancel.over(raw):
             raw, info = greeted(raw, settings, settings.tls_server_name or host, deadline)
             login = format_login(info, settings.login(), name=settings.name, tls=isinstance(raw, ssl.SSLSocket))
             raw.settimeout(0.0)
-            connection = BulkSocket(raw, settings)
+            connection = NatsSocket(raw, settings)
             connection.introduce(info, login, deadline)
     except BaseException:
         raw.close()
         raise
-    hangup.add(connection)
+    cancel.add(connection)
     return connection

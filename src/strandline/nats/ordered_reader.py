@@ -6,7 +6,7 @@ of its own; questions to the API go over a second one, so that an answer never w
 Invariants: revisions only grow; none is handed out twice, and none is skipped that the stream held when its turn came.
 A gap in the consumer's numbers, missing heartbeats, a lost connection or a lost consumer lead to a new consumer after
 the frontier; before and after it is made, the stream must reach back there and be the same stream, else it is
-`CursorExpired` (`BucketReplaced`, `BucketPurged`). What came before an error is handed out before it is raised. Every
+`PositionExpired` (`StreamReplaced`, `StreamPurged`). What came before an error is handed out before it is raised. Every
 wait has a limit: that of `read`, that of the settings for each question, and `outage_s` for all attempts to go on.
 """
 
@@ -17,29 +17,29 @@ from types import TracebackType
 from typing import Self
 
 from strandline.errors import Closed, StrandlineError
-from strandline.kv.config import Overrun
-from strandline.kv.errors import (
-    BucketNotFound,
-    BucketPurged,
-    BucketReplaced,
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.deadline import Deadline
+from strandline.nats.deliveries import Delivered
+from strandline.nats.errors import (
     ConnectionDropped,
-    CursorExpired,
+    DeliveryBroken,
     JetStreamDisabled,
     NoAnswer,
+    PositionExpired,
     ServerRefused,
+    StreamNotFound,
+    StreamPurged,
+    StreamReplaced,
     Unreachable,
 )
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
-from strandline.kv.nats.bulk.deadlines import Deadline
-from strandline.kv.nats.bulk.deliveries import Delivered
-from strandline.kv.nats.bulk.guards import FloorGuard
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.bulk.sentinels import Sentinel
-from strandline.kv.nats.bulk.socket import BulkSocket, wait_for_any
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import StreamState
+from strandline.nats.floor_guard import FloorGuard
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.push_consumer import PushConsumer
+from strandline.nats.read_plan import Overrun, ReadPlan
+from strandline.nats.sentinel import Sentinel
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket, wait_for_any
+from strandline.nats.streams import StreamState
 from strandline.wire import pattern_covers
 
 PAUSE_S = 0.02
@@ -63,7 +63,7 @@ class OrderedReader:
         plan: ReadPlan,
         api: JetStreamApi,
         state: StreamState,
-        hangup: Hangup | None = None,
+        cancel: CancelToken | None = None,
     ) -> None:
         self._settings = settings
         self._plan = plan
@@ -71,7 +71,7 @@ class OrderedReader:
         self.state = state
         """The stream as it was when the reader was opened."""
         self._guard = FloorGuard(state.last if plan.after is None else plan.after)
-        self._attachment: Attachment | None = None
+        self._attachment: PushConsumer | None = None
         self._sentinel: Sentinel | None = None
         self._position = plan.after or 0
         self._is_current = False
@@ -80,7 +80,7 @@ class OrderedReader:
         self._failure: StrandlineError | None = None
         self._has_seen_messages = False
         self._probed_last = 0
-        self._closing = hangup or Hangup()
+        self._closing = cancel or CancelToken()
         self._pid = os.getpid()
         self._checked_at = 0.0
         self._came_at = 0.0
@@ -90,16 +90,16 @@ class OrderedReader:
         """How often delivery had to begin anew."""
 
     @staticmethod
-    def open(settings: NatsSettings, plan: ReadPlan, hangup: Hangup | None = None) -> "OrderedReader":
-        """Return a reader that is attached; `hangup` closes it, and ends the wait for it, from any thread.
+    def open(settings: NatsSettings, plan: ReadPlan, cancel: CancelToken | None = None) -> "OrderedReader":
+        """Return a reader that is attached; `cancel` closes it, and ends the wait for it, from any thread.
 
-        `BucketNotFound` if there is no stream, `CursorExpired` if it does not reach back to the plan's revision, or not
-        up to it; what a connection may raise.
+        `StreamNotFound` if there is no stream, `PositionExpired` if the plan's sequence lies before its first or after
+        its last one; what a connection may raise.
         """
-        hangup = hangup or Hangup()
-        api = JetStreamApi(BulkSocket.connect(settings, hangup=hangup), settings.api_prefix)
+        cancel = cancel or CancelToken()
+        api = JetStreamApi(NatsSocket.connect(settings, cancel=cancel), settings.api_prefix)
         try:
-            reader = OrderedReader(settings, plan, api, api.stream(plan.stream), hangup)
+            reader = OrderedReader(settings, plan, api, api.stream(plan.stream), cancel)
         except BaseException:
             api.connection.close()
             raise
@@ -171,13 +171,13 @@ class OrderedReader:
             return self._receive(self._attachment or self._attach(), deadline)
         except _PASSING as lost:
             self._lose(lost, deadline)
-        except BucketNotFound as gone:
+        except StreamNotFound as gone:
             if self._closing.is_set() or self._lost_for_s() > NOT_FOUND_S:
                 raise
             self._lose(gone, deadline)
         return None
 
-    def _receive(self, attachment: Attachment, deadline: Deadline) -> Delivered | None:
+    def _receive(self, attachment: PushConsumer, deadline: Deadline) -> Delivered | None:
         """Wait for messages, the sentinel's news or the next look at the stream, whatever is first."""
         until_check = max(self._next_look_at() - time.monotonic(), 0.0)
         wait_s = min(deadline.left_s(), until_check)
@@ -211,7 +211,7 @@ class OrderedReader:
             # Nothing is noted before the answer is there: if it is not, all of this will come again.
             try:
                 self._check_floor(reached=int(delivered.sequences[gap - 1]) if gap else 0)
-            except CursorExpired as expired:
+            except PositionExpired as expired:
                 if not gap:
                     raise
                 self._failure = expired
@@ -226,12 +226,14 @@ class OrderedReader:
         self._guard.deliver(self._position)
         self._is_current = self._is_current or not self._pending or self._position >= self._goal
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> PushConsumer:
         """Make a consumer after the frontier; the stream is looked at before and after."""
         api = self._connected_api()
         before = api.stream(self._plan.stream)
         self._check_stream(before)
-        attachment = self._attachment = Attachment.begin(self._settings, api, self._plan, self._start(), self._closing)
+        attachment = self._attachment = PushConsumer.begin(
+            self._settings, api, self._plan, self._start(), self._closing
+        )
         if self._plan.overrun is Overrun.SENTINEL and not self._reads_all:
             self._guard.begin_anew()
             self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard, self._closing)
@@ -260,7 +262,7 @@ class OrderedReader:
     def _connected_api(self) -> JetStreamApi:
         if self._api.connection.is_closed:
             self._check_usable()
-            connection = BulkSocket.connect(self._settings, hangup=self._closing)
+            connection = NatsSocket.connect(self._settings, cancel=self._closing)
             self._api = JetStreamApi(connection, self._settings.api_prefix)
         return self._api
 
@@ -270,19 +272,19 @@ class OrderedReader:
         `reached` is a revision up to which all was received, though not yet handed out.
         """
         frontier = max(self.frontier, reached)
-        told = (state.label, frontier, state.first, state.last)
+        told = (state.name, frontier, state.first, state.last)
         if state.identity != (self._plan.identity or self.state.identity):
-            raise BucketReplaced(*told)
+            raise StreamReplaced(*told)
         if not state.messages and self._has_seen_messages and not state.evicts_current_values:
-            raise BucketPurged(*told)
+            raise StreamPurged(*told)
         if not self._guard.is_open(state.first, reached) or frontier > state.last:
-            raise CursorExpired(*told)
+            raise PositionExpired(*told)
         self._has_seen_messages = self._has_seen_messages or bool(state.messages)
 
     def _check_floor(self, reached: int = 0) -> None:
         self._check_stream(self._connected_api().stream(self._plan.stream), reached)
 
-    def _look_after(self, attachment: Attachment) -> None:
+    def _look_after(self, attachment: PushConsumer) -> None:
         """Look at the stream, because time has passed; a probe then proves what was its end the time before.
 
         A reader to which nothing is to be sent any more is current: the rest of what was there has been removed.
@@ -293,7 +295,7 @@ class OrderedReader:
         if self._is_watched:
             self._check_stream(state)
         elif state.identity != self.state.identity:
-            raise BucketReplaced(state.label, self.frontier, state.first, state.last)
+            raise StreamReplaced(state.name, self.frontier, state.first, state.last)
         probes = self._needs_proof(state.last)
         if probes or not self._is_current:
             told = api.consumer_standing(self._plan.stream, attachment.name)
@@ -333,7 +335,7 @@ class OrderedReader:
             for attachment in attachments:
                 attachment.have_waited(time.monotonic() - began)
 
-    def _attachments(self) -> list[Attachment]:
+    def _attachments(self) -> list[PushConsumer]:
         sentinel = None if self._sentinel is None else self._sentinel.attachment
         return [found for found in (self._attachment, sentinel) if found is not None]
 

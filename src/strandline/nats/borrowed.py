@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import ParseResult
 
 from strandline.errors import InvalidInput
-from strandline.kv.nats.logins import Login
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.logins import Login
+from strandline.nats.settings import NatsSettings
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

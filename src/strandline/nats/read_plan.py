@@ -1,11 +1,28 @@
 """What a reader is to read, and how patient it is; a value that can be sent to wherever the reading is done."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from strandline.errors import InvalidInput
-from strandline.kv.config import Overrun
 from strandline.protocol.windows import resume_start_sequence
 from strandline.wire import Times
+
+
+class Overrun(Enum):
+    """How a watch of prefixes learns that the bucket has removed what it did not tell; one of all keys always does.
+
+    `SENTINEL`: the heads of all updates are read too. Exact, and updates of other keys do not look like losses; it
+    costs what a watch of everything without values costs.
+
+    `PROBE`: a few small questions every few seconds. It never misses an overrun, but if the bucket turns over as a
+    whole between two of them it takes that for one, and a repair is made without need.
+
+    `UNWATCHED`: nothing while it watches; only when it attaches, so that a loss is noticed at the next start.
+    """
+
+    SENTINEL = "sentinel"
+    PROBE = "probe"
+    UNWATCHED = "unwatched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +30,7 @@ class ReadPlan:
     """Some subjects of a stream, from a place on.
 
     `after` None is the last message of each subject first, then what is written; else what follows that revision.
-    `identity`, if given, is that of the stream that `after` belongs to: another one is `BucketReplaced`.
+    `identity`, if given, is that of the stream that `after` belongs to: another one is `StreamReplaced`.
     `subject_prefix` is what all subjects begin with, and is left out of the column. `overrun` matters only if the
     filters leave some subjects out.
 

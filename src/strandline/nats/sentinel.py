@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from strandline.kv.nats.bulk.api import JetStreamApi
-from strandline.kv.nats.bulk.consumers import Attachment
-from strandline.kv.nats.bulk.guards import FloorGuard
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.floor_guard import FloorGuard
+from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.push_consumer import PushConsumer
+from strandline.nats.read_plan import ReadPlan
+from strandline.nats.settings import NatsSettings
 from strandline.protocol.windows import is_gapped
 from strandline.wire import Times, binary_list, matcher
 
@@ -27,18 +27,18 @@ _TAIL = ".>"
 class Sentinel:
     """Reads the heads of all messages and tells the guard."""
 
-    def __init__(self, attachment: Attachment, plan: ReadPlan, guard: FloorGuard) -> None:
+    def __init__(self, attachment: PushConsumer, plan: ReadPlan, guard: FloorGuard) -> None:
         self.attachment = attachment
         self._is_own = own_rows(plan.filters)
         self._guard = guard
 
     @staticmethod
     def begin(
-        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, guard: FloorGuard, hangup: Hangup
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, guard: FloorGuard, cancel: CancelToken
     ) -> "Sentinel":
         """Attach it after the guard's frontier."""
         whole = replace(plan, filters=(">",), headers_only=True, times=Times.NONE, subject_prefix="")
-        return Sentinel(Attachment.begin(settings, api, whole, guard.frontier + 1, hangup), plan, guard)
+        return Sentinel(PushConsumer.begin(settings, api, whole, guard.frontier + 1, cancel), plan, guard)
 
     def look(self, check_floor: Callable[[], None]) -> bool:
         """Take what has come, without waiting; return whether something had.

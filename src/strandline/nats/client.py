@@ -19,9 +19,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from strandline.errors import RecordTooLarge, StrandlineError
-from strandline.kv.errors import AccessRefused, ConnectionDropped, LoginRefused, TlsRefused, Unreachable
-from strandline.kv.nats.exchanges import NoListener, Unanswered
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.errors import AccessRefused, ConnectionDropped, LoginRefused, TlsRefused, Unreachable
+from strandline.nats.requests import NoListener, Unanswered
+from strandline.nats.settings import NatsSettings
 
 TICK_S = 0.05
 ANSWERS_WITHIN_S = 5.0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.settings import NatsSettings
 
 
 class Unanswered(Exception):
@@ -18,7 +18,7 @@ class NoListener(Exception):
     """Nobody listens to the subject of a request, so nothing was done."""
 
 
-class Exchange(Protocol):
+class RequestTransport(Protocol):
     """A connected client that carries requests."""
 
     @property

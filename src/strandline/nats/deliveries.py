@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from strandline.errors import FormatError
-from strandline.kv.nats.bulk.inbound import Inbound
+from strandline.nats.receive_buffer import ReceiveBuffer
 from strandline.wire import (
     Ack,
     Frame,
@@ -84,7 +84,7 @@ class Taken(NamedTuple):
     control: Control | None
 
 
-def take_pass(inbound: Inbound, subject_prefix: bytes, *, times: Times) -> Taken | None:
+def take_pass(inbound: ReceiveBuffer, subject_prefix: bytes, *, times: Times) -> Taken | None:
     """Take a run of deliveries in one pass; None, and nothing is taken, if what has come is too little or unusual."""
     found = find_deliveries(inbound.data, inbound.size, inbound.limits, subject_prefix=subject_prefix, times=times)
     if found is None:
@@ -103,7 +103,7 @@ def take_pass(inbound: Inbound, subject_prefix: bytes, *, times: Times) -> Taken
     return _taken(delivered, found.consumer_sequences, control)
 
 
-def _frames(inbound: Inbound, spans: list[tuple[int, int]]) -> FrameBatch | None:
+def _frames(inbound: ReceiveBuffer, spans: list[tuple[int, int]]) -> FrameBatch | None:
     """Return the messages at some spans; None if one of them cannot be read."""
     parser = FrameParser(Side.SERVER, inbound.limits)
     try:

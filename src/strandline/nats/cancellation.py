@@ -19,7 +19,7 @@ class Closes(Protocol):
         """End it."""
 
 
-class Hangup:
+class CancelToken:
     """Ends connections that are there, that are being made, and that would be."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls of one bucket's roles: requests of the JetStream API and publishes, with answers as values or typed errors.
+"""The requests of one bucket: JetStream API calls and publishes, with answers as values or typed errors.
 
 Invariants: every refusal is told by its code. A read that is lost changed nothing and says `NoAnswer` or
 `ConnectionDropped`; it is asked again within its time limit. A write that is lost says `AnswerLost`. One that nobody
@@ -13,17 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from strandline.errors import FormatError
-from strandline.kv.errors import (
-    ELECTING_CODES,
-    NOT_FOUND_CODES,
-    AnswerLost,
-    ConnectionDropped,
-    JetStreamDisabled,
-    NoAnswer,
-    error_from_code,
-)
-from strandline.kv.nats.exchanges import Exchange, NoListener, Unanswered
-from strandline.kv.nats.streams import StreamState, parse_answer, parse_stream_info, stream_name
+from strandline.kv.config import StoreConfig
+from strandline.kv.errors import AnswerLost, BucketExists, BucketNotFound, error_from_code
+from strandline.kv.nats.layout import format_stream_differences, stream_config, stream_name
+from strandline.nats.errors import ELECTING_CODES, NOT_FOUND_CODES, ConnectionDropped, JetStreamDisabled, NoAnswer
+from strandline.nats.requests import NoListener, RequestTransport, Unanswered
+from strandline.nats.streams import StreamState, parse_answer, parse_stream_info
 
 LISTEN_AGAIN_S = 0.1
 ASKS_AGAIN_S = 2.0
@@ -40,10 +35,10 @@ class Refused(Exception):
         self.description = description
 
 
-class Calls:
+class BucketApi:
     """What the roles of a bucket ask; `link` returns the connection's link or raises `NotConnected`."""
 
-    def __init__(self, link: Callable[[], Exchange], bucket: str) -> None:
+    def __init__(self, link: Callable[[], RequestTransport], bucket: str) -> None:
         self._link = link
         self.bucket = bucket
 
@@ -106,13 +101,41 @@ class Calls:
             await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def _ask(
-        self, link: Exchange, call: str, request: Mapping[str, Any] | None, limit_s: float | None = None
+        self, link: RequestTransport, call: str, request: Mapping[str, Any] | None, limit_s: float | None = None
     ) -> bytes:
         payload = json.dumps(request).encode() if request is not None else b""
         try:
             return await link.request(f"{link.settings.api_prefix}.{call}", payload, limit_s=limit_s)
         except NoListener as nobody:
             raise JetStreamDisabled from nobody
+
+
+async def open_bucket(api: BucketApi, config: StoreConfig | None) -> StreamState:
+    """Return a bucket's stream; it is made if there is none and a config is given, else `BucketNotFound`.
+
+    If there is one, and its settings are not those of the config, `BucketExists` names the differences.
+    """
+    try:
+        info = await api.info()
+    except BucketNotFound:
+        if config is None:
+            raise
+        info = await _create(api, config)
+    if config is not None and (differences := format_stream_differences(config, info)):
+        raise BucketExists(api.bucket, differences)
+    return info
+
+
+async def _create(api: BucketApi, config: StoreConfig) -> StreamState:
+    """Create a bucket, and return what is there: somebody else may have been first."""
+    try:
+        await api.change(f"STREAM.CREATE.{stream_name(api.bucket)}", stream_config(api.bucket, config))
+    except Refused as refused:
+        try:
+            return await api.info()
+        except BucketNotFound:
+            raise error_from_code(refused.code, refused.description, bucket=api.bucket) from None
+    return await api.info()
 
 
 def _revision(answer: bytes) -> int:

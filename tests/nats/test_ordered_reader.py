@@ -13,11 +13,12 @@ import pytest
 
 from strandline.errors import Closed, Unavailable
 from strandline.kv import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired, NoAnswer, Overrun, UpdateBatch
-from strandline.kv.errors import Unreachable
-from strandline.kv.nats.bulk import BucketReader, BulkSocket, JetStreamApi, ReadPlan, StreamState
-from strandline.kv.nats.settings import NatsSettings
-from tests.kv.nats.bulk.filling import DELETED, Filler, filled_bucket
-from tests.kv.nats.bulk.proxy import Proxy, random_cuts, running_proxy
+from strandline.kv.nats.bucket_reader import BucketReader
+from strandline.nats import JetStreamApi, NatsSocket, ReadPlan, StreamState
+from strandline.nats.errors import Unreachable
+from strandline.nats.settings import NatsSettings
+from tests.nats.filling import DELETED, Filler, filled_bucket
+from tests.nats.proxy import Proxy, random_cuts, running_proxy
 from tests.servers_nats import SYNC_ALWAYS, NatsCluster, NatsServer, running_nats
 from tests.waiting import PATIENCE_S
 
@@ -322,7 +323,7 @@ def test_a_reader_outlives_the_leader_of_its_stream(nats_cluster: NatsCluster, n
 def open_filler(settings: NatsSettings, bucket: str) -> Iterator[Filler]:
     """Fill a bucket that exists, as soon as a server answers for it."""
     for _ in range(50):
-        with suppress(Unavailable), BulkSocket.connect(settings) as connection:
+        with suppress(Unavailable), NatsSocket.connect(settings) as connection:
             filler = Filler(JetStreamApi(connection, settings.api_prefix), f"KV_{bucket}", f"$KV.{bucket}.")
             assert filler.last
             yield filler

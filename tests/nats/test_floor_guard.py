@@ -11,21 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.kv import CursorExpired, Overrun
-from strandline.kv.nats.bulk import (
-    BucketReader,
-    BulkSocket,
-    Delivered,
-    FloorGuard,
-    JetStreamApi,
-    OrderedReader,
-    ReadPlan,
-    StreamState,
-)
-from strandline.kv.nats.bulk.consumers import Attachment
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.bucket_reader import BucketReader
+from strandline.nats import Delivered, FloorGuard, JetStreamApi, NatsSocket, OrderedReader, ReadPlan, StreamState
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.errors import PositionExpired
+from strandline.nats.push_consumer import PushConsumer
+from strandline.nats.settings import NatsSettings
 from strandline.protocol import windows
-from tests.kv.nats.bulk.filling import filled_bucket
+from tests.nats.filling import filled_bucket
 from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
 
@@ -188,18 +181,18 @@ def test_a_stream_that_is_trimmed_between_the_look_and_the_consumer_is_noticed(
     settings: NatsSettings, nats_bucket: str, overrun: Overrun, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before shows a stream that reaches back; the consumer that is made then begins behind the hole."""
-    begin = Attachment.begin
-    attached: list[Attachment] = []
+    begin = PushConsumer.begin
+    attached: list[PushConsumer] = []
     trimmed: list[int] = []
     told: list[int] = []
 
     def begin_late(
-        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, hangup: Hangup
-    ) -> Attachment:
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, cancel: CancelToken
+    ) -> PushConsumer:
         if not trimmed and bool(attached) is anew:
             trimmed.append(bucket.put([f"other.{number}" for number in range(494)] + ["own.b"]))
             bucket.purge(seq=trimmed[0])
-        attached.append(begin(settings, api, plan, start, hangup))
+        attached.append(begin(settings, api, plan, start, cancel))
         return attached[-1]
 
     def read() -> None:
@@ -210,7 +203,7 @@ def test_a_stream_that_is_trimmed_between_the_look_and_the_consumer_is_noticed(
                 batch = reader.read(0.05)
                 told.extend([] if batch is None else batch.versions.tolist())
 
-    monkeypatch.setattr(Attachment, "begin", staticmethod(begin_late))
+    monkeypatch.setattr(PushConsumer, "begin", staticmethod(begin_late))
     with filled_bucket(settings, nats_bucket, **EVICTING) as bucket:
         cursor = bucket.put([f"own.{number}" for number in range(5)])
         with pytest.raises(CursorExpired) as expired:
@@ -240,7 +233,7 @@ class Api:
     """Answers that a stream begins at a revision."""
 
     def __init__(self, first: int, standing: tuple[int, int] = (0, 0)) -> None:
-        self.connection = BulkSocket(socket.socket(), NatsSettings())
+        self.connection = NatsSocket(socket.socket(), NatsSettings())
         self._first = first
         self._standing = standing
 
@@ -296,9 +289,9 @@ def test_what_came_before_a_gap_is_told_before_the_cursor_expires(
         assert delivered.sequences.tolist() == told
         assert reader.is_current == (told == sequences)
     if told != sequences:
-        with pytest.raises(CursorExpired) as expired:
+        with pytest.raises(PositionExpired) as expired:
             reader.read(0.0)
-        assert expired.value.revision == max(told, default=0)
+        assert expired.value.sequence == max(told, default=0)
     reader.close()
 
 

@@ -9,18 +9,12 @@ import pytest
 
 from strandline.errors import Closed, InvalidInput
 from strandline.kv import BucketNotFound, CursorExpired, Overrun, UpdateBatch, UpdateKind
-from strandline.kv.nats.bulk import (
-    BucketReader,
-    BulkSocket,
-    OrderedReader,
-    ReadPlan,
-    read_keys,
-    scan_bucket,
-    stream_state,
-)
-from strandline.kv.nats.settings import NatsSettings
+from strandline.kv.nats.bucket_reader import BucketReader, read_keys, scan_bucket
+from strandline.kv.nats.layout import retention_of
+from strandline.nats import NatsSocket, OrderedReader, ReadPlan, StreamNotFound, stream_state
+from strandline.nats.settings import NatsSettings
 from strandline.wire import Times, format_headers
-from tests.kv.nats.bulk.filling import DELETED, PURGED, filled_bucket
+from tests.nats.filling import DELETED, PURGED, filled_bucket
 from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
 
@@ -202,7 +196,7 @@ def test_a_cursor_outside_of_the_stream_is_expired(settings: NatsSettings, nats_
 def test_a_bucket_that_is_not_there_and_a_plan_that_cannot_be(settings: NatsSettings) -> None:
     with pytest.raises(BucketNotFound, match="nowhere"):
         BucketReader.open(settings, "nowhere")
-    with pytest.raises(BucketNotFound):
+    with pytest.raises(StreamNotFound):
         stream_state(settings, "KV_nowhere")
     with pytest.raises(InvalidInput):
         ReadPlan(stream="s", filters=())
@@ -213,7 +207,7 @@ def test_a_bucket_that_is_not_there_and_a_plan_that_cannot_be(settings: NatsSett
 def test_retention_is_that_of_the_stream(settings: NatsSettings, nats_bucket: str) -> None:
     with filled_bucket(settings, nats_bucket, max_age=3_600_000_000_000) as bucket:
         bucket.put(["a", "b", "a"])
-        retention = stream_state(settings, bucket.stream).to_retention()
+        retention = retention_of(stream_state(settings, bucket.stream))
         assert (retention.first_revision, retention.last_revision) == (2, 3)
         assert retention.evicts_current_values
         assert retention.age_only
@@ -221,7 +215,7 @@ def test_retention_is_that_of_the_stream(settings: NatsSettings, nats_bucket: st
         assert len(retention.identity) == 8
         bucket.delete()
         bucket.create()
-        again = stream_state(settings, bucket.stream).to_retention()
+        again = retention_of(stream_state(settings, bucket.stream))
         assert again.identity != retention.identity
         assert not again.evicts_current_values
         assert (again.first_revision, again.last_revision) == (1, 0)
@@ -261,7 +255,7 @@ def test_plans_travel_to_other_processes_and_readers_do_not(settings: NatsSettin
 
 
 def test_what_a_connection_asks_is_answered_or_refused_in_time(settings: NatsSettings) -> None:
-    with BulkSocket.connect(settings) as connection:
+    with NatsSocket.connect(settings) as connection:
         assert connection.flush() == []
         assert connection.info.jetstream
         reply = connection.request("$JS.API.INFO")

@@ -9,13 +9,14 @@ import contextlib
 import secrets
 import time
 
-from strandline.errors import StrandlineError, Unavailable
-from strandline.kv.nats.bulk.api import ConsumerSpec, JetStreamApi
-from strandline.kv.nats.bulk.deliveries import Control, Delivered, Taken, take_messages, take_pass
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.bulk.socket import BulkSocket, new_inbox
-from strandline.kv.nats.settings import NatsSettings
+from strandline.errors import StrandlineError
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.deliveries import Control, Delivered, Taken, take_messages, take_pass
+from strandline.nats.errors import DeliveryBroken
+from strandline.nats.jetstream import ConsumerSpec, JetStreamApi
+from strandline.nats.read_plan import ReadPlan
+from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NatsSocket, new_inbox
 from strandline.wire import format_pub
 
 HEARTBEATS_MISSED = 3
@@ -29,18 +30,10 @@ PASS_BYTES_MIN = 1 << 13
 FAREWELL_S = 2.0
 
 
-class DeliveryBroken(Unavailable):
-    """A consumer that does not go on; the reader makes another."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the delivery of a stream broke: {problem}", hint="a reader goes on by itself")
-        self.problem = problem
-
-
-class Attachment:
+class PushConsumer:
     """A consumer that delivers; `pending` is what waits behind the last message that was taken."""
 
-    def __init__(self, connection: BulkSocket, plan: ReadPlan, spec: ConsumerSpec, pending: int) -> None:
+    def __init__(self, connection: NatsSocket, plan: ReadPlan, spec: ConsumerSpec, pending: int) -> None:
         self.connection = connection
         self.pending = pending
         self.number = 0
@@ -53,10 +46,10 @@ class Attachment:
 
     @staticmethod
     def begin(
-        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, hangup: Hangup
-    ) -> "Attachment":
+        settings: NatsSettings, api: JetStreamApi, plan: ReadPlan, start: int | None, cancel: CancelToken
+    ) -> "PushConsumer":
         """Connect, and have a consumer deliver from a sequence on, or the last of each subject if it is None."""
-        connection = BulkSocket.connect(settings, hangup=hangup)
+        connection = NatsSocket.connect(settings, cancel=cancel)
         try:
             inbox = new_inbox()
             connection.subscribe(inbox)
@@ -67,7 +60,7 @@ class Attachment:
         except BaseException:
             connection.close()
             raise
-        return Attachment(connection, plan, spec, pending)
+        return PushConsumer(connection, plan, spec, pending)
 
     def receive(self, timeout_s: float) -> Delivered | None:
         """Return the messages that come within a time, None if none do."""

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import Closed, FormatError
-from strandline.kv.errors import (
+from strandline.nats import JetStreamApi, NatsSocket, ReadPlan, stream_state
+from strandline.nats.errors import (
     AccessRefused,
     ConnectionDropped,
+    DeliveryBroken,
     JetStreamDisabled,
     LoginRefused,
     NoAnswer,
@@ -21,12 +23,11 @@ from strandline.kv.errors import (
     TlsRefused,
     Unreachable,
 )
-from strandline.kv.nats.bulk import BulkSocket, JetStreamApi, ReadPlan, stream_state
-from strandline.kv.nats.bulk.api import ConsumerSpec
-from strandline.kv.nats.bulk.consumers import Attachment, DeliveryBroken
-from strandline.kv.nats.bulk.handshake import ServerInfo, format_login, parse_info
-from strandline.kv.nats.logins import Login
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats.handshake import ServerInfo, format_login, parse_info
+from strandline.nats.jetstream import ConsumerSpec
+from strandline.nats.logins import Login
+from strandline.nats.push_consumer import PushConsumer
+from strandline.nats.settings import NatsSettings
 from strandline.wire import Ack, ProtocolViolation, format_ack, format_headers, format_msg
 from tests import identities_nats as identities
 from tests.servers_nats import NatsServer, running_nats
@@ -35,7 +36,7 @@ from tests.waiting import PATIENCE_S
 
 def ask(settings: NatsSettings) -> None:
     """Connect and ask something."""
-    with BulkSocket.connect(settings) as connection:
+    with NatsSocket.connect(settings) as connection:
         assert b"account_info_response" in connection.request("$JS.API.INFO").payload
 
 
@@ -99,11 +100,11 @@ def test_subjects_that_are_not_allowed_are_refused() -> None:
     rules = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
     with running_nats(rules) as server:
         settings = NatsSettings(server.url_with("ann:pw"), timeout_s=5)
-        with BulkSocket.connect(settings) as connection:
+        with NatsSocket.connect(settings) as connection:
             connection.subscribe("secret.>")
             with pytest.raises(AccessRefused, match="secret"):
                 connection.flush()
-        with BulkSocket.connect(settings) as connection, pytest.raises(AccessRefused, match=r"JS\.API"):
+        with NatsSocket.connect(settings) as connection, pytest.raises(AccessRefused, match=r"JS\.API"):
             connection.request("$JS.API.INFO")
 
 
@@ -112,7 +113,7 @@ def test_a_server_without_jetstream_says_so() -> None:
         settings = NatsSettings(server.url, timeout_s=5)
         with pytest.raises(JetStreamDisabled):
             stream_state(settings, "KV_b")
-        with BulkSocket.connect(settings) as connection, pytest.raises(ServerRefused, match="503"):
+        with NatsSocket.connect(settings) as connection, pytest.raises(ServerRefused, match="503"):
             connection.request("nobody.listens")
 
 
@@ -157,7 +158,7 @@ def test_a_peer_that_does_not_answer_as_a_server_is_left_in_time(said: bytes) ->
 
 def test_a_question_that_nobody_answers_ends_in_time(nats_server: NatsServer) -> None:
     settings = NatsSettings(nats_server.url, timeout_s=0.3)
-    with BulkSocket.connect(settings, timeout_s=5) as connection, BulkSocket.connect(settings, timeout_s=5) as other:
+    with NatsSocket.connect(settings, timeout_s=5) as connection, NatsSocket.connect(settings, timeout_s=5) as other:
         other.subscribe("silence")
         other.flush()
         with pytest.raises(NoAnswer):
@@ -167,7 +168,7 @@ def test_a_question_that_nobody_answers_ends_in_time(nats_server: NatsServer) ->
 def answering(pair: tuple[socket.socket, socket.socket], answers: list[bytes | None]) -> JetStreamApi:
     """Return an API whose questions are answered one after the other, or not."""
     pair[0].settimeout(0.0)
-    connection = BulkSocket(pair[0], NatsSettings(timeout_s=2.0))
+    connection = NatsSocket(pair[0], NatsSettings(timeout_s=2.0))
 
     def serve() -> None:
         heard = b""
@@ -192,14 +193,14 @@ NOT_NOW = b'{"error": {"code": 503, "err_code": 10008, "description": "JetStream
 def test_a_question_about_a_stream_is_asked_again_while_it_has_no_leader(
     monkeypatch: pytest.MonkeyPatch, before: list[bytes | None]
 ) -> None:
-    monkeypatch.setattr("strandline.kv.nats.bulk.api.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("strandline.nats.jetstream.ASK_AGAIN_S", 0.1)
     pair = socket.socketpair()
     with closing(pair[0]), closing(pair[1]):
         assert answering(pair, [*before, INFO]).stream("KV_b").last == 3
 
 
 def test_a_question_about_a_stream_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.kv.nats.bulk.api.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("strandline.nats.jetstream.ASK_AGAIN_S", 0.1)
     pair = socket.socketpair()
     with closing(pair[0]), closing(pair[1]), pytest.raises(NoAnswer, match=r"within 0\.3 s"):
         answering(pair, []).stream("KV_b", timeout_s=0.3)
@@ -212,7 +213,7 @@ def test_an_answer_that_is_none_is_refused() -> None:
 
 
 def test_a_closed_connection_does_nothing_more(nats_server: NatsServer) -> None:
-    connection = BulkSocket.connect(NatsSettings(nats_server.url, timeout_s=5))
+    connection = NatsSocket.connect(NatsSettings(nats_server.url, timeout_s=5))
     with pytest.raises(TypeError, match="pickle its settings"):
         pickle.dumps(connection)
     threading.Timer(0.05, connection.close).start()
@@ -240,11 +241,11 @@ HEARTBEAT = format_headers([("Nats-Last-Consumer", "6")], status=100, descriptio
 FLOW = format_headers(status=100, description="FlowControl Request")
 
 
-def attached(pair: tuple[socket.socket, socket.socket]) -> Attachment:
+def attached(pair: tuple[socket.socket, socket.socket]) -> PushConsumer:
     pair[0].settimeout(0.0)
-    connection = BulkSocket(pair[0], NatsSettings())
+    connection = NatsSocket(pair[0], NatsSettings())
     plan = ReadPlan(stream="KV_b", subject_prefix="$KV.b.")
-    return Attachment(connection, plan, ConsumerSpec("c", "_INBOX.x", (">",), None), 0)
+    return PushConsumer(connection, plan, ConsumerSpec("c", "_INBOX.x", (">",), None), 0)
 
 
 def delivery(number: int, payload: bytes, headers: bytes = b"") -> bytes:
@@ -268,7 +269,7 @@ STREAM = b"".join(
 )
 
 
-def read_all(attachment: Attachment, other: socket.socket, pieces: list[bytes]) -> list[tuple[bytes, int, bytes]]:
+def read_all(attachment: PushConsumer, other: socket.socket, pieces: list[bytes]) -> list[tuple[bytes, int, bytes]]:
     rows: list[tuple[bytes, int, bytes]] = []
     for piece in pieces:
         other.sendall(piece)
@@ -285,8 +286,8 @@ def test_a_stream_of_deliveries_reads_the_same_wherever_it_is_split(
 ) -> None:
     if in_one_pass:
         monkeypatch.setattr("strandline.wire.deliveries.ROWS_MIN", 1)
-        monkeypatch.setattr("strandline.kv.nats.bulk.consumers.PASS_BYTES_MIN", 1)
-    monkeypatch.setattr("strandline.kv.nats.bulk.inbound.CAPACITY_BYTES", 256)
+        monkeypatch.setattr("strandline.nats.push_consumer.PASS_BYTES_MIN", 1)
+    monkeypatch.setattr("strandline.nats.receive_buffer.CAPACITY_BYTES", 256)
     expected = [
         (b"k1", 10, b"one"),
         (b"k2", 20, b"\r\nMSG $KV.b.x 1 1\r\nx\r\n"),
@@ -324,7 +325,7 @@ def test_numbers_that_do_not_follow_each_other_break_the_delivery(
 ) -> None:
     if in_one_pass:
         monkeypatch.setattr("strandline.wire.deliveries.ROWS_MIN", 1)
-        monkeypatch.setattr("strandline.kv.nats.bulk.consumers.PASS_BYTES_MIN", 1)
+        monkeypatch.setattr("strandline.nats.push_consumer.PASS_BYTES_MIN", 1)
     pair = socket.socketpair()
     with closing(pair[0]), closing(pair[1]), pytest.raises(DeliveryBroken):
         read_all(attached(pair), pair[1], [b"".join(broken)])
@@ -354,7 +355,7 @@ def test_a_peer_that_goes_away_drops_the_connection() -> None:
 
 
 def test_a_value_larger_than_the_buffer_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.kv.nats.bulk.inbound.CAPACITY_BYTES", 64)
+    monkeypatch.setattr("strandline.nats.receive_buffer.CAPACITY_BYTES", 64)
     pair = socket.socketpair()
     with closing(pair[0]), closing(pair[1]):
         attachment = attached(pair)

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from strandline.kv.nats.bulk import BulkSocket, JetStreamApi
-from strandline.kv.nats.settings import NatsSettings
+from strandline.nats import JetStreamApi, NatsSocket
+from strandline.nats.settings import NatsSettings
 from strandline.wire import format_headers, format_pubs
 from tests.waiting import PATIENCE_S
 
@@ -69,7 +69,7 @@ class Filler:
 @contextmanager
 def filled_bucket(settings: NatsSettings, bucket: str, **config: object) -> Iterator[Filler]:
     """Make a bucket and yield what fills it."""
-    with BulkSocket.connect(settings) as connection:
+    with NatsSocket.connect(settings) as connection:
         filler = Filler(JetStreamApi(connection, settings.api_prefix), f"KV_{bucket}", f"$KV.{bucket}.")
         filler.create(**config)
         yield filler

@@ -6,6 +6,7 @@ what it means; everything else is a put, an empty value too. Keys are bytes as t
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -17,15 +18,17 @@ from numpy.typing import NDArray
 
 from strandline.kv.config import Retention
 from strandline.kv.entries import UpdateBatch, UpdateKind
-from strandline.kv.errors import NoAnswer
+from strandline.kv.errors import BucketNotFound, BucketPurged, BucketReplaced, CursorExpired
 from strandline.kv.keys import validate_prefix
-from strandline.kv.nats.bulk.deliveries import Delivered
-from strandline.kv.nats.bulk.hangups import Hangup
-from strandline.kv.nats.bulk.ordered import OrderedReader
-from strandline.kv.nats.bulk.plans import ReadPlan
-from strandline.kv.nats.messages import MARKER_REASON, OPERATION, TTL, deadline_ns, kind_of_headers, parse_headers
-from strandline.kv.nats.settings import NatsSettings
-from strandline.kv.nats.streams import STREAM_PREFIX
+from strandline.kv.nats.layout import retention_of, stream_name
+from strandline.kv.nats.messages import MARKER_REASON, OPERATION, TTL, deadline_ns, kind_of_headers
+from strandline.nats.cancellation import CancelToken
+from strandline.nats.deliveries import Delivered
+from strandline.nats.errors import NoAnswer, PositionExpired, StreamNotFound, StreamPurged, StreamReplaced
+from strandline.nats.ordered_reader import OrderedReader
+from strandline.nats.read_plan import ReadPlan
+from strandline.nats.settings import NatsSettings
+from strandline.nats.streams import parse_header_values
 from strandline.wire import binary_list, binary_spans, gather
 
 _NO_BYTES = "\r\nNats-Msg-Size: 0\r\n"
@@ -77,16 +80,30 @@ def kinds_of(headers: pa.BinaryArray | None, count: int) -> NDArray[np.uint8]:
     rows = np.flatnonzero(either.to_numpy(zero_copy_only=False))
     if len(rows):
         blocks = binary_list(headers.take(pa.array(rows)))
-        known = {block: kind_of_headers(parse_headers(block)) for block in set(blocks)}
+        known = {block: kind_of_headers(parse_header_values(block)) for block in set(blocks)}
         kinds[rows] = [known[block] for block in blocks]
     return kinds
+
+
+@contextmanager
+def bucket_errors(bucket: str) -> Iterator[None]:
+    """Raise what a stream's reader raises as the error of a bucket."""
+    try:
+        yield
+    except StreamNotFound as gone:
+        raise BucketNotFound(bucket) from gone
+    except PositionExpired as expired:
+        kinds = {StreamReplaced: BucketReplaced, StreamPurged: BucketPurged}
+        kind = kinds.get(type(expired), CursorExpired)
+        raise kind(bucket, expired.sequence, expired.first, expired.last) from expired
 
 
 class BucketReader:
     """Reads the updates of a bucket as columns; one thread reads, any thread may close."""
 
-    def __init__(self, reader: OrderedReader) -> None:
+    def __init__(self, reader: OrderedReader, bucket: str) -> None:
         self.reader = reader
+        self._bucket = bucket
 
     @staticmethod
     def open(
@@ -96,15 +113,17 @@ class BucketReader:
         *,
         prefixes: Sequence[str] = ("",),
         subject_prefix: str = "",
-        hangup: Hangup | None = None,
+        cancel: CancelToken | None = None,
     ) -> "BucketReader":
         """Return a reader of the keys below some prefixes; of a plan, all but its stream and filters count.
 
         `subject_prefix` is what subjects of the bucket begin with, if that is not `$KV.<bucket>.`: a mirror has those
-        of its origin. `InvalidKey` for what is not a prefix, and whatever `OrderedReader.open` raises.
+        of its origin. `InvalidKey` for what is not a prefix, `BucketNotFound`, `CursorExpired`, or why no server was
+        connected to.
         """
         plan = bucket_plan(bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix)
-        return BucketReader(OrderedReader.open(settings, plan, hangup))
+        with bucket_errors(bucket):
+            return BucketReader(OrderedReader.open(settings, plan, cancel), bucket)
 
     def __enter__(self) -> Self:
         return self
@@ -137,12 +156,17 @@ class BucketReader:
     @property
     def retention(self) -> Retention:
         """Return what the bucket had kept when the reader was opened."""
-        return self.reader.state.to_retention()
+        return retention_of(self.reader.state)
 
     def read(self, timeout_s: float) -> UpdateBatch | None:
-        """Return updates as soon as there are any, None if none come within a time; errors of `OrderedReader.read`."""
-        delivered = self.reader.read(timeout_s)
+        """Return updates as soon as there are any, None if none come within a time; `CursorExpired` and the like."""
+        delivered = self.read_messages(timeout_s)
         return None if delivered is None else update_batch(delivered)
+
+    def read_messages(self, timeout_s: float) -> Delivered | None:
+        """Return the same as messages of the bucket's stream."""
+        with bucket_errors(self._bucket):
+            return self.reader.read(timeout_s)
 
     def close(self) -> None:
         """Detach; a second time does nothing."""
@@ -162,7 +186,7 @@ def bucket_plan(
             kept.append(prefix)
     subject_prefix = subject_prefix or f"$KV.{bucket}."
     filters = tuple(f"{subject_prefix}{prefix}>" for prefix in sorted(kept))
-    stream = f"{STREAM_PREFIX}{bucket}"
+    stream = stream_name(bucket)
     plan = plan or ReadPlan(stream=stream)
     return replace(plan, stream=stream, filters=filters, subject_prefix=subject_prefix)
 
@@ -174,7 +198,7 @@ def scan_bucket(
     prefixes: Sequence[str] = ("",),
     subject_prefix: str = "",
     headers_only: bool = False,
-    hangup: Hangup | None = None,
+    cancel: CancelToken | None = None,
 ) -> Iterator[UpdateBatch]:
     """Yield the current values of a bucket, in the order of their revisions, without deletes and tombstones.
 
@@ -183,10 +207,10 @@ def scan_bucket(
     """
     plan = ReadPlan(stream="", headers_only=headers_only, exact_state=True, outage_s=settings.timeout_s)
     with BucketReader.open(
-        settings, bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix, hangup=hangup
+        settings, bucket, plan, prefixes=prefixes, subject_prefix=subject_prefix, cancel=cancel
     ) as reader:
         while not reader.is_current:
-            delivered = reader.reader.read(settings.timeout_s)
+            delivered = reader.read_messages(settings.timeout_s)
             if delivered is None:
                 if reader.reader.is_current:
                     return
@@ -212,10 +236,10 @@ def read_keys(
     *,
     prefixes: Sequence[str] = ("",),
     subject_prefix: str = "",
-    hangup: Hangup | None = None,
+    cancel: CancelToken | None = None,
 ) -> list[str]:
     """Return the keys of a bucket that have a value, in the order of their revisions."""
     batches = scan_bucket(
-        settings, bucket, prefixes=prefixes, subject_prefix=subject_prefix, headers_only=True, hangup=hangup
+        settings, bucket, prefixes=prefixes, subject_prefix=subject_prefix, headers_only=True, cancel=cancel
     )
     return [key for batch in batches for key in batch.keys]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import InvalidInput
-from strandline.kv.nats import Login, NatsSettings
-from strandline.kv.nats.logins import parse_creds
+from strandline.nats import Login, NatsSettings
+from strandline.nats.logins import parse_creds
 from tests.identities_nats import make_certificates, make_nkey, make_operator
 
 SECRET = "s3cr3t-w0rd"  # noqa: S105 - of nobody

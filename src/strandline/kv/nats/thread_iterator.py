@@ -22,14 +22,14 @@ IsOver = Callable[[], bool]
 """Tells whether nobody wants more."""
 
 Produce = Callable[[IsOver], Iterator[Item]]
-"""Makes items in the pump's thread; it asks now and then whether nobody wants more, and ends then."""
+"""Makes items in the thread; it asks now and then whether nobody wants more, and ends then."""
 
 
 class Exhausted(Exception):
     """There are no more items."""
 
 
-class Pump(Generic[Item]):
+class ThreadIterator(Generic[Item]):
     """A thread that makes items, and a loop that takes them; made in the loop.
 
     `hang_up` ends what the thread waits for.

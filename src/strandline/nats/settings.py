@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from strandline.errors import InvalidInput
-from strandline.kv.nats.logins import Login, parse_creds, parse_creds_base64, parse_user_info
+from strandline.nats.logins import Login, parse_creds, parse_creds_base64, parse_user_info
 
 DEFAULT_PORT = 4222
 DEFAULT_API = "$JS.API"
