@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from time import thread_time
 from typing import Protocol
 
-from strandline.broker.jetstream.timers import Timers
+from strandline.broker.timers import Timers
 from strandline.clock import NS_PER_S, Clock
 
 ALONE_TURNS = 32

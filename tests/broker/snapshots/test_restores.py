@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strandline.broker import work_queue
 from strandline.broker.consumers.files import Kept
 from strandline.broker.consumers.restore import Restored, bring_in, settle_in, write_restored
 from strandline.broker.consumers.state import Saved
-from strandline.broker.snapshots import restoring, turns
+from strandline.broker.snapshots import restoring
 from strandline.broker.snapshots.restoring import Restoring
 from strandline.errors import Closed
 from tests.broker.jetstream.fakes import World
@@ -144,7 +145,7 @@ def test_what_is_in_its_place_when_the_server_ends_stays_and_can_be_opened(threa
 def test_consumers_that_are_being_opened_when_the_server_ends_are_closed_with_their_stream(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(turns, "BUDGET_NS", 1)
+    monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, packed(*map(saved_consumer, "CDE"), *messages(3)), "chunk"), (place, b"", "end"))
@@ -222,7 +223,7 @@ def test_after_a_restore_has_failed_its_name_is_free(threaded: World, monkeypatc
 def test_consumers_are_opened_in_turns_and_the_stream_is_there_after_the_last(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "BUDGET_NS", 1)
+    monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)  # every look takes time
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, packed(*map(saved_consumer, "CDEF"), *messages(3)), "chunk"))
@@ -327,7 +328,7 @@ def test_a_consumer_in_memory_comes_back_as_one(world: World) -> None:
 def test_chunks_of_two_clients_are_unpacked_in_their_order_and_each_is_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "BUDGET_NS", 1)
+    monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)
     place = _begin(world)["deliver_subject"]
     world.routes.take()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.snapshots import restores, service, turns
+from strandline.broker import work_queue
+from strandline.broker.snapshots import restores, service
 from strandline.broker.snapshots.archive import END, MAGIC, format_uvarint
 from strandline.broker.snapshots.restoring import Restoring
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
@@ -157,7 +158,7 @@ def test_a_bomb_is_refused_at_once(world: World) -> None:
 def test_what_a_message_unpacks_to_is_taken_in_turns_while_its_client_waits(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "BUDGET_NS", 1)
+    monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)  # every look takes time
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, S2_BEGIN + format_chunks(MAGIC + ENTRY_HEAD) + BOMB, "chunk"))

@@ -17,7 +17,6 @@ from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.ending import Ending
 from strandline.broker.jetstream.advisories import Advisories
-from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
@@ -30,7 +29,6 @@ from strandline.broker.jetstream.settling import Line, Settling
 from strandline.broker.jetstream.sinks import Sinks
 from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
 from strandline.broker.jetstream.surroundings import Surroundings
-from strandline.broker.jetstream.timers import Timers
 from strandline.broker.jetstream.upkeep import Upkeep
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Inbound, Origin, Routes
@@ -38,6 +36,8 @@ from strandline.broker.snapshots import SnapshotService, SnapshotSurroundings
 from strandline.broker.streams import Published, Removed, Republish, Stream
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.storage import DONE
+from strandline.broker.timers import Timers
+from strandline.broker.work_queue import WorkQueue
 from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
 
@@ -96,7 +96,13 @@ class JetStream:
         self._wake, self._post = surroundings.wake, surroundings.post
         pauses = Pauses(surroundings.pause, surroundings.resume)
         self._holding = Holding(pauses.begin, pauses.end)
-        self._backlog = Backlog(self.clock, surroundings.wake, pauses.begin, pauses.end)
+        self._reads = WorkQueue(
+            self.clock,
+            surroundings.wake,
+            failure="a request could not be answered",
+            hold=pauses.begin,
+            release=pauses.end,
+        )
         self._sinks = Sinks()
         self._dirty: list[StreamSink] = []
         self.listeners, self.ending = Listeners(), Ending()
@@ -139,7 +145,7 @@ class JetStream:
                 limits=surroundings.limits,
             ),
         )
-        requests = Requests(self, self._backlog)
+        requests = Requests(self, self._reads)
         self._cancels = [
             routes.subscribe(requests.pattern, requests),
             routes.subscribe(b"$JS.ACK.>", self._delivering),
@@ -183,7 +189,7 @@ class JetStream:
         self.bounded_s = 0.0
         self.publish_gathered(now_ns)
         began_s = thread_time()
-        self._backlog.flush()
+        self._reads.run()
         self.bounded_s = thread_time() - began_s
         self.mirrors.flush(now_ns)
         self._delivering.flush(now_ns)

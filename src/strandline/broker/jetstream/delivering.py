@@ -11,8 +11,8 @@ from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.consumers.consumer import Consumer
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.jetstream.stream_sink import headers_of
-from strandline.broker.jetstream.timers import Timers
 from strandline.broker.routes import Inbound, Routes
+from strandline.broker.timers import Timers
 
 _SHORT_DOTS, _LONG_DOTS = 8, 10
 """How many dots an ack subject has: exactly, without a domain; at least, with one."""

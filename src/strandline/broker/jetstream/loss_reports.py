@@ -11,8 +11,8 @@ import logging
 
 from strandline.broker.api.advisories import MessagesLost
 from strandline.broker.jetstream.advisories import Advisories
-from strandline.broker.jetstream.timers import Timers
 from strandline.broker.streams import Stream
+from strandline.broker.timers import Timers
 from strandline.errors import StrandlineError
 
 logger = logging.getLogger("strandline.broker")

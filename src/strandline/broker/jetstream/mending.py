@@ -14,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 
 from strandline.broker.jetstream.settling import Settling
-from strandline.broker.jetstream.timers import Timers
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
 from strandline.broker.thread_runner import Post, ThreadRunner
+from strandline.broker.timers import Timers
 from strandline.clock import NS_PER_S, Clock
 from strandline.errors import StrandlineError, Unavailable
 

@@ -2,7 +2,7 @@
 
 Invariants: a request sees everything published before it; who asks for a consumer or a direct get that nobody serves is
 told at once that nobody responds, and anything else unknown gets no answer at all, as with nats-server. Nothing is read
-that nobody would hear, and what is read shares the loop with everybody (see `Backlog`).
+that nobody would hear, and what is read shares the loop with everybody (see `WorkQueue`).
 """
 
 import logging
@@ -14,13 +14,13 @@ from strandline.broker.api import codes
 from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.consumers.service import ConsumerService
-from strandline.broker.jetstream.backlog import Backlog
 from strandline.broker.jetstream.stream_sink import headers_of
 from strandline.broker.routes import Deliveries, Inbound, Origin
 from strandline.broker.streams import Reply, Stream, Ticket
 from strandline.broker.streams.messages import STORAGE_FAILED
 from strandline.broker.streams.service import OF_ALL
 from strandline.broker.streams.storage import is_passed
+from strandline.broker.work_queue import WorkQueue
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Requests:
     is_ordered = True
     """What came before a request takes effect before it, and what comes after it, after; see `READS` for the rest."""
 
-    def __init__(self, owner: "JetStream", backlog: Backlog) -> None:
+    def __init__(self, owner: "JetStream", reads: WorkQueue) -> None:
         self._owner = owner
-        self._backlog = backlog
+        self._reads = reads
         self._consumers = ConsumerService(owner.consumers)
 
     def take(self, messages: Inbound) -> None:
@@ -80,7 +80,7 @@ class Requests:
             asked = subject.decode(errors="surrogateescape").removeprefix(API)
             row = _Row(messages, at, asked, block, payload, reply)
             if asked.startswith(READS) or asked in OF_ALL:
-                self._backlog.do(messages.origin.client_id, partial(self._read, row))
+                self._reads.do(messages.origin.client_id, partial(self._read, row))
             else:
                 self._answer(row)
 
@@ -131,7 +131,7 @@ class Requests:
         replies, client_id = frames.replies(), messages.origin.client_id
         for at in range(0, len(subjects), GETS_MAX):
             part = slice(at, at + GETS_MAX)
-            self._backlog.do(client_id, partial(self._get_lasts, stream, subjects[part], replies[part]))
+            self._reads.do(client_id, partial(self._get_lasts, stream, subjects[part], replies[part]))
         return True
 
     def _get_lasts(self, stream: Stream, subjects: list[bytes], replies: list[bytes]) -> None:

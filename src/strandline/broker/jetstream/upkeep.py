@@ -7,8 +7,8 @@ steps between turns, and only while there are some. A stream whose storage has f
 from collections.abc import Callable, Container
 
 from strandline.broker.jetstream.stream_sink import StreamSink
-from strandline.broker.jetstream.timers import Timers
 from strandline.broker.streams import Published
+from strandline.broker.timers import Timers
 from strandline.errors import StrandlineError
 
 CHORE_NS, CHORE_AGAIN_NS = 100_000_000, 2_000_000

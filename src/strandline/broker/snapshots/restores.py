@@ -24,8 +24,8 @@ from strandline.broker.routes import Origin
 from strandline.broker.snapshots.chunks import Chunk, RestoreSink
 from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
 from strandline.broker.snapshots.surroundings import SnapshotSurroundings
-from strandline.broker.snapshots.turns import Turns
 from strandline.broker.thread_runner import ThreadPerTask, ThreadRunner
+from strandline.broker.work_queue import Steps, WorkQueue
 from strandline.errors import StrandlineError
 
 logger = logging.getLogger("strandline.broker")
@@ -47,7 +47,9 @@ class Restores:
         self._streams = consumers.streams
         self._around = around
         self.under_way: dict[str, RestoreSink] = {}
-        self._turns = Turns(self._streams.clock, around.post)
+        self._queue = WorkQueue(
+            self._streams.clock, lambda: around.post(self._queue.run), failure="a restore has failed"
+        )
         self._threads = ThreadPerTask("strandline-restore")
         self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, around.post)
 
@@ -59,7 +61,7 @@ class Restores:
         """Give up on everything under way; what is in its place by now stays there."""
         for sink in self.under_way.values():
             sink.restoring.stop()
-        self._turns.close()
+        self._queue.close()
         self._threads.shutdown()  # a removal that was begun is not cancelled: its stream may be in its place
         self._runner.close()
         for sink in list(self.under_way.values()):
@@ -141,9 +143,9 @@ class Restores:
         sink.waiting.append(chunk)
         if not sink.is_working:
             sink.is_working = True
-            self._turns.add(self._work(sink))
+            self._queue.add(self._work(sink))
 
-    def _work(self, sink: RestoreSink) -> Iterator[None]:
+    def _work(self, sink: RestoreSink) -> Steps:
         """Do what waits of a restore, in order; whatever comes of it, its senders are read from again."""
         try:
             while sink.waiting:
@@ -210,13 +212,13 @@ class Restores:
 
         def finished(failure: Exception | None) -> None:
             if failure is None:
-                self._turns.add(self._bring_in(sink, reply))
+                self._queue.add(self._bring_in(sink, reply))
             else:
                 self._fail(sink, reply, failure)
 
         self._runner.run(restoring.finish, finished)
 
-    def _bring_in(self, sink: RestoreSink, reply: bytes) -> Iterator[None]:
+    def _bring_in(self, sink: RestoreSink, reply: bytes) -> Steps:
         """Have the consumers of a stream that is in its place, then the stream, and answer."""
         restoring, name = sink.restoring, sink.restoring.config.name
         found = list(restoring.restored.values())

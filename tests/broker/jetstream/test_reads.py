@@ -1,87 +1,15 @@
-"""Reads share the loop: what takes long is continued in later turns, and what nobody hears is not done at all."""
+"""Reads share the loop: reads that take long go on in later cycles, and a read that nobody hears is not done."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from strandline.broker.jetstream.backlog import BUDGET_NS, Backlog
 from strandline.broker.streams.stream import Stream
-from strandline.clock import ManualClock
 from tests.broker.jetstream.fakes import World
 
 GET = "$JS.API.STREAM.MSG.GET.S"
-
-
-class Turns:
-    """A backlog, whose work takes as long as a test says."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.wakes = 0
-        self.paused: list[int] = []
-        self.done: list[str] = []
-        self.backlog = Backlog(self.clock, self._wake, self.paused.append, self.paused.remove)
-
-    def _wake(self) -> None:
-        self.wakes += 1
-
-    def work(self, name: str, takes_ns: int = BUDGET_NS) -> Callable[[], None]:
-        def do() -> None:
-            self.clock.advance(takes_ns / 1e9)
-            self.done.append(name)
-
-        return do
-
-    def turn(self) -> list[str]:
-        done = len(self.done)
-        self.backlog.flush()
-        return self.done[done:]
-
-
-def test_what_is_short_is_done_at_once() -> None:
-    turns = Turns()
-    for name in "abc":
-        turns.backlog.do(1, turns.work(name, 1000))
-    assert (turns.done, turns.paused) == (["a", "b", "c"], [])
-    assert turns.wakes == 1  # the next turn has time anew
-    assert turns.turn() == []
-
-
-def test_what_takes_long_goes_on_in_later_turns_one_client_after_the_other() -> None:
-    turns = Turns()
-    for name in ("a1", "a2", "a3"):
-        turns.backlog.do(1, turns.work(name))
-    turns.backlog.do(2, turns.work("b1"))
-    assert (turns.done, turns.paused) == (["a1"], [1, 2])
-    wakes = turns.wakes
-    assert [turns.turn() for _ in range(4)] == [["a2"], ["b1"], ["a3"], []]
-    assert turns.wakes == wakes + 2  # while something waits
-    assert turns.paused == []
-    turns.backlog.do(1, turns.work("a4"))
-    assert turns.done[-1] == "a4"
-
-
-def test_an_order_is_kept_though_there_would_be_time_for_what_comes_later() -> None:
-    turns = Turns()
-    for number in range(3):
-        turns.backlog.do(1, turns.work(f"a{number}"))
-    turns.turn()
-    turns.backlog.do(1, turns.work("a3", 0))
-    while turns.paused:
-        turns.turn()
-    assert turns.done == ["a0", "a1", "a2", "a3"]
-
-
-def test_work_that_fails_keeps_nobody_else_from_theirs(caplog: pytest.LogCaptureFixture) -> None:
-    turns = Turns()
-    turns.backlog.do(1, turns.work("a"))
-    turns.backlog.do(1, iter(()).__next__)
-    turns.backlog.do(2, turns.work("b"))
-    assert turns.turn() == ["b"]
-    assert turns.paused == []
-    assert "StopIteration" in caplog.text
 
 
 @pytest.fixture

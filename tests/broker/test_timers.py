@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from strandline.broker.jetstream.timers import Timers
+from strandline.broker.timers import Timers
 
 
 def test_whoever_has_a_time_is_called_once_when_it_has_come() -> None:
