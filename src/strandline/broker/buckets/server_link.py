@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from strandline.broker.ending import Ending
-from strandline.broker.jetstream.listeners import Listeners
+from strandline.broker.listeners import Listeners
 from strandline.broker.streams import Published, Ticket
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock
@@ -25,7 +25,7 @@ class Home(Protocol):
 
     clock: Clock
     streams: StreamService
-    listeners: Listeners
+    listeners: Listeners[[]]
     ending: Ending
 
     def publish_gathered(self, now_ns: int) -> None:

@@ -20,7 +20,6 @@ from strandline.broker.jetstream.advisories import Advisories
 from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
-from strandline.broker.jetstream.listeners import Listeners
 from strandline.broker.jetstream.loss_reports import LossReports
 from strandline.broker.jetstream.mending import Mending
 from strandline.broker.jetstream.requests import Requests
@@ -30,6 +29,7 @@ from strandline.broker.jetstream.sinks import Sinks
 from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
 from strandline.broker.jetstream.surroundings import Surroundings
 from strandline.broker.jetstream.upkeep import Upkeep
+from strandline.broker.listeners import Listeners
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Inbound, Origin, Routes
 from strandline.broker.snapshots import SnapshotService, SnapshotSurroundings
@@ -105,7 +105,9 @@ class JetStream:
         )
         self._sinks = Sinks()
         self._dirty: list[StreamSink] = []
-        self.listeners, self.ending = Listeners(), Ending()
+        self.listeners: Listeners[[]] = Listeners()
+        """Called when a message of a stream is durable, and when a stream is opened again or removed."""
+        self.ending = Ending()
         advisories = Advisories(
             account,
             domain,

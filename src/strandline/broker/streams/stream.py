@@ -16,12 +16,12 @@ from strandline.broker.api.codes import INSUFFICIENT_RESOURCES
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.api.schema import to_json
+from strandline.broker.listeners import Listeners
 from strandline.broker.streams.arrays import Times, Words, in_order
 from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
 from strandline.broker.streams.front import Front
 from strandline.broker.streams.keeper import Keeper
-from strandline.broker.streams.listening import Listeners
 from strandline.broker.streams.markers import mark_gone
 from strandline.broker.streams.publisher import Publisher
 from strandline.broker.streams.readable import Readable
@@ -58,7 +58,7 @@ class Stream(Readable):
         self._publisher = Publisher(state, self._read_place)
         self._copier = Copier(state, self._publisher, self._read_last)
         self._anchor = Anchor()
-        self._listeners = Listeners()
+        self._listeners: Listeners[[Removed]] = Listeners()
         self._sharing = Sharing()
         self.claims: list[Claim] = []
         self._closed = False
@@ -330,7 +330,7 @@ class Stream(Readable):
             published.ticket = self._keeper.append(entry)
             self._sharing.note(self.config.storage, entry.size)
         if len(published.removed):
-            self._listeners.tell(published.removed)
+            self._listeners.tell(self._state.config.name, published.removed)
         return published
 
     def _refuse_if_unusable(self) -> None:
@@ -382,7 +382,7 @@ class Stream(Readable):
 
     def add_listener(self, listener: Callable[[Removed], None]) -> Callable[[], None]:
         """Call somebody with every message that goes, at once and in order; return what ends that."""
-        return self._listeners.add(listener)
+        return self._listeners.add(self._state.config.name, listener)
 
     @property
     def durable_seq(self) -> int:
