@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from strandline.broker.api.responses import AccountLimits
+from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
 from strandline.broker.core.protocol_trace import Tracer
 from strandline.broker.core.server_info import ServerFacts, facts_of, new_server_id
 from strandline.broker.core.session import Session
-from strandline.broker.jetstream import JetStream, Surroundings
+from strandline.broker.jetstream import JetStream
 from strandline.broker.jetstream.absent import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
@@ -213,7 +214,7 @@ class Server:
             name,
             folder,
             self.accounts.by_name[name].router,
-            Surroundings(
+            ServerContext(
                 wake=wake,
                 post=self._post,
                 pause=self._pause,

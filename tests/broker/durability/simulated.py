@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import ParamSpec, TypeVar
 
+from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
 from strandline.broker.core.server_info import facts_of
 from strandline.broker.core.session import Session
-from strandline.broker.jetstream import JetStream, Surroundings
+from strandline.broker.jetstream import JetStream
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
 from strandline.clock import ManualClock
 from strandline.sim import SimDisk
@@ -84,9 +85,9 @@ class SimBroker:
         settings = ServerSettings()
         self._accounts = Accounts(settings, self._soon.append)
         self._facts = facts_of(settings, auth_required=False, port=1)
-        surroundings = Surroundings(wake=self._wake, post=self._soon.append, executor=self.executor, server_name="sim")
+        context = ServerContext(wake=self._wake, post=self._soon.append, executor=self.executor, server_name="sim")
         router = self._accounts.by_name[GLOBAL_ACCOUNT].router
-        self.jetstream = JetStream(GLOBAL_ACCOUNT, FOLDER, router, surroundings, clock=self.clock)
+        self.jetstream = JetStream(GLOBAL_ACCOUNT, FOLDER, router, context, clock=self.clock)
         self.jetstream.streams.disk = WatchedDisk(self.disk, self.cut)
         self.jetstream.open()
         self._clients = 0

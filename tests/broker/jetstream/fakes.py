@@ -6,7 +6,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-from strandline.broker.jetstream import JetStream, Surroundings
+from strandline.broker.context import ServerContext
+from strandline.broker.jetstream import JetStream
 from strandline.broker.routes import Cancel, Deliveries, Inbound, Origin, Sink
 from strandline.clock import ManualClock
 from strandline.files import Disk, OsDisk
@@ -144,7 +145,7 @@ class Held(Executor):
 
 
 class World:
-    """JetStream of an account, with its surroundings in a test's hands."""
+    """JetStream of an account, with its context in a test's hands."""
 
     def __init__(
         self,
@@ -166,7 +167,7 @@ class World:
             "A",
             folder,
             self.routes,
-            Surroundings(
+            ServerContext(
                 wake=self._wake,
                 post=self.posted.append,
                 pause=self.paused.append,

@@ -10,6 +10,5 @@ takes it are paused (`holding`). Streams whose storage failed are brought back (
 """
 
 from strandline.broker.jetstream.account import JetStream
-from strandline.broker.jetstream.surroundings import Surroundings
 
-__all__ = ["JetStream", "Surroundings"]
+__all__ = ["JetStream"]

@@ -8,15 +8,17 @@ says so to whoever publishes to it, is named in `failures` until it is well agai
 import contextlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import thread_time
 from typing import TYPE_CHECKING
 
+from strandline.broker.advisories import Advisories
 from strandline.broker.api.error_text import for_clients, for_log
 from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.registry import Registry
+from strandline.broker.context import ServerContext
 from strandline.broker.ending import Ending
-from strandline.broker.jetstream.advisories import Advisories
 from strandline.broker.jetstream.delivering import Delivering, FlowSink
 from strandline.broker.jetstream.holding import Holding, Pauses
 from strandline.broker.jetstream.inbound import inbound_of
@@ -27,12 +29,11 @@ from strandline.broker.jetstream.returning import go_on
 from strandline.broker.jetstream.settling import Line, Settling
 from strandline.broker.jetstream.sinks import Sinks
 from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
-from strandline.broker.jetstream.surroundings import Surroundings
 from strandline.broker.jetstream.upkeep import Upkeep
 from strandline.broker.listeners import Listeners
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Inbound, Origin, Routes
-from strandline.broker.snapshots import SnapshotService, SnapshotSurroundings
+from strandline.broker.snapshots import SnapshotService
 from strandline.broker.streams import Published, Removed, Republish, Stream
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.storage import DONE
@@ -55,7 +56,7 @@ class JetStream:
         account: str,
         folder: Path | None,
         routes: Routes,
-        surroundings: Surroundings,
+        context: ServerContext,
         *,
         clock: Clock | None = None,
         durability: Durability = SYNCED,
@@ -63,24 +64,27 @@ class JetStream:
         limits: AccountLimits | None = None,
         remotes: "Mapping[str, NatsSettings] | None" = None,
     ) -> None:
+        pauses = Pauses(context.pause, context.resume)
+        context = replace(context, pause=pauses.begin, resume=pauses.end)
         self.account = account
+        self._wake, self._post = context.wake, context.post
         self.clock = clock or SystemClock()
         self.routes = routes
         self.domain = domain
         self.failures: dict[str, str] = {}
         self.streams = StreamService(
             folder=None if folder is None else folder / "streams",
-            disk=surroundings.disk,
+            disk=context.disk,
             clock=self.clock,
             durability=durability,
-            executor=surroundings.executor,
-            server_name=surroundings.server_name,
+            executor=context.executor,
+            server_name=context.server_name,
             domain=domain,
             limits=limits or AccountLimits(),
             on_delete=self._removed,
-            sharing=surroundings.sharing,
+            sharing=context.sharing,
         )
-        self.settling = Settling(surroundings.post)
+        self.settling = Settling(context.post)
         self.timers = Timers()
         self._upkeep = Upkeep(self.timers, self.failures, stored=self.stored, fail=self.fail)
         self._mending = Mending(
@@ -88,20 +92,18 @@ class JetStream:
             self.timers,
             self.settling,
             clock=self.clock,
-            post=surroundings.post,
-            executor=surroundings.executor,
+            post=context.post,
+            executor=context.executor,
             replaced=self._replace,
             mended=self._mended,
         )
-        self._wake, self._post = surroundings.wake, surroundings.post
-        pauses = Pauses(surroundings.pause, surroundings.resume)
-        self._holding = Holding(pauses.begin, pauses.end)
+        self._holding = Holding(context.pause, context.resume)
         self._reads = WorkQueue(
             self.clock,
-            surroundings.wake,
+            context.wake,
             failure="a request could not be answered",
-            hold=pauses.begin,
-            release=pauses.end,
+            hold=context.pause,
+            release=context.resume,
         )
         self._sinks = Sinks()
         self._dirty: list[StreamSink] = []
@@ -111,7 +113,7 @@ class JetStream:
         advisories = Advisories(
             account,
             domain,
-            surroundings.server_name,
+            context.server_name,
             self.clock,
             is_heard=lambda subject: routes.has_interest(subject) or bool(self._sinks.listening(subject)),
             publish=self.publish,
@@ -120,33 +122,19 @@ class JetStream:
         self.bounded_s = 0.0
         """Processor time of the last `flush` for reads that clients asked for, which have a limit of their own."""
         self._loss_reports = LossReports(self.timers, advisories)
-        self._delivering = Delivering(routes, self.timers, surroundings.wake)
+        self._delivering = Delivering(routes, self.timers, context.wake)
         self.consumers = self._delivering.consumers = Registry(
             self.streams,
             routes,
             tell=advisories.tell,
             request_turn=self._delivering.request_turn,
-            post=surroundings.post,
+            post=context.post,
         )
         self.consumers.ended = self._delivering.forget
         self.consumers.when_settled = lambda name, ticket, then: self.line(name).then(ticket, lambda _: then())
-        self.mirrors = Mirrors(
-            self.streams, wake=surroundings.wake, post=surroundings.post, stored=self.stored, remotes=remotes
-        )
+        self.mirrors = Mirrors(self.streams, wake=context.wake, post=context.post, stored=self.stored, remotes=remotes)
         self.mirrors.released = self.consumers.copied
-        self.snapshots = SnapshotService(
-            self.consumers,
-            SnapshotSurroundings(
-                routes=routes,
-                tell=advisories.tell,
-                post=surroundings.post,
-                client=advisories.client,
-                restored=self.follow,
-                pause=pauses.begin,
-                resume=pauses.end,
-                limits=surroundings.limits,
-            ),
-        )
+        self.snapshots = SnapshotService(self.consumers, routes, advisories, context, restored=self.follow)
         requests = Requests(self, self._reads)
         self._cancels = [
             routes.subscribe(requests.pattern, requests),

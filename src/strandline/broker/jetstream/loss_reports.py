@@ -9,8 +9,8 @@ is. Nothing is sent of what was accepted before.
 
 import logging
 
+from strandline.broker.advisories import Advisories
 from strandline.broker.api.advisories import MessagesLost
-from strandline.broker.jetstream.advisories import Advisories
 from strandline.broker.streams import Stream
 from strandline.broker.timers import Timers
 from strandline.errors import StrandlineError

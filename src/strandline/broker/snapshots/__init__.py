@@ -18,6 +18,5 @@ consumers beside it and puts all of it in its place. `Restores` keeps its name, 
 """
 
 from strandline.broker.snapshots.service import SnapshotService
-from strandline.broker.snapshots.surroundings import SnapshotSurroundings
 
-__all__ = ["SnapshotService", "SnapshotSurroundings"]
+__all__ = ["SnapshotService"]

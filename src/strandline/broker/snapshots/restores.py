@@ -10,6 +10,7 @@ and while it unpacks nothing more is read from its client. After `close` nothing
 import logging
 from collections.abc import Callable, Iterator
 
+from strandline.broker.advisories import Advisories
 from strandline.broker.api import codes, responses
 from strandline.broker.api.advisories import RestoreCompleted, RestoreCreated, new_id
 from strandline.broker.api.checks import check_stream
@@ -20,10 +21,10 @@ from strandline.broker.api.requests import InfoRequest, RestoreRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.restore import bring_in, settle_in, tell_restored, turn_away
-from strandline.broker.routes import Origin
+from strandline.broker.context import ServerContext
+from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.chunks import Chunk, RestoreSink
 from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
-from strandline.broker.snapshots.surroundings import SnapshotSurroundings
 from strandline.broker.thread_runner import ThreadPerTask, ThreadRunner
 from strandline.broker.work_queue import Steps, WorkQueue
 from strandline.errors import StrandlineError
@@ -42,16 +43,27 @@ CONSUMERS_MAX = 10_000
 class Restores:
     """The restores of one account that are under way."""
 
-    def __init__(self, consumers: Registry, around: SnapshotSurroundings) -> None:
+    def __init__(
+        self,
+        consumers: Registry,
+        routes: Routes,
+        advisories: Advisories,
+        context: ServerContext,
+        *,
+        restored: Callable[[str], None],
+    ) -> None:
         self._consumers = consumers
         self._streams = consumers.streams
-        self._around = around
+        self._routes = routes
+        self._advisories = advisories
+        self._context = context
+        self._restored = restored
         self.under_way: dict[str, RestoreSink] = {}
         self._queue = WorkQueue(
-            self._streams.clock, lambda: around.post(self._queue.run), failure="a restore has failed"
+            self._streams.clock, lambda: context.post(self._queue.run), failure="a restore has failed"
         )
         self._threads = ThreadPerTask("strandline-restore")
-        self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, around.post)
+        self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, context.post)
 
     def open(self) -> None:
         """Begin: what was left unfinished goes."""
@@ -93,13 +105,13 @@ class Restores:
         if len(self.under_way) >= RESTORES_MAX:
             raise codes.STREAM_RESTORE.with_text(err="too many restores are under way")
         identity = new_id()
-        restoring = Restoring(config, self._streams, identity, now_ns, self._around.limits())
-        sink = RestoreSink(restoring, self._around.client(origin), self._take_chunk)
+        restoring = Restoring(config, self._streams, identity, now_ns, self._context.limits())
+        sink = RestoreSink(restoring, self._advisories.client(origin), self._take_chunk)
         subject = f"$JS.SNAPSHOT.RESTORE.{name}.{identity}"
-        sink.cancel = self._around.routes.subscribe(subject.encode(), sink)
+        sink.cancel = self._routes.subscribe(subject.encode(), sink)
         sink.key = identity
         self.under_way[identity] = sink
-        self._around.tell(RestoreCreated(name, sink.client))
+        self._advisories.tell(RestoreCreated(name, sink.client))
         return to_json(responses.StreamRestoring(deliver_subject=subject))
 
     def _refuse_existing(self, name: str) -> None:
@@ -138,7 +150,7 @@ class Restores:
 
     def _take_chunk(self, sink: RestoreSink, chunk: Chunk) -> None:
         """Take a chunk of a restore, or its end, and answer it when it is done."""
-        self._around.pause(chunk.client_id)
+        self._context.pause(chunk.client_id)
         sink.restoring.heard_ns = self._streams.clock.now_ns()
         sink.waiting.append(chunk)
         if not sink.is_working:
@@ -153,7 +165,7 @@ class Restores:
                 yield from self._unpack(sink, chunk.data)
                 if not self._is_over(sink):
                     self._answer(sink, chunk)
-                self._around.resume(sink.waiting.popleft().client_id)
+                self._context.resume(sink.waiting.popleft().client_id)
                 yield
         finally:
             sink.is_working = False
@@ -161,7 +173,7 @@ class Restores:
 
     def _let_in(self, sink: RestoreSink) -> None:
         while sink.waiting:
-            self._around.resume(sink.waiting.popleft().client_id)
+            self._context.resume(sink.waiting.popleft().client_id)
 
     def _is_over(self, sink: RestoreSink) -> bool:
         return sink.is_ending or sink.key not in self.under_way
@@ -187,7 +199,7 @@ class Restores:
 
     def _answer(self, sink: RestoreSink, chunk: Chunk) -> None:
         if chunk.data:
-            self._around.routes.send(chunk.reply, b"")
+            self._routes.send(chunk.reply, b"")
             return
         sink.is_ending = True
         if sink.problem is not None:
@@ -230,7 +242,7 @@ class Restores:
             self._fail(sink, reply, error)
             return
         self._drop(sink)
-        self._around.routes.send(reply, answer)
+        self._routes.send(reply, answer)
         self._tell_ended(sink)
         yield from tell_restored(self._consumers, name, found)
 
@@ -239,7 +251,7 @@ class Restores:
         name = stream.config.name
         try:
             self._streams.attach(stream)
-            self._around.restored(name)
+            self._restored(name)
             settle_in(self._consumers, stream)
             info = self._streams.info(stream, now_ns, request=InfoRequest())
         except Exception:
@@ -258,7 +270,7 @@ class Restores:
         refusal = error if isinstance(error, ApiError) else codes.STREAM_RESTORE.with_text(err=for_clients(error))
 
         def tell() -> None:
-            self._around.routes.send(reply, to_json(responses.StreamCreated(error=refusal)))
+            self._routes.send(reply, to_json(responses.StreamCreated(error=refusal)))
             self._tell_ended(sink)
 
         self._give_up(sink, tell)
@@ -268,7 +280,7 @@ class Restores:
         told = RestoreCompleted(
             restoring.config.name, restoring.start_ns, now_ns, restoring.byte_count, client=sink.client
         )
-        self._around.tell(told)
+        self._advisories.tell(told)
 
     def _drop(self, sink: RestoreSink) -> None:
         self.under_way.pop(sink.key, None)

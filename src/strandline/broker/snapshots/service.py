@@ -4,10 +4,11 @@ Invariants: what is sent can be restored here and by nats-server 2.15, and what 
 many snapshots are under way, and each holds what it sends next, however large the stream is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 
+from strandline.broker.advisories import Advisories
 from strandline.broker.api import codes, responses
 from strandline.broker.api.advisories import SnapshotCompleted, SnapshotCreated, new_id
 from strandline.broker.api.codes import ApiError
@@ -16,12 +17,12 @@ from strandline.broker.api.origins import is_subject
 from strandline.broker.api.requests import SnapshotRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
-from strandline.broker.routes import Origin
+from strandline.broker.context import ServerContext
+from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived
 from strandline.broker.snapshots.consumers import format_saved, saved
 from strandline.broker.snapshots.restores import Restores
 from strandline.broker.snapshots.sending import Sending, pieces
-from strandline.broker.snapshots.surroundings import SnapshotSurroundings
 from strandline.broker.streams.service import PREFIX, check_level
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
@@ -34,14 +35,24 @@ SNAPSHOTS_MAX = 64
 
 
 class SnapshotService:
-    """The snapshots and restores of one account that are under way."""
+    """The snapshots and restores of one account that are under way; `restored` receives each stream that came back."""
 
-    def __init__(self, consumers: Registry, around: SnapshotSurroundings) -> None:
+    def __init__(
+        self,
+        consumers: Registry,
+        routes: Routes,
+        advisories: Advisories,
+        context: ServerContext,
+        *,
+        restored: Callable[[str], None],
+    ) -> None:
         self._consumers = consumers
         self._streams = consumers.streams
-        self._around = around
+        self._routes = routes
+        self._advisories = advisories
+        self._post = context.post
         self._sending: list[Sending] = []
-        self._restores = Restores(consumers, around)
+        self._restores = Restores(consumers, routes, advisories, context, restored=restored)
         self._next_look_ns: int | None = None
 
     def open(self) -> None:
@@ -94,21 +105,21 @@ class SnapshotService:
         begin = Archived(STATE_NAME, now_ns, 0, b"", to_json(kept))
         saved_ones = self._saved_consumers(stream, consumers, now_ns)
         content = pieces(stream, chain([begin], saved_ones), state.bytes // max(1, state.messages))
-        client = self._around.client(origin)
+        client = self._advisories.client(origin)
         sending = Sending(
             name,
             request,
             content,
-            self._around.routes,
-            self._around.post,
+            self._routes,
+            self._post,
             identity=new_id(),
             now_ns=now_ns,
             client=client,
             ended=self._sent,
         )
         self._sending.append(sending)
-        self._around.post(sending.pump)
-        self._around.tell(SnapshotCreated(name, state, client))
+        self._post(sending.pump)
+        self._advisories.tell(SnapshotCreated(name, state, client))
         return to_json(responses.StreamSnapshot(config=stream.config, state=state))
 
     def _saved_consumers(self, stream: Stream, names: list[str], now_ns: int) -> Iterator[Archived]:
@@ -126,7 +137,7 @@ class SnapshotService:
     def _sent(self, sending: Sending, told: SnapshotCompleted) -> None:
         self._sending.remove(sending)
         end_ns = self._streams.clock.now_ns()
-        self._around.tell(SnapshotCompleted(told.stream, told.start, end_ns, told.client))
+        self._advisories.tell(SnapshotCompleted(told.stream, told.start, end_ns, told.client))
 
     # Time.
 

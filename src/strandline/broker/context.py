@@ -1,4 +1,7 @@
-"""What JetStream has of the server around it."""
+"""The parts of a server that the JetStream of every account uses.
+
+Invariants: everything is called on the loop's thread, and calls back there; only `post` may be called on any thread.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -15,16 +18,21 @@ def _ignore(client_id: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """`wake` asks for a flush soon, `post` calls something on its thread, soon."""
+class ServerContext:
+    """What a server offers to an account.
+
+    `wake` asks for a commit cycle soon; `post` calls a function soon. Between `pause` and `resume` the server reads
+    nothing from a client.
+    """
 
     wake: Callable[[], None]
     post: Post
     pause: Callable[[int], None] = _ignore
     resume: Callable[[int], None] = _ignore
     limits: Callable[[], WireLimits] = WireLimits
+    """Limits of what clients publish; a reload of the settings may change them."""
     executor: Executor | None = None
     disk: Disk = field(default_factory=OsDisk)
     server_name: str = ""
     sharing: Sharing = field(default_factory=Sharing)
-    """What the accounts of the server have together."""
+    """Room and batches that all accounts of the server share."""
