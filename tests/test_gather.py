@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.gather import Gather, InlineExecutor, Ticket
+from strandline.gather import CommitRequest, Gather, InlineExecutor
 from tests.journal.helpers import WAIT_S, LaterExecutor, in_threads
 
 
-class Request(Ticket[int]):
-    """A ticket with a number."""
+class Numbered(CommitRequest[int]):
+    """A request with a number."""
 
     __slots__ = ("number",)
 
@@ -37,7 +37,7 @@ class Store:
         self.fail_with: BaseException | None = None
         self.pause_s = 0.0
 
-    def commit(self, requests: Sequence[Request]) -> None:
+    def commit(self, requests: Sequence[Numbered]) -> None:
         self.running += 1
         self.overlapped |= self.running > 1
         self.commits.append([request.number for request in requests])
@@ -64,14 +64,14 @@ def gather_of(
     queue: int = 1000,
     batch: int = 1000,
     idle: Callable[[], None] = lambda: None,
-) -> Gather[Request]:
+) -> Gather[Numbered]:
     return Gather(store.commit, executor, queue_bytes_max=queue, batch_bytes_max=batch, idle=idle)
 
 
-def hold(store: Store, gather: Gather[Request]) -> threading.Thread:
+def hold(store: Store, gather: Gather[Numbered]) -> threading.Thread:
     """Let a commit begin that goes on until `go_on` is set."""
     store.go_on.clear()
-    thread = threading.Thread(target=gather.run, args=(Request(-1),), daemon=True)
+    thread = threading.Thread(target=gather.run, args=(Numbered(-1),), daemon=True)
     thread.start()
     assert store.began.wait(WAIT_S)
     return thread
@@ -89,7 +89,7 @@ def test_a_lone_caller_commits_in_its_own_thread_and_starts_none() -> None:
     with ThreadPoolExecutor(1) as pool:
         gather = gather_of(store, pool)
         for number in range(5):
-            request = Request(number)
+            request = Numbered(number)
             gather.run(request)
             assert request.wait() == number
         assert store.threads == [threading.current_thread().name] * 5
@@ -101,7 +101,7 @@ def test_order_is_kept_and_batches_stay_within_their_limit(sizes: list[int], bat
     store = Store()
     executor = LaterExecutor()
     gather = gather_of(store, executor, queue=10**6, batch=batch)
-    requests = [Request(number, size) for number, size in enumerate(sizes)]
+    requests = [Numbered(number, size) for number, size in enumerate(sizes)]
     for request in requests:
         gather.soon(request)
     executor.run_all()
@@ -122,7 +122,7 @@ def test_many_threads_never_overlap_and_are_all_settled_in_their_own_order() -> 
             results = []
             futures = []
             for number in range(first, first + 200):
-                request = Request(number)
+                request = Numbered(number)
                 if number % 3 == 0:
                     futures.append(request.future())
                     gather.soon(request)
@@ -148,7 +148,7 @@ def test_what_comes_during_a_commit_is_committed_together_afterwards() -> None:
         thread = hold(store, gather)
         futures = []
         for number in range(10):
-            request = Request(number)
+            request = Numbered(number)
             futures.append(request.future())
             gather.soon(request)
         store.go_on.set()
@@ -163,9 +163,9 @@ def test_a_full_queue_blocks_the_caller_until_there_is_room() -> None:
         gather = gather_of(store, pool, queue=3)
         hold(store, gather)
         for number in range(3):
-            gather.soon(Request(number))
-        assert not gather.try_soon(Request(99))
-        blocked = Request(3)
+            gather.soon(Numbered(number))
+        assert not gather.try_soon(Numbered(99))
+        blocked = Numbered(3)
         thread = threading.Thread(target=gather.soon, args=(blocked,), daemon=True)
         thread.start()
         thread.join(0.05)
@@ -181,7 +181,7 @@ def test_a_full_queue_blocks_the_caller_until_there_is_room() -> None:
 def test_a_request_larger_than_the_queue_is_let_in_when_nothing_waits() -> None:
     store = Store()
     gather = gather_of(store, InlineExecutor(), queue=3, batch=3)
-    request = Request(1, 100)
+    request = Numbered(1, 100)
     assert gather.try_soon(request)
     assert request.wait() == 1
 
@@ -192,13 +192,13 @@ def test_an_error_of_the_commit_reaches_everybody_in_it_and_nobody_after() -> No
     gather = gather_of(store, executor)
     futures = []
     for number in range(3):
-        request = Request(number)
+        request = Numbered(number)
         futures.append(request.future())
         gather.soon(request)
     store.fail_with = ValueError("no")
     executor.run_all()
     assert [type(future.exception(0)) for future in futures] == [ValueError] * 3
-    request = Request(3)
+    request = Numbered(3)
     gather.run(request)
     assert request.wait() == 3
 
@@ -212,7 +212,7 @@ def test_an_interrupt_in_the_callers_own_commit_is_raised_and_the_rest_is_still_
 
         def interrupted() -> None:
             try:
-                gather.run(Request(-1))
+                gather.run(Numbered(-1))
             except KeyboardInterrupt as error:
                 raised.append(error)
 
@@ -220,7 +220,7 @@ def test_an_interrupt_in_the_callers_own_commit_is_raised_and_the_rest_is_still_
         thread = threading.Thread(target=interrupted, daemon=True)
         thread.start()
         assert store.began.wait(WAIT_S)
-        waiting = Request(1)
+        waiting = Numbered(1)
         future = waiting.future()
         gather.soon(waiting)
         store.go_on.set()
@@ -238,7 +238,7 @@ def test_an_interrupt_in_the_executor_does_not_leave_anybody_waiting() -> None:
         store.fail_with = SystemExit()
         futures = []
         for number in range(4):
-            request = Request(number)
+            request = Numbered(number)
             futures.append(request.future())
             gather.soon(request)
         store.go_on.set()
@@ -253,9 +253,9 @@ def test_an_interrupt_never_makes_two_threads_commit_at_once() -> None:
         with ThreadPoolExecutor(2) as pool:
             gather = gather_of(store, pool, batch=1)
 
-            def work(store: Store = store, gather: Gather[Request] = gather) -> None:
+            def work(store: Store = store, gather: Gather[Numbered] = gather) -> None:
                 for number in range(20):
-                    request = Request(number)
+                    request = Numbered(number)
                     store.fail_with = KeyboardInterrupt() if number % 5 == 0 else None
                     try:
                         gather.run(request)
@@ -273,11 +273,11 @@ def test_an_executor_that_was_shut_down_leaves_nobody_waiting() -> None:
     pool = ThreadPoolExecutor(1)
     gather = gather_of(store, pool)
     pool.shutdown()
-    request = Request(1)
+    request = Numbered(1)
     future = request.future()
     gather.soon(request)
     assert future.result(0) == 1
-    other = Request(2)
+    other = Numbered(2)
     assert gather.try_soon(other)
     assert other.wait() == 2
     gather.drain()
@@ -292,7 +292,7 @@ def test_an_executor_that_cannot_start_a_thread_runs_a_commit_once() -> None:
     store = Store()
     executor = Strained()
     gather = gather_of(store, executor)
-    gather.soon(Request(1))
+    gather.soon(Numbered(1))
     assert store.commits == [[1]]
     executor.run_all()
     assert store.commits == [[1]]
@@ -308,13 +308,13 @@ def test_a_busy_store_does_not_keep_another_from_the_executor_they_share() -> No
 
         def hammer() -> None:
             while not stop.is_set():
-                first.soon(Request(0))
+                first.soon(Numbered(0))
 
         threads = [threading.Thread(target=hammer, daemon=True) for _ in range(2)]
         for thread in threads:
             thread.start()
         eventually(lambda: len(busy.commits) > 20)
-        request = Request(1)
+        request = Numbered(1)
         future = request.future()
         second.soon(request)
         try:
@@ -332,10 +332,10 @@ def test_idle_is_called_when_nothing_more_is_queued() -> None:
     seen: list[int] = []
     gather = gather_of(store, executor, batch=1, idle=lambda: seen.append(len(store.commits)))
     for number in range(3):
-        gather.soon(Request(number))
+        gather.soon(Numbered(number))
     executor.run_all()
     assert seen == [3]
-    gather.run(Request(4))
+    gather.run(Numbered(4))
     assert seen == [3, 4]
 
 
@@ -344,7 +344,7 @@ def test_drain_waits_for_what_is_queued() -> None:
     with ThreadPoolExecutor(1) as pool:
         gather = gather_of(store, pool)
         hold(store, gather)
-        gather.soon(Request(1))
+        gather.soon(Numbered(1))
         drained = threading.Thread(target=gather.drain, daemon=True)
         drained.start()
         drained.join(0.05)
@@ -358,7 +358,7 @@ def test_drain_waits_for_what_is_queued() -> None:
 def test_a_future_cannot_be_cancelled_once_it_is_queued() -> None:
     executor = LaterExecutor()
     gather = gather_of(Store(), executor)
-    request = Request(7)
+    request = Numbered(7)
     future = request.future()
     gather.soon(request)
     assert not future.cancel()
@@ -374,18 +374,18 @@ def test_the_inline_executor_runs_at_once_and_raises_where_it_is_called() -> Non
 
 
 def test_a_ticket_stays_settled_while_somebody_reads_its_outcome() -> None:
-    ticket: Ticket[int] = Ticket(1)
+    request: CommitRequest[int] = CommitRequest(1)
     stop = threading.Event()
 
     def read() -> None:
         while not stop.is_set():
-            ticket.wait()
+            request.wait()
 
-    ticket.settle(1)
+    request.settle(1)
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    seen = [ticket.settled for _ in range(20_000)]
+    seen = [request.settled for _ in range(20_000)]
     stop.set()
     for reader in readers:
         reader.join()

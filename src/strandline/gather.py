@@ -4,7 +4,7 @@ Requests queue in order. While one commit runs, the next batch gathers; there is
 latency and a crowd shares one fsync. A blocking caller that finds nobody committing runs the commit in its own thread
 (no hand-over, and no thread at all for an idle store); what gathered meanwhile is handed to the executor.
 
-Invariants: commits never overlap; requests are committed in the order in which they were queued; every ticket is
+Invariants: commits never overlap; requests are committed in the order in which they were queued; every request is
 settled exactly once; the queue is bounded by bytes, and a full queue blocks the caller (a single request larger than
 the bound is let in when the queue is empty); a busy store does not keep others from the executor that they share.
 """
@@ -16,15 +16,18 @@ from concurrent.futures import Executor, Future
 from typing import Generic, ParamSpec, TypeVar
 
 R = TypeVar("R")
-T = TypeVar("T", bound="Ticket")  # type: ignore[type-arg]
+T = TypeVar("T", bound="CommitRequest")  # type: ignore[type-arg]
 P = ParamSpec("P")
 
 STEPS_MAX = 16
 """How many commits one store makes before others that share the executor have their turn."""
 
 
-class Ticket(Generic[R]):
-    """One request on its way through a commit; settled with a result or an error, once."""
+class CommitRequest(Generic[R]):
+    """One request on its way through a commit; settled with a result or an error, once.
+
+    A caller that blocks waits for its lock, which costs a fifth of a future; `future` is the promise for all others.
+    """
 
     __slots__ = ("_done", "_error", "_future", "_result", "settled", "size")
 
@@ -39,7 +42,7 @@ class Ticket(Generic[R]):
         self._done.acquire()
 
     def future(self) -> "Future[R]":
-        """Return a future that settles with this ticket; ask for it before the ticket is queued."""
+        """Return a future that settles with this request; ask for it before the request is queued."""
         self._future = Future()
         self._future.set_running_or_notify_cancel()
         return self._future
@@ -61,7 +64,7 @@ class Ticket(Generic[R]):
             self._future.set_exception(error)
 
     def wait(self) -> R:
-        """Return the result, or raise the error, once the ticket is settled."""
+        """Return the result, or raise the error, once the request is settled."""
         self._done.acquire()
         self._done.release()
         if self._error is not None:
@@ -70,7 +73,7 @@ class Ticket(Generic[R]):
 
 
 class Gather(Generic[T]):
-    """The queue in front of a commit function, which must settle every ticket it is given.
+    """The queue in front of a commit function, which must settle every request it is given.
 
     `idle` is called, by the committing thread, whenever a commit ends and nothing else is queued. It must not raise.
     """
@@ -96,22 +99,22 @@ class Gather(Generic[T]):
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
 
-    def run(self, ticket: T) -> None:
-        """Queue a ticket, and commit in this thread if nobody else does; `ticket.wait()` has the outcome."""
-        if self._enqueue(ticket):
+    def run(self, request: T) -> None:
+        """Queue a request, and commit in this thread if nobody else does; `request.wait()` has the outcome."""
+        if self._enqueue(request):
             self._commit_once()
 
-    def soon(self, ticket: T) -> None:
-        """Queue a ticket and return; the executor commits it."""
-        if self._enqueue(ticket):
+    def soon(self, request: T) -> None:
+        """Queue a request and return; the executor commits it."""
+        if self._enqueue(request):
             self._hand_over()
 
-    def try_soon(self, ticket: T) -> bool:
+    def try_soon(self, request: T) -> bool:
         """Do as `soon` and return True, or return False at once where that would block."""
         with self._lock:
-            if not self._fits(ticket.size):
+            if not self._fits(request.size):
                 return False
-            lead = self._append(ticket)
+            lead = self._append(request)
         if lead:
             self._hand_over()
         return True
@@ -136,16 +139,16 @@ class Gather(Generic[T]):
     def _fits(self, size: int) -> bool:
         return not self._pending or self._pending_bytes + size <= self._queue_bytes_max
 
-    def _enqueue(self, ticket: T) -> bool:
+    def _enqueue(self, request: T) -> bool:
         """Queue it; return whether the caller must see to the commit."""
         with self._lock:
-            while not self._fits(ticket.size):
+            while not self._fits(request.size):
                 self._wait()
-            return self._append(ticket)
+            return self._append(request)
 
-    def _append(self, ticket: T) -> bool:
-        self._pending.append(ticket)
-        self._pending_bytes += ticket.size
+    def _append(self, request: T) -> bool:
+        self._pending.append(request)
+        self._pending_bytes += request.size
         lead = not self._committing
         self._committing = True
         return lead
@@ -169,9 +172,9 @@ class Gather(Generic[T]):
             if not self._pending:
                 self._idle()
         except BaseException as error:
-            for ticket in batch:
-                if not ticket.settled:
-                    ticket.fail(error)
+            for request in batch:
+                if not request.settled:
+                    request.fail(error)
             if not isinstance(error, Exception):
                 if self._release():
                     self._hand_over()

@@ -19,7 +19,7 @@ from strandline.clock import Clock
 from strandline.errors import Closed, CommitFailed, InvalidInput, Poisoned, StrandlineError
 from strandline.events import Events
 from strandline.files import storage_hint
-from strandline.gather import Gather, Ticket
+from strandline.gather import CommitRequest, Gather
 from strandline.groups.changes import Change, Plan, Reserved, Result, operation_bytes
 from strandline.groups.config import GroupConfig
 from strandline.groups.delta import OPERATIONS_MAX
@@ -33,7 +33,7 @@ from strandline.journal.config import SYNCED, Durability
 T = TypeVar("T")
 
 
-class _Ticket(Ticket[list[Result]]):
+class _Request(CommitRequest[list[Result]]):
     __slots__ = ("changes", "durability")
 
     def __init__(self, changes: Sequence[Change], durability: Durability) -> None:
@@ -66,7 +66,7 @@ class Engine:
         self._one_compaction = threading.Lock()
         self._io = threading.Lock()
         self._lock = threading.Lock()
-        self._gather: Gather[_Ticket] = Gather(
+        self._gather: Gather[_Request] = Gather(
             self._commit,
             executor,
             queue_bytes_max=config.queue_bytes_max,
@@ -81,15 +81,15 @@ class Engine:
 
     def commit(self, changes: Sequence[Change], durability: Durability) -> list[Result]:
         """Make changes, all or none, and return their results once they are as durable as asked."""
-        ticket = self._ticket(changes, durability)
-        self._gather.run(ticket)
-        return ticket.wait()
+        request = self._request(changes, durability)
+        self._gather.run(request)
+        return request.wait()
 
     def commit_soon(self, changes: Sequence[Change], durability: Durability) -> "Future[list[Result]]":
         """Make changes as `commit` does, without waiting for them."""
-        ticket = self._ticket(changes, durability)
-        future = ticket.future()
-        self._gather.soon(ticket)
+        request = self._request(changes, durability)
+        future = request.future()
+        self._gather.soon(request)
         return future
 
     def ask(self, question: Callable[[GroupState], T]) -> T:
@@ -119,27 +119,27 @@ class Engine:
 
     # Commits
 
-    def _ticket(self, changes: Sequence[Change], durability: Durability) -> _Ticket:
+    def _request(self, changes: Sequence[Change], durability: Durability) -> _Request:
         if self._closing:
             raise Closed(f"group {self._store.name!r}")
-        ticket = _Ticket(changes, durability)
-        if ticket.size > OPERATIONS_MAX * OPERATION_BYTES:
+        request = _Request(changes, durability)
+        if request.size > OPERATIONS_MAX * OPERATION_BYTES:
             raise InvalidInput(f"one commit has at most {OPERATIONS_MAX:,} operations", hint="split it")
-        return ticket
+        return request
 
-    def _commit(self, tickets: Sequence[_Ticket]) -> None:
+    def _commit(self, requests: Sequence[_Request]) -> None:
         with self._io:
             self._check_usable()
             try:
-                results = self._carry_out(tickets)
+                results = self._carry_out(requests)
             except OSError as error:
                 self._poison(error)
                 raise self._failed(error) from error
             except BaseException as error:
                 self._poison(error)
                 raise
-        for ticket, result in results:
-            ticket.settle(result)
+        for request, result in results:
+            request.settle(result)
         self.compact_if_due()
 
     def _check_usable(self) -> None:
@@ -148,27 +148,27 @@ class Engine:
         if self._closed:
             raise Closed(f"group {self._store.name!r}")
 
-    def _carry_out(self, tickets: Sequence[_Ticket]) -> list[tuple[_Ticket, list[Result]]]:
-        plan, accepted = self._reserve(tickets)
-        sync = any(_wants_sync(ticket, reserved) for ticket, reserved in accepted)
+    def _carry_out(self, requests: Sequence[_Request]) -> list[tuple[_Request, list[Result]]]:
+        plan, accepted = self._reserve(requests)
+        sync = any(_wants_sync(request, reserved) for request, reserved in accepted)
         if plan.operations:
             self._store.append(plan.operations, self._clock.now_ns(), sync=sync)
         elif sync:
             self._store.sync()
         with self._lock:
-            results = [(ticket, plan.confirm(reserved)) for ticket, reserved in accepted]
+            results = [(request, plan.confirm(reserved)) for request, reserved in accepted]
             self._note_durable()
         return results
 
-    def _reserve(self, tickets: Sequence[_Ticket]) -> tuple[Plan, list[tuple[_Ticket, Reserved]]]:
+    def _reserve(self, requests: Sequence[_Request]) -> tuple[Plan, list[tuple[_Request, Reserved]]]:
         plan = Plan(self._state)
         accepted = []
         with self._lock:
-            for ticket in tickets:
+            for request in requests:
                 try:
-                    accepted.append((ticket, plan.reserve(ticket.changes)))
+                    accepted.append((request, plan.reserve(request.changes)))
                 except StrandlineError as error:
-                    ticket.fail(error)
+                    request.fail(error)
         return plan, accepted
 
     def _note_durable(self) -> None:
@@ -251,6 +251,6 @@ class Engine:
             return self._store.cut(), self._state.capture()
 
 
-def _wants_sync(ticket: _Ticket, reserved: Reserved) -> bool:
+def _wants_sync(request: _Request, reserved: Reserved) -> bool:
     # An empty commit is a request to sync; one that came to nothing, such as a take in vain, asks for nothing.
-    return ticket.durability is SYNCED and (reserved.any_operations or not ticket.changes)
+    return request.durability is SYNCED and (reserved.any_operations or not request.changes)

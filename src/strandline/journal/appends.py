@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from strandline.gather import Ticket
+from strandline.gather import CommitRequest
 from strandline.journal.batch import HEADER_BYTES
 from strandline.journal.columns import Columns
 from strandline.journal.config import Durability
@@ -23,7 +23,7 @@ class Appended:
         return self.base_offset + self.count
 
 
-class Append(Ticket[Appended]):
+class Append(CommitRequest[Appended]):
     """An append on its way."""
 
     __slots__ = ("columns", "durability")

@@ -438,3 +438,14 @@ def test_everything_is_let_go_of_when_a_consumer_could_not_be_stored(
     assert sorted(again.ask("STREAM.NAMES")["streams"]) == ["A", "B"]
     assert [again.ask(f"CONSUMER.NAMES.{name}")["consumers"] for name in ("A", "B")] == [["c", "d"], ["c", "d"]]
     again.close()
+
+
+def test_a_waiter_that_gives_up_cannot_cancel_what_others_wait_for(world: World) -> None:
+    world.stream("S")
+    world.routes.publish(("S", b"one", "ack"))
+    world.turn()
+    ticket = world.jetstream.streams.streams["S"].last_ticket
+    assert not ticket.done()
+    assert not ticket.cancel()
+    world.settle()
+    assert [subject for subject, _ in world.routes.take()] == ["ack"]

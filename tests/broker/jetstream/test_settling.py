@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from strandline.broker.jetstream.settling import Line, Settling
-from strandline.broker.streams import Ticket
 
 
 class _Posted:
@@ -22,7 +22,7 @@ class _Posted:
 def test_actions_keep_their_order_whatever_the_tickets_do() -> None:
     posted, done = _Posted(), list[int]()
     line = Line(posted.settling)
-    tickets = [Ticket() for _ in range(3)]
+    tickets = [Future[None]() for _ in range(3)]
     for number, ticket in enumerate(tickets):
         line.then(ticket, lambda _, number=number: done.append(number))  # type: ignore[misc]
     tickets[1].set_result(None)
@@ -39,7 +39,7 @@ def test_actions_keep_their_order_whatever_the_tickets_do() -> None:
 
 def test_what_need_not_wait_is_done_at_once() -> None:
     posted, done = _Posted(), list[BaseException | None]()
-    ticket = Ticket()
+    ticket = Future[None]()
     ticket.set_result(None)
     Line(posted.settling).then(ticket, done.append)
     posted.settling.after([], done.append)
@@ -50,7 +50,7 @@ def test_what_need_not_wait_is_done_at_once() -> None:
 
 def test_a_failed_ticket_is_told_as_its_error() -> None:
     posted, done = _Posted(), list[BaseException | None]()
-    failed, fine = Ticket(), Ticket()
+    failed, fine = Future[None](), Future[None]()
     posted.settling.after([failed, fine], done.append)
     problem = OSError("no space")
     failed.set_exception(problem)
@@ -63,7 +63,7 @@ def test_a_failed_ticket_is_told_as_its_error() -> None:
 
 def test_an_action_that_fails_does_not_keep_the_others_from_it() -> None:
     posted, done = _Posted(), list[BaseException | None]()
-    line, tickets = Line(posted.settling), [Ticket(), Ticket()]
+    line, tickets = Line(posted.settling), [Future[None](), Future[None]()]
 
     def fail(_: BaseException | None) -> None:
         raise ValueError
@@ -79,7 +79,7 @@ def test_an_action_that_fails_does_not_keep_the_others_from_it() -> None:
 def test_tickets_settled_by_other_threads_are_all_noticed() -> None:
     posted, done = _Posted(), list[int]()
     lines = [Line(posted.settling) for _ in range(4)]
-    tickets = [[Ticket() for _ in range(200)] for _ in lines]
+    tickets = [[Future[None]() for _ in range(200)] for _ in lines]
     for line, some in zip(lines, tickets, strict=True):
         for number, ticket in enumerate(some):
             line.then(ticket, lambda _, number=number: done.append(number))  # type: ignore[misc]

@@ -138,7 +138,7 @@ class Keeper:
         failure = self.failure
         if failure is None:
             return self.last_ticket
-        ticket = Ticket()
+        ticket: Ticket = Future()
         ticket.set_exception(failure)
         return ticket
 

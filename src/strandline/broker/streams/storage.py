@@ -5,10 +5,10 @@ returns, whether or not it is on disk yet; the ticket of an append is done when 
 fails if they may not be. Tickets are done in the order of the appends.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,17 +34,16 @@ AHEAD_MAX, AHEAD_BYTES_MAX, AHEAD_READERS = 8_192, MiB, 4
 """How many records and bytes are read ahead at most, and for how many readers."""
 
 
-class Ticket(Future[None]):
-    """When an append is as durable as asked: done, or failed."""
+Ticket = Future[Any]
+"""The journal's promise for an append: done when its records are as durable as asked, failed if they may not be.
 
-    def cancel(self) -> bool:
-        """Refuse: others wait for it too, and what was appended cannot be taken back."""
-        return False
+Its result is not looked at. Nobody can cancel it: the journal marks it as running, and records cannot be taken back.
+"""
 
 
 def done_ticket() -> Ticket:
     """Return a ticket that is done."""
-    ticket = Ticket()
+    ticket: Ticket = Future()
     ticket.set_result(None)
     return ticket
 
@@ -176,11 +175,10 @@ class JournalLog:
             ticket = DONE
             self._written = base + len(entry)
         else:
-            ticket = Ticket()
-            soon = self._journal.append_soon(
+            ticket = self._journal.append_soon(
                 entry.values, keys=entry.keys, headers=entry.headers, timestamps=entry.times, durability=SYNCED
             )
-            soon.add_done_callback(self._settler(ticket, base + len(entry)))
+            ticket.add_done_callback(self._note_written)
         self._next = base + len(entry)
         tail = self._tail
         tail.add(entry)
@@ -188,16 +186,10 @@ class JournalLog:
             tail.drop_oldest()
         return ticket
 
-    def _settler(self, ticket: Ticket, end: int) -> Callable[[Future[Appended]], None]:
-        def settle(future: Future[Appended]) -> None:
-            error = future.exception()
-            if error is not None:
-                ticket.set_exception(error)
-                return
-            self._written = max(self._written, end)
-            ticket.set_result(None)
-
-        return settle
+    def _note_written(self, appended: Future[Appended]) -> None:
+        """Note which records the journal can be read for; until then they are read from the tail."""
+        if appended.exception() is None:
+            self._written = max(self._written, appended.result().next_offset)
 
     def read(self, places: Places) -> Found:
         """Return the records at some places, which rise."""
