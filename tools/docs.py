@@ -34,7 +34,7 @@ GUIDES = (
     "objects",
     "lease",
 )
-PROJECT = ("guarantees", "benchmarks")
+PROJECT = ("glossary", "guarantees", "benchmarks", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}
 WITHOUT_REFERENCE = ("cli",)
 """Packages that users run and never import."""
