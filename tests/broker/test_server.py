@@ -250,7 +250,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_in_use_are_refused(tmp_path: P
             with pytest.raises(Unavailable, match=r"Error listening on port: .*address already in use") as taken:
                 async with serve(port=server.port):
                     pass
-            assert taken.value.hint == "another server is there; port -1 takes a free one"
+            assert taken.value.hint == "another server uses this port; port -1 picks a free one"
             with pytest.raises(Unavailable, match="another server keeps its data in"):
                 async with serve(store_dir=tmp_path):
                     pass
@@ -358,7 +358,7 @@ def test_a_client_whose_frames_fail_after_they_were_put_aside_is_let_go(monkeypa
         async with serve(settings()) as server, connected(server.port) as peer, connected(server.port) as other:
             await peer.ask(b"")
             monkeypatch.setattr(sessions, "SLICE_S", -1.0)
-            monkeypatch.setattr(Session, "go_on", fail)
+            monkeypatch.setattr(Session, "resume", fail)
             await peer.say(b"PING\r\n" * 1000)
             assert await peer.is_ended()
             monkeypatch.undo()

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Self
 from strandline.broker.api.responses import AccountLimits
 from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.protocol_trace import Tracer
-from strandline.broker.core.server_info import ServerFacts, facts_of, new_server_id
+from strandline.broker.core.protocol_trace import ProtocolTracer
+from strandline.broker.core.server_info import ServerInfo, make_server_info, new_server_id
 from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream
 from strandline.broker.jetstream.absent import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
-from strandline.broker.sockets.acceptor import Entrance
-from strandline.broker.sockets.connection import Connection, Listener
-from strandline.broker.sockets.descriptors import shares_of_handles
+from strandline.broker.sockets.acceptor import ConnectionAcceptor
+from strandline.broker.sockets.connection import Connection, ListenerOptions
+from strandline.broker.sockets.descriptors import descriptor_budget
 from strandline.broker.sockets.read_size import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store, storage_unavailable
@@ -45,7 +45,7 @@ from strandline.files import Disk
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
-    from strandline.broker.monitoring.http import Counted
+    from strandline.broker.monitoring.http import MonitorCounters
 
 logger = logging.getLogger("strandline.broker")
 THREADS_MAX = 4
@@ -65,7 +65,7 @@ class Server:
         self.clock = clock or SystemClock()
         self.server_id = new_server_id()
         """What no other server is called."""
-        self.facts: ServerFacts
+        self.server_info: ServerInfo
         self.accounts: Accounts
         self.loop: asyncio.AbstractEventLoop
         self.turn: Turn
@@ -76,11 +76,11 @@ class Server:
         self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
         self._last_client = 0
-        self.shares = shares_of_handles()
-        self._listener = Listener()
-        self._websocket_listener = Listener()
-        self._entrance = Entrance(lambda: self._most + self.shares.refused)
-        self._held = ExitStack()
+        self.descriptors = descriptor_budget()
+        self._listener = ListenerOptions()
+        self._websocket_listener = ListenerOptions()
+        self._acceptor = ConnectionAcceptor(lambda: self._most + self.descriptors.refused)
+        self._held_input = ExitStack()
         self._sharing = Sharing()
         self._is_empty: asyncio.Event
         self._post: Post
@@ -119,11 +119,11 @@ class Server:
         return self._last_client
 
     @property
-    def counted(self) -> "Counted":
+    def counters(self) -> "MonitorCounters":
         """What the monitoring endpoints remember; nothing where there are none."""
-        from strandline.broker.monitoring.http import Counted  # noqa: PLC0415 - only who asks for it pays for it
+        from strandline.broker.monitoring.http import MonitorCounters  # noqa: PLC0415 - only who asks for it pays for it
 
-        return self._monitor.counted if self._monitor is not None else Counted(deque())
+        return self._monitor.counters if self._monitor is not None else MonitorCounters(deque())
 
     # Beginning and end.
 
@@ -139,13 +139,13 @@ class Server:
             context = contextvars.copy_context()
             self._post = lambda call: loop.call_soon_threadsafe(call, context=context)
             self.turn = Turn(loop, self.clock)
-            self._held.callback(self.turn.close)
+            self._held_input.callback(self.turn.close)
             self._is_empty = asyncio.Event()
             self._is_empty.set()
             self._executor = ThreadPoolExecutor(THREADS_MAX, "strandline-broker")
-            self._held.callback(self._executor.shutdown)
+            self._held_input.callback(self._executor.shutdown)
             self._password_executor = ThreadPoolExecutor(PASSWORD_THREADS_MAX, "strandline-passwords")
-            self._held.callback(self._password_executor.shutdown, cancel_futures=True)
+            self._held_input.callback(self._password_executor.shutdown, cancel_futures=True)
             passwords = ThreadRunner(self._password_executor, self._post)
             self.accounts = Accounts(
                 self.settings, loop.call_soon, lambda work, done: passwords.run(work, lambda _: done())
@@ -162,12 +162,12 @@ class Server:
     def _configure(self, settings: ServerSettings) -> None:
         """Make what follows from settings; nothing has changed if that raises."""
         websocket = settings.websocket
-        listener = Listener(
+        listener = ListenerOptions(
             settings.tls, None if settings.tls is None else server_context(settings.tls), settings.allow_non_tls
         )
-        websocket_listener = Listener(websocket=websocket)
+        websocket_listener = ListenerOptions(websocket=websocket)
         if websocket is not None and websocket.tls is not None:
-            websocket_listener = Listener(websocket.tls, server_context(websocket.tls), websocket=websocket)
+            websocket_listener = ListenerOptions(websocket.tls, server_context(websocket.tls), websocket=websocket)
         self._listener, self._websocket_listener = listener, websocket_listener
 
     def _open_jetstream(self) -> None:
@@ -176,14 +176,14 @@ class Server:
             return
         if settings.store_dir is None:
             self.store_dir = Path(tempfile.mkdtemp(prefix="strandline-"))
-            self._held.callback(shutil.rmtree, self.store_dir, ignore_errors=True)
+            self._held_input.callback(shutil.rmtree, self.store_dir, ignore_errors=True)
         else:
             self.store_dir = settings.store_dir
         folder = self.store_dir / "strandline"
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
         try:
-            disk = self._held.enter_context(open_store(folder, self.shares.files, self._executor))
+            disk = self._held_input.enter_context(open_store(folder, self.descriptors.files, self._executor))
         except Locked as error:
             hint = "stop that server, or give this one another folder (store_dir, -sd)"
             raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
@@ -219,7 +219,7 @@ class Server:
                 post=self._post,
                 pause=self._pause,
                 resume=self._resume,
-                limits=lambda: self.facts.wire_limits,
+                limits=lambda: self.server_info.wire_limits,
                 executor=self._executor,
                 disk=disk,
                 sharing=self._sharing,
@@ -232,12 +232,12 @@ class Server:
             remotes=settings.remotes_of(account),
         )
         wakes.append(self.turn.add(jetstream))
-        self._held.callback(jetstream.close)
+        self._held_input.callback(jetstream.close)
         jetstream.open()
         self.jetstreams[name] = jetstream
 
     async def _listen(self) -> None:
-        settings, listen = self.settings, self._entrance.listen
+        settings, listen = self.settings, self._acceptor.listen
         self.port = await listen(
             settings.host, settings.port, lambda address: Connection(self, self._listener, address)
         )
@@ -246,7 +246,7 @@ class Server:
             self.websocket_port = await listen(
                 websocket.host, websocket.port, lambda address: Connection(self, self._websocket_listener, address)
             )
-        self.facts = self._facts_of(settings)
+        self.server_info = self._make_server_info(settings)
         if settings.http_port is not None:
             from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - only who asks for it pays for it
 
@@ -259,14 +259,14 @@ class Server:
             try:
                 await self._end_all()
             finally:
-                self._held.close()
+                self._held_input.close()
         await asyncio.sleep(0)  # what was posted from other threads meanwhile finds nothing to do
 
     async def _end_all(self) -> None:
         if self._monitor is not None:
             await self._monitor.close()
             self._monitor = None
-        await self._entrance.close()
+        await self._acceptor.close()
         for jetstream in self.jetstreams.values():
             jetstream.end_pulls()
         for connection in list(self._connections.values()):
@@ -288,7 +288,7 @@ class Server:
 
     async def _let_go(self) -> None:
         self.is_lame_duck = True
-        self._entrance.stop()
+        self._acceptor.stop()
         for session in list(self.sessions):
             session.lame_duck()
         settings = self.settings
@@ -312,14 +312,14 @@ class Server:
         for name in accounts.by_name.keys() - known:
             SystemRequests(self, accounts.by_name[name])
         self.settings = settings
-        self._entrance.go_on()
+        self._acceptor.resume()
         for session in self.sessions:
             self._trace(session)
-        self.facts = self._facts_of(settings)
+        self.server_info = self._make_server_info(settings)
 
-    def _facts_of(self, settings: ServerSettings) -> ServerFacts:
-        facts = facts_of(settings, auth_required=self.accounts.needs_credentials, port=self.port)
-        return replace(facts, server_id=self.server_id)
+    def _make_server_info(self, settings: ServerSettings) -> ServerInfo:
+        server_info = make_server_info(settings, auth_required=self.accounts.needs_credentials, port=self.port)
+        return replace(server_info, server_id=self.server_id)
 
     # Connections.
 
@@ -328,7 +328,7 @@ class Server:
         self._last_client += 1
         session = Session(
             self._last_client,
-            self.facts,
+            self.server_info,
             self.accounts,
             self.clock,
             connection.note_output,
@@ -339,23 +339,23 @@ class Server:
         self._connections[session.client_id] = connection
         self._is_empty.clear()
         self._trace(session)
-        self._follow(session)
+        self._route_run(session)
         return session
 
     def _trace(self, session: Session) -> None:
-        session.tracer = Tracer(session, self.settings.log) if self.settings.log.trace else None
+        session.tracer = ProtocolTracer(session, self.settings.log) if self.settings.log.trace else None
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many connections as there may be; counted are all that were accepted."""
-        return self._entrance.count >= self._most
+        """Whether there are as many connections as there may be; accepted connections count."""
+        return self._acceptor.count >= self._most
 
     @property
     def _most(self) -> int:
-        limit, handles = self.settings.max_connections, self.shares.clients
+        limit, handles = self.settings.max_connections, self.descriptors.clients
         return handles if limit is None else min(limit, handles)
 
-    def _follow(self, session: Session) -> None:
+    def _route_run(self, session: Session) -> None:
         """Let a session do what it does with time."""
 
         def tick(now_ns: int) -> None:
@@ -369,7 +369,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Let go of a connection that has ended."""
-        self._entrance.leave(connection)
+        self._acceptor.release(connection)
         self._connections.pop(connection.session.client_id, None)
         self.turn.at(connection.session, None, lambda _: None)
         if self._monitor is not None:

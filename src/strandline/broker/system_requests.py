@@ -106,7 +106,7 @@ class SystemRequests:
         return self._statistics() if page in ("PING", "STATSZ") else self._page(page, options)
 
     def _wrap(self, fields: Fields) -> Fields:
-        return {"server": describe_server(self._server.facts, self._server.clock.now_ns()), **fields}
+        return {"server": describe_server(self._server.server_info, self._server.clock.now_ns()), **fields}
 
     def _is_meant(self, options: Fields) -> bool:
         """Tell whether a request that is sent to all servers is for this one."""
@@ -118,7 +118,7 @@ class SystemRequests:
         return (
             fits(options.pop("server_name", ""), server.server_name)
             and fits(options.pop("host", ""), server.settings.host)
-            and fits(options.pop("domain", ""), server.facts.domain)
+            and fits(options.pop("domain", ""), server.server_info.domain)
             and not options.pop("cluster", "")
             and not options.pop("tags", [])
         )
@@ -126,7 +126,7 @@ class SystemRequests:
     def _user(self, origin: Origin) -> Fields:
         session = self._account.router.sessions.get(origin.client_id)
         fields: Fields = {"user": origin.user, "account": origin.account, "account_name": origin.account}
-        permissions = session.permissions if session is not None else None
+        permissions = session.permissions.granted if session is not None else None
         if permissions is not None:
             fields["permissions"] = _permissions(permissions)
         return fields
@@ -134,13 +134,13 @@ class SystemRequests:
     def _page(self, name: str, options: Fields) -> Fields:
         """Return what a monitoring page says, in the form of an answer."""
         from strandline.broker.monitoring.pages import PAGES  # noqa: PLC0415
-        from strandline.broker.monitoring.query import Asked, BadQuestion  # noqa: PLC0415 - only who asks pays for it
+        from strandline.broker.monitoring.query import BadQuery, Query  # noqa: PLC0415 - only who asks pays for it
 
         path = PATHS.get(name, f"/{name.lower()}")
         try:
-            page = PAGES[path](self._server, self._server.counted, Asked(path, _parameters(options)))
+            page = PAGES[path](self._server, self._server.counters, Query(path, _parameters(options)))
             data = {} if name == "RAFTZ" else _data(name, json.loads(page.body), options)
-        except BadQuestion as error:
+        except BadQuery as error:
             return self._wrap({"data": None, "error": {"code": FAILED, "description": str(error)}})
         except LookupError:
             text = f'account "{options.get("acc")}" not found'

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.broker.core import auth
 from strandline.broker.core.auth import Passwords, signature_is_valid
-from strandline.broker.core.permissions import PublishRights, Responses, SubscribeRights
+from strandline.broker.core.permissions import PublishPermissions, ResponsePermissions, SubscribePermissions
 from strandline.broker.settings import (
     AccountSettings,
     Permissions,
@@ -130,7 +130,7 @@ def test_a_hash_is_looked_at_for_all_who_wait_and_for_nobody_who_is_gone(monkeyp
 
 
 def test_only_so_many_passwords_wait_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "LOOKING_MAX", 2)
+    monkeypatch.setattr(auth, "PENDING_CHECKS_MAX", 2)
     world = World(users(UserSettings(user="ann", password=HASH)), lambda work, done: None)  # noqa: ARG005 - none is done
     said = [world.client(b"").say(connect(user="ann", **{"pass": secret})) for secret in ("1", "2", "1", "3")]
     assert said == [b"", b"", b"", REFUSED]
@@ -264,7 +264,7 @@ ALLOWED = {"allow": ("a.*", "b.>", "q.* g", "w.x g.*"), "deny": ("b.no", "b.neve
     ],
 )
 def test_what_may_be_subscribed_to(pattern: str, queue: str, allowed: bool, filtered: bool) -> None:
-    rights = SubscribeRights(Rule(**ALLOWED))
+    rights = SubscribePermissions(Rule(**ALLOWED))
     assert rights.allows(pattern, queue) is allowed
     if allowed:
         assert rights.needs_filter(pattern, queue) is filtered
@@ -281,7 +281,7 @@ def test_what_may_be_subscribed_to(pattern: str, queue: str, allowed: bool, filt
     ],
 )
 def test_what_may_be_published(rule: Rule, allowed: list[str], denied: list[str]) -> None:
-    rights = PublishRights(rule, None)
+    rights = PublishPermissions(rule, None)
     assert [subject for subject in allowed + denied if rights.allows(subject.encode())] == allowed
     for subjects in (allowed, denied, allowed + denied):
         plain = rights.allows_all([subject.encode() for subject in subjects]) if subjects else False
@@ -289,19 +289,19 @@ def test_what_may_be_published(rule: Rule, allowed: list[str], denied: list[str]
 
 
 def test_who_may_answer_may_publish_nothing_else() -> None:
-    rights = PublishRights(Rule(), ResponseRule())
+    rights = PublishPermissions(Rule(), ResponseRule())
     assert not rights.allows(b"a")
     assert not rights.allows_all([b"a", b"b"])
-    assert PublishRights(Rule(allow=("a",)), ResponseRule()).allows(b"a")
+    assert PublishPermissions(Rule(allow=("a",)), ResponseRule()).allows(b"a")
 
 
 def test_answers_are_counted_and_have_their_time() -> None:
-    responses = Responses(ResponseRule(max_messages=2, expires_s=1))
+    responses = ResponsePermissions(ResponseRule(max_messages=2, expires_s=1))
     responses.expect([b"r", b""], 0)
     assert [responses.use(b"r", 1), responses.use(b"r", 2), responses.use(b"r", 3)] == [True, True, False]
     responses.expect([b"r"], 0)
     assert not responses.use(b"r", 1_000_000_001)
     assert not responses.use(b"", 0)
-    endless = Responses(ResponseRule(max_messages=-1, expires_s=-1))
+    endless = ResponsePermissions(ResponseRule(max_messages=-1, expires_s=-1))
     endless.expect([b"r"], 0)
     assert all(endless.use(b"r", 10**15) for _ in range(5))

@@ -73,10 +73,10 @@ def test_a_client_is_called_by_what_it_says_of_itself(log: pytest.LogCaptureFixt
 
 
 def test_a_client_cannot_fill_the_log(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_log, "COMPLAINTS_MAX", 3)
+    monkeypatch.setattr(connection_log, "VIOLATIONS_LOGGED_MAX", 3)
     World(USERS).client(ANN + b"PUB secret.x 1\r\nx\r\n" * 50 + b"SUB secret." + b"x" * 3000 + b" 1\r\n")
     assert len(log.records) == 3
-    assert log.records[-1].getMessage().endswith("no more is said")
+    assert log.records[-1].getMessage().endswith("further violations of this client are not logged")
 
 
 def test_long_names_are_cut(log: pytest.LogCaptureFixture) -> None:

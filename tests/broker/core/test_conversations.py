@@ -149,7 +149,7 @@ def test_the_greeting_of_a_domain_has_its_fields_in_their_order() -> None:
     client = World(settings).client(b"")
     fields = list(json.loads(client.session.greeting()[5:]))
     assert fields[fields.index("client_ip") :] == ["client_ip", "nonce", "domain", "api_lvl"]
-    fields = list(json.loads(client.session.facts.info(1, "127.0.0.1", ldm=True)[5:]))
+    fields = list(json.loads(client.session.server_info.format_info(1, "127.0.0.1", ldm=True)[5:]))
     assert fields[fields.index("client_ip") :] == ["client_ip", "domain", "ldm", "api_lvl"]
 
 

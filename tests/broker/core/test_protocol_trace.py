@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from strandline.broker.core.protocol_trace import Tracer
+from strandline.broker.core.protocol_trace import ProtocolTracer
 from strandline.broker.logs import TRACE
 from strandline.broker.settings import LogSettings, ServerSettings
 from tests.broker.core.world import CONNECT, World
@@ -21,7 +21,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def traced(log: pytest.LogCaptureFixture, said: bytes, settings: LogSettings | None = None) -> list[str]:
     """Let a client say something, and return what the trace says of it."""
     client = World(ServerSettings(max_payload=100)).client(b"", port=4711)
-    client.session.tracer = Tracer(client.session, settings or LogSettings())
+    client.session.tracer = ProtocolTracer(client.session, settings or LogSettings())
     client.session.feed(said)
     assert {record.levelno for record in log.records} <= {TRACE, logging.ERROR}
     return [record.getMessage().removeprefix(WHO) for record in log.records if record.levelno == TRACE]

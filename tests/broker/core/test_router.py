@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strandline.broker.core import message_frames
 from strandline.broker.core.close_reasons import SLOW_CONSUMER
-from strandline.broker.core.router import CROWD_MIN
+from strandline.broker.core.router import BY_CLIENT_MIN
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
 from strandline.wire import FrameParser, Side, format_headers, format_pubs
@@ -327,9 +327,9 @@ def test_counts_are_of_messages_and_bytes(cut: int) -> None:
 def test_a_crowd_is_counted_as_its_members_would_be() -> None:
     world = World()
     hearer, publisher = world.client(), world.client()
-    hearer.say(b"".join(b"SUB a %d\r\n" % sid for sid in range(CROWD_MIN + 1)))
+    hearer.say(b"".join(b"SUB a %d\r\n" % sid for sid in range(BY_CLIENT_MIN + 1)))
     publisher.say(b"PUB a 5\r\nhello\r\n" * 3)
-    count = 3 * (CROWD_MIN + 1)
+    count = 3 * (BY_CLIENT_MIN + 1)
     assert hearer.heard().count(b"MSG a ") == count
     assert (hearer.session.out_msgs, hearer.session.out_msg_bytes) == (count, 5 * count)
     assert (world.router.out_msgs, world.router.out_bytes) == (count, 5 * count)

@@ -1,6 +1,6 @@
 """A client's frames take effect in slices: whatever it sends, another one waits for no more than one of them.
 
-Time is counted, not measured: each look at the clock finds that a millisecond has gone by.
+Time is counters, not measured: each look at the clock finds that a millisecond has gone by.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from strandline.broker.core import session as sessions
-from strandline.broker.core.session import CONTROLS_PER_LOOK, DEAR_PER_RUN, DELIVERIES_PER_RUN, SLICE_S
+from strandline.broker.core.session import CONTROLS_PER_LOOK, DELIVERIES_PER_RUN, SLICE_S, SLOW_PER_RUN
 from tests.broker.core.world import Basket, Client, World
 
 LOOKS_PER_SLICE = int(SLICE_S / 1e-3) + 1
@@ -28,7 +28,7 @@ def _sliced(world: World) -> tuple[Client, list[Callable[[], None]]]:
     """Return a client whose frames wait for their turn, and those turns."""
     client = world.client()
     turns: list[Callable[[], None]] = []
-    client.session.on_rest = lambda: turns.append(client.session.go_on)
+    client.session.on_deferred = lambda: turns.append(client.session.resume)
     return client, turns
 
 
@@ -86,17 +86,17 @@ def test_messages_that_take_long_by_themselves_go_in_few_at_a_time(kind: str) ->
     for _ in _slices(client, turns, {"traced": traced, "asked": b"PUB $SYS.REQ.USER.INFO 0\r\n\r\n"}[kind] * 500):
         taken.append(len(basket.payloads) - sum(taken))
     assert sum(taken) == 500
-    assert max(taken) <= (LOOKS_PER_SLICE + 1) * DEAR_PER_RUN
+    assert max(taken) <= (LOOKS_PER_SLICE + 1) * SLOW_PER_RUN
 
 
 def test_a_crowd_that_is_gone_slows_nobody_down() -> None:
     world = World()
-    crowd, turns = _sliced(world)
-    for _ in _slices(crowd, turns, b"".join(b"SUB wide %d\r\n" % n for n in range(DELIVERIES_PER_RUN))):
+    by_client, turns = _sliced(world)
+    for _ in _slices(by_client, turns, b"".join(b"SUB wide %d\r\n" % n for n in range(DELIVERIES_PER_RUN))):
         pass
     client, turns = _sliced(world)
     client.session.feed(b"PUB wide 0\r\n\r\n")
-    crowd.session.close()
+    by_client.session.close()
     slices = list(_slices(client, turns, b"SUB a 1\r\n" + b"PUB a 0\r\n\r\n" * 2000))
     assert sum(heard.count(b"MSG a") for heard in slices) == 2000
     assert len(slices) < 20, "messages go together again"

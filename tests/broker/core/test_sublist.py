@@ -131,9 +131,9 @@ def test_many_entries_of_one_pattern_come_and_go_quickly() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     tree: Sublist[str, tuple[str, ...]] = Sublist(tuple)
     tree.add(b"a.*.c", "all")
-    for number in range(sublist.REMEMBERED_MAX + 10):
+    for number in range(sublist.CACHED_MAX + 10):
         assert tree.find(b"a.%d.c" % number) == ("all",)
-    assert len(tree._exact) + len(tree._tails) <= 2 * sublist.REMEMBERED_MAX  # noqa: SLF001
+    assert len(tree._exact) + len(tree._tails) <= 2 * sublist.CACHED_MAX  # noqa: SLF001
 
 
 def test_an_entry_that_changed_is_asked_for_anew() -> None:

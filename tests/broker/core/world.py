@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from strandline.broker.core import Accounts, Router, Session, facts_of
+from strandline.broker.core import Accounts, Router, Session, make_server_info
 from strandline.broker.core.auth import Background
 from strandline.broker.routes import Inbound
 from strandline.broker.settings import ServerSettings
@@ -25,7 +25,7 @@ class World:
         self.clock = ManualClock()
         self.soon: deque[Callable[[], None]] = deque()
         self.accounts = Accounts(self.settings, self.soon.append, background)
-        self.facts = facts_of(self.settings, auth_required=self.accounts.needs_credentials)
+        self.server_info = make_server_info(self.settings, auth_required=self.accounts.needs_credentials)
         self.woken: list[int] = []
         self._last = 0
 
@@ -48,7 +48,7 @@ class World:
         number = self._last
         session = Session(
             number,
-            self.facts,
+            self.server_info,
             self.accounts,
             self.clock,
             lambda: self.woken.append(number),

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
-from strandline.broker.core.server_info import facts_of
+from strandline.broker.core.server_info import make_server_info
 from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
@@ -84,7 +84,7 @@ class SimBroker:
         self.executor = SometimesLater()
         settings = ServerSettings()
         self._accounts = Accounts(settings, self._soon.append)
-        self._facts = facts_of(settings, auth_required=False, port=1)
+        self._server_info = make_server_info(settings, auth_required=False, port=1)
         context = ServerContext(wake=self._wake, post=self._soon.append, executor=self.executor, server_name="sim")
         router = self._accounts.by_name[GLOBAL_ACCOUNT].router
         self.jetstream = JetStream(GLOBAL_ACCOUNT, FOLDER, router, context, clock=self.clock)
@@ -99,7 +99,7 @@ class SimBroker:
 
     def session(self, number: int) -> Session:
         """Return the server's side of a new connection."""
-        return Session(number, self._facts, self._accounts, self.clock, lambda: None)
+        return Session(number, self._server_info, self._accounts, self.clock, lambda: None)
 
     def turn(self) -> None:
         """Do everything that there is to do now, but for what waits for the disk."""

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from strandline.broker.sockets import acceptor, descriptors
-from strandline.broker.sockets.acceptor import Entrance
-from strandline.broker.sockets.descriptors import shares_of_handles
+from strandline.broker.sockets import acceptor
+from strandline.broker.sockets.acceptor import ConnectionAcceptor
+from strandline.broker.sockets.descriptors import descriptor_budget
 from strandline.errors import Unavailable
 from tests.waiting import PATIENCE_S
 
@@ -20,8 +20,8 @@ WITHIN_S = PATIENCE_S
 class Guest(asyncio.Protocol):
     """Says one line to whoever comes."""
 
-    def __init__(self, entrance: Entrance) -> None:
-        self._entrance = entrance
+    def __init__(self, acceptor: ConnectionAcceptor) -> None:
+        self._acceptor = acceptor
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -31,23 +31,23 @@ class Guest(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._entrance.leave(self)
+        self._acceptor.release(self)
 
 
 class World:
-    """An entrance with some places, and who was there at the same time."""
+    """An acceptor with some places, and who was there at the same time."""
 
     def __init__(self, places: int) -> None:
         self.places = places
-        self.entrance = Entrance(lambda: self.places)
+        self.acceptor = ConnectionAcceptor(lambda: self.places)
         self.guests: list[Guest] = []
         self.most = 0
         self.ports: list[int] = []
 
     def make(self, address: tuple[str, int]) -> Guest:
         assert address[0] == "127.0.0.1"
-        self.most = max(self.most, self.entrance.count + 1)
-        self.guests.append(Guest(self.entrance))
+        self.most = max(self.most, self.acceptor.count + 1)
+        self.guests.append(Guest(self.acceptor))
         return self.guests[-1]
 
     async def visit(self, number: int = 0) -> "Visitor":
@@ -72,15 +72,15 @@ class Visitor:
 async def world(places: int, sockets: int = 1) -> AsyncIterator[World]:
     made = World(places)
     for _ in range(sockets):
-        made.ports.append(await made.entrance.listen("127.0.0.1", 0, made.make))
+        made.ports.append(await made.acceptor.listen("127.0.0.1", 0, made.make))
     try:
         yield made
     finally:
-        await made.entrance.close()
+        await made.acceptor.close()
         for guest in made.guests:
             if hasattr(guest, "transport"):
                 guest.transport.abort()
-        await until(lambda: made.entrance.count == 0)
+        await until(lambda: made.acceptor.count == 0)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -98,7 +98,7 @@ def test_whoever_finds_no_place_waits_until_somebody_goes(caplog: pytest.LogCapt
     async def test() -> None:
         async with world(3, sockets=2) as here:
             visitors = [await here.visit(number % 2) for number in range(40)]
-            await until(lambda: here.entrance.count == 3)
+            await until(lambda: here.acceptor.count == 3)
             await until(lambda: "No connections are accepted for now" in caplog.text)
             for _ in range(37):
                 before = len(here.guests)
@@ -111,7 +111,7 @@ def test_whoever_finds_no_place_waits_until_somebody_goes(caplog: pytest.LogCapt
                 visitor.go()
 
     run(test)
-    assert caplog.text.count("No connections are accepted for now: there are 3, and there may be no more") == 1
+    assert caplog.text.count("No connections are accepted for now: the limit of 3 connections is reached") == 1
 
 
 def test_more_places_let_more_in_at_once() -> None:
@@ -120,7 +120,7 @@ def test_more_places_let_more_in_at_once() -> None:
             first, second = await here.visit(), await here.visit()
             assert await first.comes_in()
             here.places = 2
-            here.entrance.go_on()
+            here.acceptor.resume()
             assert await second.comes_in()
             first.go()
             second.go()
@@ -183,8 +183,8 @@ def test_who_is_accepted_while_it_closes_can_be_told() -> None:
     async def test() -> None:
         async with world(9) as here:
             visitor = await here.visit()
-            await until(lambda: here.entrance.count == 1)
-            await here.entrance.close()
+            await until(lambda: here.acceptor.count == 1)
+            await here.acceptor.close()
             assert await visitor.comes_in()
             with pytest.raises(OSError, match=r"refused|Connect"):
                 await here.visit()
@@ -195,11 +195,11 @@ def test_who_is_accepted_while_it_closes_can_be_told() -> None:
 
 def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        sockets = await descriptors.listening_sockets("", 0)
+        sockets = await acceptor.listening_sockets("", 0)
         try:
             assert len({each.getsockname()[1] for each in sockets}) == 1
             with pytest.raises(Unavailable, match="address already in use"):
-                await descriptors.listening_sockets("", int(sockets[0].getsockname()[1]))
+                await acceptor.listening_sockets("", int(sockets[0].getsockname()[1]))
         finally:
             for each in sockets:
                 each.close()
@@ -209,7 +209,7 @@ def test_all_addresses_of_a_name_have_the_same_port(monkeypatch: pytest.MonkeyPa
 
     async def nowhere() -> None:
         with pytest.raises(Unavailable, match="cannot assign requested address"):
-            await descriptors.listening_sockets("127.0.0.1", 0)
+            await acceptor.listening_sockets("127.0.0.1", 0)
 
     run(test)
     monkeypatch.setattr(socket, "create_server", create)
@@ -230,4 +230,4 @@ def test_a_quarter_of_the_handles_is_left_to_files(
     monkeypatch: pytest.MonkeyPatch, limit: int, connections: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
-    assert shares_of_handles()[:3] == connections
+    assert descriptor_budget()[:3] == connections

@@ -1,12 +1,12 @@
-"""Accounts: spaces of subjects that know nothing of each other, and who may connect to which.
+"""Accounts: isolated subject spaces, and the users that may connect to each.
 
-Invariants: a client is in one account, decided once, at CONNECT (or at once, where nobody has to say who they are). The
+Invariants: a client belongs to one account, decided at CONNECT (or at once, where no credentials are required). The
 answer to wrong credentials does not tell which part of them was wrong.
 """
 
 from dataclasses import dataclass
 
-from strandline.broker.core.auth import Background, CheckLater, Passwords, load_signatures, signature_is_valid
+from strandline.broker.core.auth import Background, Passwords, PendingCheck, load_signatures, signature_is_valid
 from strandline.broker.core.connect import ConnectOptions
 from strandline.broker.core.router import Router, Soon
 from strandline.broker.core.session import Session
@@ -17,21 +17,21 @@ STANDARD = "STANDARD"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A space of subjects."""
+    """One isolated subject space."""
 
     name: str
     router: Router
     settings: AccountSettings
 
     def is_full_for(self, session: Session) -> bool:
-        """Tell whether it has as many connections as it may, this one not counted."""
+        """Tell whether the connection limit is reached, this session not counted."""
         most, sessions = self.settings.max_connections, self.router.sessions
         return most is not None and len(sessions) - (session.client_id in sessions) >= most
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who a client turned out to be: `user` is empty where nobody was asked for."""
+    """The identity of a client; `user` is empty where no credentials are required."""
 
     account: Account
     user: str = ""
@@ -39,7 +39,7 @@ class Login:
 
 
 class Accounts:
-    """The accounts of a server, and its users."""
+    """The accounts and users of a server."""
 
     def __init__(self, settings: ServerSettings, soon: Soon, background: Background | None = None) -> None:
         self.by_name: dict[str, Account] = {}
@@ -48,7 +48,7 @@ class Accounts:
         self._read(settings)
 
     def reload(self, settings: ServerSettings) -> None:
-        """Take other settings: who may no longer be here has to go, and the others have their rights from now on."""
+        """Apply new settings: disconnect clients that are no longer allowed, update the permissions of the others."""
         self._read(settings)
         for account in list(self.by_name.values()):
             for session in list(account.router.sessions.values()):
@@ -71,24 +71,24 @@ class Accounts:
 
     @property
     def needs_nonce(self) -> bool:
-        """Tell whether some user signs in with an nkey."""
+        """Tell whether some user authenticates with an nkey."""
         return bool(self._nkeys)
 
     @property
     def needs_credentials(self) -> bool:
-        """Tell whether clients have to say who they are at all."""
+        """Tell whether clients must authenticate."""
         return bool(self._token or self._users or self._nkeys)
 
     def before_connect(self, kind: str = STANDARD) -> Login | None:
-        """Return who a client is before it has said so; None if it has to."""
+        """Return the login of a client before CONNECT; None if it must authenticate."""
         if not self.needs_credentials:
             return self._global()
         name = (kind != STANDARD and self._websocket_no_auth) or self._no_auth
         found = self._users.get(name) or self._nkeys.get(name)
         return _login(found, kind) if found is not None else None
 
-    def login(self, options: ConnectOptions, nonce: str, kind: str = STANDARD) -> Login | CheckLater | None:
-        """Return who a client is by what it said; None if it may not connect."""
+    def login(self, options: ConnectOptions, nonce: str, kind: str = STANDARD) -> Login | PendingCheck | None:
+        """Return the login for the credentials of a CONNECT; None if they are refused."""
         if not self.needs_credentials or not _has_credentials(options):
             return self.before_connect(kind)
         if options.nkey and self._nkeys:
@@ -99,18 +99,18 @@ class Accounts:
             return self._by_password(options, kind)
         if self._token:
             matches = self._passwords.match(self._token, options.auth_token)
-            return matches if isinstance(matches, CheckLater) else self._global() if matches else None
+            return matches if isinstance(matches, PendingCheck) else self._global() if matches else None
         return None
 
     def _global(self) -> Login:
         return Login(self.by_name[GLOBAL_ACCOUNT])
 
-    def _by_password(self, options: ConnectOptions, kind: str) -> Login | CheckLater | None:
+    def _by_password(self, options: ConnectOptions, kind: str) -> Login | PendingCheck | None:
         found = self._users.get(options.user)
         if found is None:
             return None
         matches = self._passwords.match(found[0].password, options.pass_)
-        return matches if isinstance(matches, CheckLater) else _login(found, kind) if matches else None
+        return matches if isinstance(matches, PendingCheck) else _login(found, kind) if matches else None
 
 
 def _has_credentials(options: ConnectOptions) -> bool:

@@ -1,8 +1,8 @@
-"""Whether credentials are what they should be: plain secrets, bcrypt hashes, signatures.
+"""Credential checks: plain secrets, bcrypt hashes, nkey signatures.
 
-Invariants: secrets are compared in constant time. A bcrypt hash is slow to check by design; what was found for one is
-remembered (by a keyed digest, never the password), so a client that comes again costs nothing. Many who wait for the
-same one wait together, nothing is looked at for those who are gone, and only so many wait.
+Invariants: secrets are compared in constant time. A bcrypt check is slow by design, so its result is cached (under a
+keyed digest, never the password) and a reconnect costs nothing. Concurrent logins with the same password share one
+check, a check whose clients have all left is skipped, and the number of pending checks is bounded.
 """
 
 import hashlib
@@ -18,44 +18,44 @@ from strandline.extras import needs
 with needs("broker"):
     import bcrypt
 
-REMEMBERED_MAX = 1024
-LOOKING_MAX = 1024
-"""How many passwords wait to be looked at; whoever comes with one more is refused."""
+CACHED_MAX = 1024
+PENDING_CHECKS_MAX = 1024
+"""How many distinct passwords may wait for a check; one more is refused."""
 _BCRYPT = ("$2a$", "$2b$", "$2x$", "$2y$")
 
 
 Background = Callable[[Callable[[], None], Callable[[], None]], object]
-"""Does work on another thread, and then calls somebody on the server's own."""
+"""Runs the first call on another thread, then the second on the server's thread."""
 
 
 class Waiter(NamedTuple):
-    """Who waits for an answer: what to call, and whether he is still there, which any thread may ask."""
+    """A login that waits for a check: its callback, and whether its connection is open (any thread may ask)."""
 
     done: Callable[[], None]
-    is_there: Callable[[], bool]
+    is_open: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckLater:
-    """An answer that takes a while to find; ask again once somebody who waits is called."""
+class PendingCheck:
+    """A check that runs in the background; ask again when the waiter is called."""
 
     start: Callable[[Waiter], None]
 
 
 class Passwords:
-    """Compares secrets with what the settings hold, and remembers what it found for hashes.
+    """Compares secrets with the settings, and caches the results of bcrypt checks.
 
-    With a `background`, hashes are looked at there: until then the answer is `CheckLater`.
+    With a `background`, hashes are checked there; until then the answer is a `PendingCheck`.
     """
 
     def __init__(self, background: Background | None = None) -> None:
         self._background = background
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, bool] = {}
-        self._looking: dict[bytes, list[Waiter]] = {}
+        self._checks: dict[bytes, list[Waiter]] = {}
 
-    def match(self, expected: str, given: str) -> bool | CheckLater:
-        """Tell whether a secret is the expected one, or has the expected hash."""
+    def match(self, expected: str, given: str) -> bool | PendingCheck:
+        """Tell whether a secret equals the expected one, or has the expected hash."""
         if not expected.startswith(_BCRYPT):
             return hmac.compare_digest(expected.encode(), given.encode(errors="surrogatepass"))
         text = f"{expected}\0{given}".encode(errors="surrogatepass")
@@ -65,23 +65,25 @@ class Passwords:
         background = self._background
         if background is None:
             return self._remember(digest, found=_has_hash(expected, given))
-        if digest not in self._looking and len(self._looking) >= LOOKING_MAX:
+        if digest not in self._checks and len(self._checks) >= PENDING_CHECKS_MAX:
             return False
-        return CheckLater(lambda waiter: self._look(background, digest, expected, given, waiter))
+        return PendingCheck(lambda waiter: self._check_in_background(background, digest, expected, given, waiter))
 
-    def _look(self, background: Background, digest: bytes, expected: str, given: str, waiter: Waiter) -> None:
-        if digest in self._looking:
-            self._looking[digest].append(waiter)
+    def _check_in_background(
+        self, background: Background, digest: bytes, expected: str, given: str, waiter: Waiter
+    ) -> None:
+        if digest in self._checks:
+            self._checks[digest].append(waiter)
             return
-        waiting = self._looking[digest] = [waiter]
+        waiting = self._checks[digest] = [waiter]
         found: list[bool] = []
 
         def work() -> None:
-            if any(each.is_there() for each in waiting):
+            if any(each.is_open() for each in waiting):
                 found.append(_has_hash(expected, given))
 
         def finish() -> None:
-            del self._looking[digest]
+            del self._checks[digest]
             for answer in found:
                 self._remember(digest, found=answer)
             for each in waiting:
@@ -90,21 +92,21 @@ class Passwords:
         background(work, finish)
 
     def _remember(self, digest: bytes, *, found: bool) -> bool:
-        if len(self._known) >= REMEMBERED_MAX:
+        if len(self._known) >= CACHED_MAX:
             self._known.clear()
         self._known[digest] = found
         return found
 
 
 def load_signatures() -> None:
-    """Import what checks signatures: only servers with nkeys need it, and they when they start, not on the loop."""
+    """Import the signature library: only servers with nkeys need it, at start and not on the loop."""
     with needs("broker"):
         import nacl.signing  # noqa: F401, PLC0415
 
 
 def signature_is_valid(public_key: str, signature: str, nonce: str) -> bool:
-    """Tell whether the owner of an nkey has signed a nonce; the signature is base64, of either alphabet."""
-    from nacl.exceptions import CryptoError  # noqa: PLC0415 - `load_signatures` was before
+    """Tell whether a nonce was signed by the owner of an nkey; the signature is base64 of either alphabet."""
+    from nacl.exceptions import CryptoError  # noqa: PLC0415 - `load_signatures` ran before
     from nacl.signing import VerifyKey  # noqa: PLC0415 - as above
 
     try:

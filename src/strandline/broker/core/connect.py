@@ -1,7 +1,7 @@
-"""What a client says of itself in CONNECT.
+"""The options of a CONNECT frame.
 
-Invariants: text is read as Go reads it. Names of fields count whatever their case, a field that comes twice is read
-twice, bytes that are not UTF-8 and halves of characters are U+FFFD, and a value of another type refuses the whole.
+Invariants: JSON is read as Go reads it. Field names are case-insensitive, the last of repeated fields counts, invalid
+UTF-8 and lone surrogates become U+FFFD, and a value of another type makes the whole frame invalid.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """The fields that matter, under their names of the protocol; the defaults are those before CONNECT and in `{}`."""
+    """The fields in use, by their protocol names; the defaults hold before CONNECT and for `{}`."""
 
     verbose: bool = True
     pedantic: bool = True
@@ -38,18 +38,18 @@ _TYPES: dict[str, Any] = {field.name.rstrip("_"): field.type for field in fields
     "remote_account": str,
     "proxy_sig": str,
 }
-"""The types of fields, also of those that do not matter here: nats-server refuses them if they are of another."""
+"""The types of all known fields: nats-server refuses a frame in which one has another type."""
 _HALF = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _INT_MAX = 1 << 63
 
 
 class _Fields(list[tuple[str, Any]]):
-    """An object of JSON as it was written."""
+    """A JSON object as a list of pairs."""
 
 
 def parse_connect(text: bytes, before: ConnectOptions) -> ConnectOptions | None:
-    """Return the options of a CONNECT, over those of the one before; None for what nats-server does not read either."""
+    """Return the options of a CONNECT, over those of the previous one; None where nats-server fails to parse it."""
     try:
         given = json.loads(text.decode(errors="replace"), object_pairs_hook=_Fields, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -72,5 +72,5 @@ def parse_connect(text: bytes, before: ConnectOptions) -> ConnectOptions | None:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse NaN and Infinity, which are no JSON."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(constant)

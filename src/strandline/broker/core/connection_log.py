@@ -1,7 +1,7 @@
-"""What the log says of one client, in the words of nats-server's.
+"""Log lines about one connection, in nats-server's words.
 
-Invariants: a password or a token is never said. What a client sends stays on its line, is cut where it is long, and
-fills no log: so many complaints are said of one client, and then no more.
+Invariants: passwords and tokens are never logged. Client text cannot break out of its line and is truncated. Violations
+of one client are logged up to a limit, so that no client can fill the log.
 """
 
 import logging
@@ -15,71 +15,71 @@ if TYPE_CHECKING:
     from strandline.broker.core.session import Session
 
 logger = logging.getLogger("strandline.broker")
-COMPLAINTS_MAX = 100
+VIOLATIONS_LOGGED_MAX = 100
 _TEXT_MAX = 256
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
-def tell_created(session: "Session") -> None:
-    """Say that a client has come."""
-    logger.debug("%s - Client connection created", who(session))
+def log_created(session: "Session") -> None:
+    """Log a new connection."""
+    logger.debug("%s - Client connection created", client_name(session))
 
 
-def tell_closed(session: "Session") -> None:
-    """Say that a client has gone, and why."""
-    logger.debug("%s - Client connection closed: %s", who(session), session.closing)
+def log_closed(session: "Session") -> None:
+    """Log the end of a connection, with its reason."""
+    logger.debug("%s - Client connection closed: %s", client_name(session), session.closing)
 
 
-def tell_pinged(session: "Session") -> None:
-    """Say that it was time to see whether a client is still there."""
-    logger.debug("%s - Client Ping Timer", who(session))
+def log_ping_timer(session: "Session") -> None:
+    """Log that the ping timer of a client has fired."""
+    logger.debug("%s - Client Ping Timer", client_name(session))
 
 
-def tell_handshake(session: "Session", what: str, problem: object) -> None:
-    """Say that a client did not come through its handshake."""
-    logger.debug("%s - %s error: %s", who(session), what, problem)
+def log_handshake_error(session: "Session", what: str, problem: object) -> None:
+    """Log a failed TLS or WebSocket handshake."""
+    logger.debug("%s - %s error: %s", client_name(session), what, problem)
 
 
-def tell_failure(session: "Session", text: str, reason: str) -> None:
-    """Say why a client is sent away."""
+def log_failure(session: "Session", text: str, reason: str) -> None:
+    """Log why the server closes a connection."""
     if reason == AUTH_VIOLATION:
-        logger.error("%s - authentication error%s", who(session), _credentials(session))
+        logger.error("%s - authentication error%s", client_name(session), _credentials(session))
     elif reason == STALE:
-        logger.debug("%s - Stale Client Connection - Closing", who(session))
+        logger.debug("%s - Stale Client Connection - Closing", client_name(session))
     elif reason == AUTH_TIMEOUT:
-        logger.debug("%s - %s", who(session), text)
+        logger.debug("%s - %s", client_name(session), text)
     else:
-        logger.error("%s - %s", who(session), text)
+        logger.error("%s - %s", client_name(session), text)
 
 
-def tell_complaint(session: "Session", text: str) -> None:
-    """Say what a client may not do but tried to."""
-    session.complaints += 1
-    if session.complaints > COMPLAINTS_MAX:
+def log_violation(session: "Session", text: str) -> None:
+    """Log a violation of a client."""
+    session.violations += 1
+    if session.violations > VIOLATIONS_LOGGED_MAX:
         return
-    more = "; of this client no more is said" if session.complaints == COMPLAINTS_MAX else ""
-    logger.error("%s - %s%s", who(session), text, more)
+    more = "; further violations of this client are not logged" if session.violations == VIOLATIONS_LOGGED_MAX else ""
+    logger.error("%s - %s%s", client_name(session), text, more)
 
 
-def tell_slow(session: "Session", reason: str, deadline_s: float) -> None:
-    """Say that a client is cut off that does not read."""
+def log_slow_consumer(session: "Session", reason: str, deadline_s: float) -> None:
+    """Log that a client which does not read is disconnected."""
     limit = (
-        f"MaxPending of {session.facts.max_pending} Exceeded"
+        f"MaxPending of {session.server_info.max_pending} Exceeded"
         if reason == SLOW_CONSUMER
         else f"WriteDeadline of {deadline_s:g}s exceeded"
     )
-    logger.warning("%s - Slow Consumer Detected: %s", who(session), limit)
+    logger.warning("%s - Slow Consumer Detected: %s", client_name(session), limit)
 
 
-def who(session: "Session") -> str:
-    """Return how lines call a client: by its address and number, and by what it says of itself once it is in."""
+def client_name(session: "Session") -> str:
+    """Return the prefix of a client's lines: address, id, and its label once it is connected."""
     host = f"[{session.host}]" if ":" in session.host else session.host
     kind = "wid" if session.kind == "WEBSOCKET" else "cid"
     return f"{host}:{session.port} - {kind}:{session.client_id}{session.label}"
 
 
-def label_of(options: "ConnectOptions", account: str, user: str) -> str:
-    """Return what lines say of a client that is in: its version, language and name, and its account and user."""
+def connect_label(options: "ConnectOptions", account: str, user: str) -> str:
+    """Return the label of a connected client: version, language and name, account and user."""
     program = ":".join(filter(None, [options.version and f"v{options.version}", options.lang, options.name]))
     if options.nkey:
         user = f"nkey:{options.nkey}"
@@ -91,21 +91,21 @@ def label_of(options: "ConnectOptions", account: str, user: str) -> str:
     return "".join(f" - {each}" for each in known if each)
 
 
-def problem_told(problem: ProtocolViolation) -> str:
-    """Return what the log says of bytes that cannot be read."""
+def describe_violation(problem: ProtocolViolation) -> str:
+    """Return the log text for bytes that violate the protocol."""
     if isinstance(problem, PayloadTooLarge):
         return f"maximum payload exceeded: {problem.size} vs {problem.limit}"
     return problem.server_text if isinstance(problem, LineTooLong) else f"Client parser ERROR: {problem}"
 
 
-def refusal_told(frame: Frame, why: str = "") -> str:
-    """Return what the log says of a SUB that may not be."""
+def describe_refused_subscription(frame: Frame, why: str = "") -> str:
+    """Return the log text for a SUB that is not permitted."""
     queue = f", Queue: {quoted(frame.reply)}" if frame.reply else ""
     return f"Subscription Violation{why} - Subject {quoted(frame.subject)}{queue}, SID {quoted(frame.sid)[1:-1]}"
 
 
-def removal_told(pattern: bytes, sid: bytes) -> str:
-    """Return what the log says of a subscription that may no longer be."""
+def describe_removed_subscription(pattern: bytes, sid: bytes) -> str:
+    """Return the log text for a subscription that is no longer permitted."""
     return f"Removed sub {quoted(pattern)} (sid {quoted(sid)}) - not authorized"
 
 
@@ -119,12 +119,12 @@ def _credentials(session: "Session") -> str:
 
 
 def quoted(text: str | bytes) -> str:
-    """Return foreign text in quotes, cut where it is long."""
+    """Return client text in quotes, truncated."""
     return go_quoted(text.encode(errors="surrogateescape")[:_TEXT_MAX] if isinstance(text, str) else text[:_TEXT_MAX])
 
 
 def go_quoted(data: bytes) -> str:
-    """Return bytes in quotes as Go's `%q` does."""
+    """Return bytes quoted as by Go's `%q`."""
     return f'"{"".join(map(_go_escaped, data.decode(errors="surrogateescape")))}"'
 
 
@@ -134,7 +134,7 @@ def _go_escaped(letter: str) -> str:
         return _ESCAPES[code]
     if letter.isprintable():
         return letter
-    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - a byte that is not of UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - a byte that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:  # noqa: PLR2004 - ASCII
         return f"\\x{code:02x}"
@@ -142,5 +142,5 @@ def _go_escaped(letter: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return foreign text on one line, without quotes."""
+    """Return client text on one line, without quotes."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -1,7 +1,7 @@
-"""Who wants to know when clients begin or end to listen, and when there is room for them again.
+"""Callbacks for changes of interest in a subject, and for room in clients' output queues.
 
-Invariants: nobody is called from within a change, only soon; several changes before that are one call. Whoever waits
-for room is called once, however often he asked, and also when the client is gone.
+Invariants: callbacks never run within a change, only from `soon`; several changes before that are one call. A callback
+for room runs once however often it was registered, and also when the client disconnects.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from strandline.broker.core.session import Session
 
 
-class Interest:
-    """The watchers of one account."""
+class InterestWatchers:
+    """The callbacks of one account."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         self._soon = soon
@@ -23,7 +23,7 @@ class Interest:
         self._due: dict[int, Callable[[], None]] = {}
 
     def watch(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
-        """Have somebody called, soon, when patterns that match a subject come or go."""
+        """Call `changed`, soon, whenever a subscription that matches a subject is added or removed."""
         self._watchers.setdefault(subject, []).append(changed)
 
         def cancel() -> None:
@@ -36,7 +36,7 @@ class Interest:
         return cancel
 
     def changed(self, pattern: bytes) -> None:
-        """Note that a client's pattern has come or gone."""
+        """Note that a subscription to a pattern was added or removed."""
         if not self._watchers:
             return
         tokens = pattern.split(b".")
@@ -48,7 +48,7 @@ class Interest:
                 self._call_soon(watchers)
 
     def wait_for_room(self, sessions: list["Session"], go_on: Callable[[], None]) -> None:
-        """Have somebody called once when one of some sessions has room again, or is gone; at once if there is none."""
+        """Call `go_on` once when one of some sessions has room or closes; soon if there is none."""
         if not sessions:
             self._soon(go_on)
             return
@@ -61,8 +61,8 @@ class Interest:
         for session in sessions:
             session.when_room[go_on] = once
 
-    def left(self, session: "Session") -> None:
-        """Note that a client is gone."""
+    def disconnected(self, session: "Session") -> None:
+        """Call the waiters of a client that has disconnected."""
         session.call_for_room()
 
     def _call_soon(self, watchers: Sequence[Callable[[], None]]) -> None:

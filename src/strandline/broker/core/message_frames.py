@@ -1,6 +1,6 @@
-"""MSG and HMSG frames for one subscription: from frames as they came in, or from columns.
+"""MSG and HMSG frames for one subscription, made from PUB frames or from columns.
 
-Invariants: what comes out is one buffer, in order, and what `wire` reads back. A subscriber without headers gets the
+Invariants: the result is one buffer, in order, that `wire` parses back. A subscriber without header support gets the
 payload alone.
 """
 
@@ -21,7 +21,7 @@ _LENGTHS_MAX = len(_LENGTHS)
 
 
 def from_frames(frames: FrameBatch, sid: bytes) -> bytes:
-    """Return the frames of publishers as a subscription hears them."""
+    """Return PUB and HPUB frames as MSG and HMSG frames for a subscription."""
     if len(frames) >= _ALIKE_MIN:
         alike = _from_alike(frames, sid)
         if alike is not None:
@@ -39,7 +39,7 @@ def from_frames(frames: FrameBatch, sid: bytes) -> bytes:
 
 
 def for_many(frames: FrameBatch, sids: Sequence[bytes]) -> bytes:
-    """Return tidy frames of publishers as some subscriptions of one client hear them."""
+    """Return tidy PUB frames as MSG frames for several subscriptions of one client."""
     data, parts = frames.data, list[bytes]()
     for op, start, end, stop in frames.spans("op", "subject_start", "subject_end", "end"):
         head = b"%b %b " % (b"HMSG" if op == _HPUB else b"MSG", data[start:end])
@@ -49,7 +49,7 @@ def for_many(frames: FrameBatch, sids: Sequence[bytes]) -> bytes:
 
 
 def without_headers(frames: FrameBatch, sid: bytes) -> bytes:
-    """Return the frames of publishers as a subscription hears them that does not know headers."""
+    """Return PUB and HPUB frames as MSG frames for a client without header support."""
     return b"".join(
         [
             b"MSG %b %b %b%b%d\r\n%b\r\n"
@@ -60,7 +60,7 @@ def without_headers(frames: FrameBatch, sid: bytes) -> bytes:
 
 
 def from_columns(messages: Deliveries, sid: bytes) -> bytes:
-    """Return messages as a subscription hears them."""
+    """Return columns of messages as frames for a subscription."""
     if len(messages.subjects) == 1:
         return _one_by_one(messages, sid)
     if messages.headers is not None:
@@ -80,7 +80,7 @@ def from_columns(messages: Deliveries, sid: bytes) -> bytes:
 
 
 def from_one(subject: bytes, payload: bytes, reply: bytes, headers: bytes, sid: bytes) -> bytes:
-    """Return one message as a subscription hears it."""
+    """Return one message as a frame for a subscription."""
     to = b"%b %b %b" % (subject, sid, reply) if reply else b"%b %b" % (subject, sid)
     if headers:
         size = len(headers)

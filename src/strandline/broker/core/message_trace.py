@@ -1,7 +1,7 @@
-"""One message that is traced: the events of its way, and the report of them to its destination (ADR-41).
+"""The trace of one message: its events, and their report to the trace destination (ADR-41).
 
-Invariants: a report is sent once, when every stream that the message came to has said what became of it; it goes to
-clients and streams of the message's own account, and a client gets one only where it may publish itself.
+Invariants: a report is sent once, after every stream on the message's path has reported its outcome; it goes to clients
+and streams of the message's own account, and only to a destination that the publisher may publish to.
 """
 
 import gzip
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.broker.api.times import format_time
 from strandline.broker.api.trace_headers import TRACE_DEST, TraceRequest, is_sampled, parse_trace
-from strandline.broker.core.connection_log import tell_complaint
-from strandline.broker.core.server_info import FEATURE_FLAGS, SERVER_VERSION, ServerFacts
+from strandline.broker.core.connection_log import log_violation
+from strandline.broker.core.server_info import FEATURE_FLAGS, SERVER_VERSION, ServerInfo
 from strandline.wire import FrameBatch
 
 if TYPE_CHECKING:
@@ -33,59 +33,59 @@ _FLAGS_WITH_JETSTREAM = 7
 _sequence = count(1)
 
 
-def describe_server(facts: ServerFacts, now_ns: int) -> Fields:
-    """Return the server as its own messages show it."""
+def describe_server(server_info: ServerInfo, now_ns: int) -> Fields:
+    """Return the `server` field of server events."""
     return {
-        "name": facts.server_name or facts.server_id,
-        "host": facts.host,
-        "id": facts.server_id,
+        "name": server_info.server_name or server_info.server_id,
+        "host": server_info.host,
+        "id": server_info.server_id,
         "ver": SERVER_VERSION,
-        **({"domain": facts.domain} if facts.domain else {}),
+        **({"domain": server_info.domain} if server_info.domain else {}),
         "feature_flags": FEATURE_FLAGS,
-        "jetstream": facts.jetstream,
-        "flags": _FLAGS_WITH_JETSTREAM if facts.jetstream else 0,
+        "jetstream": server_info.jetstream,
+        "flags": _FLAGS_WITH_JETSTREAM if server_info.jetstream else 0,
         "seq": next(_sequence),
         "time": format_time(now_ns),
     }
 
 
 def may_be_traced(frames: FrameBatch, session: "Session") -> bool:
-    """Tell whether some message of a run may ask to be traced; a payload may look like it."""
+    """Tell whether some message of a run may request a trace; a payload can cause a false positive."""
     return frames.may_have_header(_DEST_LINE) or (bool(session.trace_dest) and frames.may_have_header(_PARENT))
 
 
 def trace_of(block: bytes, session: "Session") -> TraceRequest | None:
-    """Return whether a message with a header block is to be traced: it says so, or its account does."""
-    asked = parse_trace(block)
-    if asked is not None and not asked.dest:
-        tell_complaint(session, "the destination of a trace is no subject, nothing is traced")
-        return asked if asked.only else None
-    if asked is not None or not session.trace_dest or not is_sampled(block):
-        return asked
+    """Return the trace request of a message: from its headers, or by its account's sampling."""
+    request = parse_trace(block)
+    if request is not None and not request.dest:
+        log_violation(session, "Nats-Trace-Dest is not a valid subject, the message is not traced")
+        return request if request.only else None
+    if request is not None or not session.trace_dest or not is_sampled(block):
+        return request
     chance = random.randrange(100)  # noqa: S311 - which messages are sampled is no secret
     return TraceRequest(session.trace_dest) if chance < session.trace_sampling else None
 
 
 class MessageTrace:
-    """The events of one message; `publish` sends the report, with its headers."""
+    """The events of one message; `publish` sends the report with its headers."""
 
     def __init__(
         self,
-        asked: TraceRequest,
+        request: TraceRequest,
         session: "Session",
         frames: FrameBatch,
         publish: Callable[[bytes, bytes, bytes], None],
     ) -> None:
-        self.only = asked.only
-        self._dest = asked.dest
+        self.only = request.only
+        self._dest = request.dest
         self._session = session
         self._frame = frames[0]
         self._publish = publish
         self._waiting = 1
         client = {"kind": CLIENT_KIND, "cid": session.client_id, **_named(session.options.name)}
         subject = _text(self._frame.subject)
-        self._entry = self._event("in", client | {"acc": session.origin.account, "subj": subject})
-        self._events = [self._entry]
+        self._ingress = self._event("in", client | {"acc": session.origin.account, "subj": subject})
+        self._events = [self._ingress]
 
     def _event(self, what: str, fields: Fields) -> Fields:
         return {"type": what, "ts": format_time(self._session.clock.now_ns()), **fields}
@@ -95,16 +95,16 @@ class MessageTrace:
         return next((_text(value) for own, value in _pairs(bytes(self._frame.headers)) if own == name), "")
 
     def refuse(self, problem: str) -> None:
-        """Note that the message went nowhere."""
-        self._entry["error"] = problem
+        """Record why the message was refused."""
+        self._ingress["error"] = problem
 
     def note_request(self) -> None:
-        """Note that a service of the server itself takes the message."""
-        subject, account = _text(self._frame.subject), self._session.facts.system_account
+        """Record that a service of the server takes the message."""
+        subject, account = _text(self._frame.subject), self._session.server_info.system_account
         self._events.append(self._event("si", {"acc": account, "from": subject, "to": subject}))
 
     def note_egress(self, subscription: "Subscription", problem: str) -> None:
-        """Note that the message goes to a subscription, or why it does not."""
+        """Record the delivery to a subscription, or why there is none."""
         session = subscription.session
         fields = {"kind": CLIENT_KIND, "cid": session.client_id, **_named(session.options.name)}
         fields["sub"] = _text(subscription.pattern)
@@ -115,17 +115,17 @@ class MessageTrace:
         self._events.append(self._event("eg", fields))
 
     def wait_for_stream(self) -> None:
-        """Wait until a stream has said what became of the message."""
+        """Delay the report until a stream has reported its outcome."""
         self._waiting += 1
 
     def note_stream(self, stream: str, problem: str = "") -> None:
-        """Note what a stream did with the message, for which the report has waited."""
+        """Record the outcome of a stream that the report waits for."""
         outcome = {"error": problem} if problem else {"subject": _text(self._frame.subject)}
         self._events.append(self._event("js", {"stream": stream} | outcome))
         self.end()
 
     def end(self) -> None:
-        """Send the report, if nothing is waited for any more and it has a destination."""
+        """Send the report if no stream is outstanding and there is a destination."""
         self._waiting -= 1
         if self._waiting or not self._dest:
             return
@@ -134,7 +134,7 @@ class MessageTrace:
             headers.setdefault(_text(name), []).append(_text(value))
         size = len(self._frame.headers) + len(self._frame.payload)
         report = {
-            "server": describe_server(self._session.facts, self._session.clock.now_ns()),
+            "server": describe_server(self._session.server_info, self._session.clock.now_ns()),
             "request": {"header": dict(sorted(headers.items())), "msgsize": size},
             "events": self._events,
         }

@@ -1,11 +1,13 @@
-"""What a user may publish and subscribe to.
+"""Permissions of one client: the subjects that it may publish and subscribe to, and the messages withheld from it.
 
-Invariants: a rule without an allow list allows everything that it does not deny. A pattern may be subscribed to only if
-one allowed pattern covers all of it and no denied one does; where it overlaps a denied one, the messages are filtered
-when they are delivered, whatever subscription they would come by. (nats-server lets `a.>` pass where `a.*` is allowed;
-this does not.) An entry `subject queue` of a subscribe rule is about members of that queue group alone.
+Invariants: errors carry nats-server's words. Without an allow list, everything that is not denied is allowed. A
+subscription needs one allowed pattern that covers all of it and no denied pattern that does. If it overlaps a denied
+pattern, denied messages are filtered at delivery, for every subscription of the client, from then on. (nats-server
+accepts `a.>` where `a.*` is allowed; this broker refuses it.) A rule entry `subject queue` concerns members of that
+queue group alone. No client may set a reply subject that is reserved for the server.
 
-A user with a rule for responses may also publish to the reply subject of a message that it was sent: so often, so long.
+A user with a response rule may also publish to the reply subject of a message delivered to it, up to a number of times
+and within a time.
 """
 
 from collections.abc import Iterable
@@ -13,13 +15,76 @@ from collections.abc import Iterable
 from strandline.broker.core.sublist import Sublist
 from strandline.broker.settings import Permissions, ResponseRule, Rule
 from strandline.clock import NS_PER_S
-from strandline.wire import has_wildcard, pattern_covers, patterns_overlap
+from strandline.wire import FrameBatch, has_wildcard, pattern_covers, patterns_overlap
 
 RESPONSES_MAX = 1 << 16
+RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.", b"$GR.")
+"""Reply subjects that only the server may set."""
 
 
-class Subjects:
-    """Some patterns, to be asked about subjects, one or many at a time."""
+class ClientPermissions:
+    """The permissions of one connection; without `granted` everything is allowed."""
+
+    def __init__(self, granted: Permissions | None = None) -> None:
+        self.granted = granted
+        publish, subscribe, responses = (
+            (granted.publish, granted.subscribe, granted.responses) if granted is not None else (None, None, None)
+        )
+        self._publish = (
+            None if publish is None and responses is None else PublishPermissions(publish or Rule(), responses)
+        )
+        self._subscribe = None if subscribe is None else SubscribePermissions(subscribe)
+        self.responses = None if responses is None else ResponsePermissions(responses)
+        """Reply subjects that the client may answer to although it may not publish to them."""
+        self.denied: DeniedSubjects | None = None
+        """Subjects filtered at delivery; None while no subscription overlaps one."""
+
+    def allows_every(self, frames: FrameBatch) -> bool:
+        """Tell cheaply whether all messages may be published; if False, ask `allowed`."""
+        return self._publish is None and not _has_reserved_reply(frames)
+
+    def allowed(self, frames: FrameBatch, now_ns: int) -> tuple[list[int], list[str]]:
+        """Return the row numbers of messages that may be published, and an error text for each of the others."""
+        subjects, publish = frames.subject_list(), self._publish
+        everything = publish is None or publish.allows_all(subjects)
+        if everything and not _has_reserved_reply(frames):
+            return list(range(len(subjects))), []
+        allowed, violations = [], []
+        for number, (subject, reply) in enumerate(zip(subjects, frames.replies(), strict=True)):
+            if reply.startswith(RESERVED_REPLIES):
+                violations.append(f'Permissions Violation for Publish with Reply of "{shown(reply)}"')
+            elif everything or publish is None or publish.allows(subject) or self._may_answer(subject, now_ns):
+                allowed.append(number)
+            else:
+                violations.append(f'Permissions Violation for Publish to "{shown(subject)}"')
+        return allowed, violations
+
+    def may_publish(self, subject: bytes, now_ns: int) -> bool:
+        """Tell whether a subject may be published to; uses up one answer if only the response rule allows it."""
+        return self._publish is None or self._publish.allows(subject) or self._may_answer(subject, now_ns)
+
+    def refusal(self, subject: bytes, queue: bytes) -> str:
+        """Return the error text for a subscription that is not allowed, empty if it is."""
+        if self._subscribe is None or self._subscribe.allows(as_text(subject), as_text(queue)):
+            return ""
+        member = f' using queue "{shown(queue)}"' if queue else ""
+        return f'Permissions Violation for Subscription to "{shown(subject)}"{member}'
+
+    def note_subscribed(self, patterns: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Note new subscriptions (pattern and queue); return whether deliveries must be filtered from now on."""
+        subscribe = self._subscribe
+        if subscribe is None or self.denied is not None:
+            return False
+        if any(subscribe.needs_filter(as_text(pattern), as_text(queue)) for pattern, queue in patterns):
+            self.denied = subscribe.denied
+        return self.denied is not None
+
+    def _may_answer(self, subject: bytes, now_ns: int) -> bool:
+        return self.responses is not None and self.responses.use(subject, now_ns)
+
+
+class SubjectSet:
+    """A set of patterns, matched against one or many subjects."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
@@ -28,47 +93,47 @@ class Subjects:
             self._sublist.add(pattern.encode(), pattern)
 
     def has(self, subject: bytes) -> bool:
-        """Tell whether a subject is one of a pattern's."""
+        """Tell whether some pattern matches a subject."""
         return self._sublist.find(subject)
 
     def common(self, subjects: list[bytes]) -> bool | None:
-        """Return the answer for all of some subjects, None if it has to be asked for each."""
+        """Return the one answer for all of some subjects, None if each must be asked for."""
         return self._sublist.find_common(subjects)
 
 
-class Denied:
-    """What is filtered from what is subscribed to; an entry with a queue is about members of that queue group."""
+class DeniedSubjects:
+    """Subjects filtered from deliveries; an entry with a queue concerns members of that queue group."""
 
     def __init__(self, entries: list[tuple[str, str]]) -> None:
         self._entries = entries
-        self._all = Subjects(pattern for pattern, queue in entries if not queue)
-        self._queued = [(Subjects([pattern]), queue) for pattern, queue in entries if queue]
+        self._all = SubjectSet(pattern for pattern, queue in entries if not queue)
+        self._queued = [(SubjectSet([pattern]), queue) for pattern, queue in entries if queue]
 
     def has(self, subject: bytes, queue: bytes) -> bool:
-        """Tell whether a subject must not be delivered."""
+        """Tell whether messages on a subject must not be delivered."""
         if self._all.has(subject):
             return True
         name = queue.decode(errors="surrogateescape")
         return bool(queue) and any(pattern_covers(own, name) and each.has(subject) for each, own in self._queued)
 
     def overlaps(self, pattern: str, queue: str) -> bool:
-        """Tell whether some subject of a pattern must not be delivered."""
+        """Tell whether a pattern matches some denied subject."""
         return any(
             patterns_overlap(denied, pattern) and (not own or (queue and pattern_covers(own, queue)))
             for denied, own in self._entries
         )
 
 
-class PublishRights:
-    """What may be published."""
+class PublishPermissions:
+    """The publish rule of one user."""
 
     def __init__(self, rule: Rule, responses: ResponseRule | None) -> None:
         allow = () if rule.allow is None and responses is not None else rule.allow
-        self._allow = None if allow is None else Subjects(allow)
-        self._deny = Subjects(rule.deny)
+        self._allow = None if allow is None else SubjectSet(allow)
+        self._deny = SubjectSet(rule.deny)
 
     def allows_all(self, subjects: list[bytes]) -> bool:
-        """Tell whether it is plain that all of some subjects are allowed; if not, they have to be asked for singly."""
+        """Tell cheaply whether all of some subjects are allowed; if False, ask for each."""
         if self._allow is not None and not self._allow.common(subjects):
             return False
         return not self._deny.patterns or self._deny.common(subjects) is False
@@ -78,16 +143,16 @@ class PublishRights:
         return (self._allow is None or self._allow.has(subject)) and not self._deny.has(subject)
 
 
-class SubscribeRights:
-    """What may be subscribed to, and what is filtered from what is subscribed."""
+class SubscribePermissions:
+    """The subscribe rule of one user, and the subjects filtered from its deliveries."""
 
     def __init__(self, rule: Rule) -> None:
         self._allow = None if rule.allow is None else [_with_queue(entry) for entry in rule.allow]
         self._deny = [_with_queue(entry) for entry in rule.deny]
-        self.denied = Denied(self._deny)
+        self.denied = DeniedSubjects(self._deny)
 
     def allows(self, pattern: str, queue: str) -> bool:
-        """Tell whether a pattern may be subscribed to, with a queue or without."""
+        """Tell whether a pattern may be subscribed to, in a queue group or without one."""
         if self._allow is not None and not _is_listed(self._allow, pattern, queue):
             return False
         return not _is_listed(self._deny, pattern, queue)
@@ -97,8 +162,8 @@ class SubscribeRights:
         return has_wildcard(pattern) and self.denied.overlaps(pattern, queue)
 
 
-class Responses:
-    """The reply subjects that a user may answer to, each until it is used up or its time is over."""
+class ResponsePermissions:
+    """Reply subjects that a client may answer to, each until it is used up or expires."""
 
     def __init__(self, rule: ResponseRule) -> None:
         self._messages_max = rule.max_messages
@@ -106,7 +171,7 @@ class Responses:
         self._replies: dict[bytes, tuple[int, int]] = {}
 
     def expect(self, replies: Iterable[bytes], now_ns: int) -> None:
-        """Allow answers to reply subjects of messages that are delivered now."""
+        """Allow answers to the reply subjects of messages delivered now."""
         for reply in replies:
             if reply:
                 self._replies.pop(reply, None)
@@ -115,7 +180,7 @@ class Responses:
             self._replies.pop(next(iter(self._replies)))
 
     def use(self, subject: bytes, now_ns: int) -> bool:
-        """Tell whether a subject may be answered to, and count the answer."""
+        """Tell whether a subject may be answered to, and use up one answer."""
         left, until_ns = self._replies.get(subject, (0, 0))
         if not left or (self._time_ns > 0 and now_ns > until_ns):
             self._replies.pop(subject, None)
@@ -125,14 +190,24 @@ class Responses:
         return True
 
 
-class Rights:
-    """The permissions of one connection; None in place of a part is everything."""
+def as_text(subject: bytes) -> str:
+    """Return a subject as text for comparing patterns; any bytes can be decoded."""
+    return subject.decode(errors="surrogateescape")
 
-    def __init__(self, permissions: Permissions) -> None:
-        publish, responses = permissions.publish, permissions.responses
-        self.publish = None if publish is None and responses is None else PublishRights(publish or Rule(), responses)
-        self.subscribe = None if permissions.subscribe is None else SubscribeRights(permissions.subscribe)
-        self.responses = None if responses is None else Responses(responses)
+
+def shown(subject: bytes) -> str:
+    """Return a subject for an error text."""
+    return subject.decode(errors="backslashreplace")
+
+
+def is_pattern(subject: bytes) -> bool:
+    """Tell whether a subject is a valid subscription pattern."""
+    tokens = subject.split(b".")
+    return b"" not in tokens and b">" not in tokens[:-1]
+
+
+def _has_reserved_reply(frames: FrameBatch) -> bool:
+    return frames.any_reply_starts(RESERVED_REPLIES)
 
 
 def _with_queue(entry: str) -> tuple[str, str]:
@@ -141,7 +216,7 @@ def _with_queue(entry: str) -> tuple[str, str]:
 
 
 def _is_listed(entries: list[tuple[str, str]], pattern: str, queue: str) -> bool:
-    """Tell whether an entry covers a pattern; about members of queues those with a queue decide, if there are any."""
+    """Tell whether an entry covers a pattern; for queue members, entries that name a queue take precedence."""
     covering = [own for subject, own in entries if pattern_covers(subject, pattern)]
     named = [own for own in covering if own]
     if queue and named:

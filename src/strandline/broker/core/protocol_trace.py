@@ -1,14 +1,14 @@
-"""What a client and the server say to each other, in the log, line by line as nats-server traces it.
+"""The protocol trace: each frame between a client and the server as a log line, in nats-server's form.
 
-Invariants: a secret of CONNECT is never told, and neither is a CONNECT that cannot be read. What a client sends stays
-on its line. Every frame that is not INFO is told, in the order in which it took effect.
+Invariants: secrets of CONNECT are never logged, and neither is a CONNECT that cannot be parsed. Client text cannot
+break out of its line. Every frame but INFO is logged, in the order in which it took effect.
 """
 
 import json
 import logging
 from typing import TYPE_CHECKING
 
-from strandline.broker.core.connection_log import go_quoted, plain, who
+from strandline.broker.core.connection_log import client_name, go_quoted, plain
 from strandline.broker.logs import TRACE
 from strandline.broker.settings.model import LogSettings
 from strandline.wire import Frame, FrameParser, Op, Side, WireLimits
@@ -22,44 +22,44 @@ REDACTED = "[REDACTED]"
 ANY_SIZE = WireLimits(payload_bytes_max=1 << 40, line_bytes_max=1 << 20, info_bytes_max=1 << 20)
 
 
-class Tracer:
-    """Tells what one client says and is told."""
+class ProtocolTracer:
+    """Logs the frames of one connection."""
 
     def __init__(self, session: "Session", settings: LogSettings) -> None:
         self._session = session
         self._bytes_max = settings.traced_bytes_max
         self._headers_only = settings.trace_headers
 
-    def heard(self, frame: Frame) -> None:
-        """Tell what the client said, before it takes effect."""
+    def received(self, frame: Frame) -> None:
+        """Log a frame of the client, before it takes effect."""
         self._frame("<<-", frame)
 
-    def said(self, data: bytes) -> None:
-        """Tell what the client is told: whole frames."""
+    def sent(self, data: bytes) -> None:
+        """Log whole frames that are sent to the client."""
         for frame in FrameParser(Side.SERVER, ANY_SIZE).feed(data):
             if frame.op is not Op.INFO:
                 self._frame("->>", frame)
 
-    def ended(self, sid: bytes) -> None:
-        """Tell that a subscription has ended."""
-        self._tell(f"<-> [DELSUB {_shown(sid)}]")
+    def unsubscribed(self, sid: bytes) -> None:
+        """Log the end of a subscription."""
+        self._log(f"<-> [DELSUB {_shown(sid)}]")
 
     def _frame(self, way: str, frame: Frame) -> None:
-        self._tell(f"{way} [{_format_line(frame)}]")
+        self._log(f"{way} [{_format_line(frame)}]")
         if frame.op not in (Op.PUB, Op.HPUB, Op.MSG, Op.HMSG):
             return
         body = bytes(frame.headers).rstrip(b"\r\n") if self._headers_only else bytes(frame.headers) + frame.payload
         cut = 0 < self._bytes_max < len(body)
         if body:
             shown = go_quoted(body[: self._bytes_max] if cut else body)
-            self._tell(f'{way} MSG_PAYLOAD: [{shown[:-1]}{"..." if cut else ""}"]')
+            self._log(f'{way} MSG_PAYLOAD: [{shown[:-1]}{"..." if cut else ""}"]')
 
-    def _tell(self, text: str) -> None:
-        logger.log(TRACE, "%s - %s", who(self._session), text)
+    def _log(self, text: str) -> None:
+        logger.log(TRACE, "%s - %s", client_name(self._session), text)
 
 
 def _format_line(frame: Frame) -> str:
-    """Return the line of a frame with single spaces, and without secrets."""
+    """Return the control line of a frame with single spaces and without secrets."""
     match frame.op:
         case Op.CONNECT:
             return f"CONNECT {_without_secrets(bytes(frame.payload))}"
@@ -83,8 +83,8 @@ def _without_secrets(text: bytes) -> str:
         return REDACTED
     if not isinstance(given, dict):
         return REDACTED
-    told = {key: REDACTED if key.lower() in SECRETS else value for key, value in given.items()}
-    return plain(json.dumps(told, separators=(",", ":"), ensure_ascii=False))
+    redacted = {key: REDACTED if key.lower() in SECRETS else value for key, value in given.items()}
+    return plain(json.dumps(redacted, separators=(",", ":"), ensure_ascii=False))
 
 
 def _shown(word: bytes) -> str:

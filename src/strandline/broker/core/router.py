@@ -1,11 +1,11 @@
-"""Where the messages of one account go: from publishers to sinks, subscriptions and queue groups, in runs.
+"""The router of one account: messages from publishers to sinks, subscriptions and queue groups, in runs.
 
-Invariants: a subscription hears the messages of one publisher in their order, each once, and never after it has ended.
-Messages that one route takes go together; what differs is cut into runs that keep the order wherever somebody could
-see it. Of a queue group one member hears a message, never one that is closing while another is not. A client that
-asked for it is told when nobody hears its request.
+Invariants: a subscription receives the messages of one publisher in order, each once, and none after it has ended.
+Messages with the same route are delivered together; others are split into runs that keep every observable order. One
+member of a queue group receives a message, never one that is closing while another is open. A client with
+`no_responders` gets a 503 when its request has no receiver.
 
-Everything here is on the server's own thread; whoever is to be called "soon" is handed to `soon`.
+Everything here runs on the server's thread; deferred callbacks are handed to `soon`.
 """
 
 import random
@@ -14,34 +14,34 @@ from itertools import groupby
 from operator import itemgetter
 
 from strandline.broker.core import message_trace
-from strandline.broker.core.interest_watchers import Interest
+from strandline.broker.core.interest_watchers import InterestWatchers
 from strandline.broker.core.message_frames import for_many, from_columns, from_frames, from_one, without_headers
 from strandline.broker.core.message_trace import MessageTrace
 from strandline.broker.core.outbox import ROOM_BYTES_MAX
 from strandline.broker.core.session import Session
 from strandline.broker.core.sublist import Sublist
-from strandline.broker.core.subscriptions import Entry, Route, SinkEntry, Subscription
+from strandline.broker.core.subscriptions import Route, SinkSubscription, Subscriber, Subscription
 from strandline.broker.routes import Cancel, Deliveries, Inbound, Origin, Sink
 from strandline.wire import FrameBatch, FrameParser, Side, WireLimits, format_pub
 
-ROUTES_APART_MAX = 16
+DISJOINT_ROUTES_MAX = 16
 COMMON_MIN = 4
 FAN_OUT_SAMPLE = 4
-CROWD_MIN = 32
-"""So many subscriptions are served client by client."""
-CROWD_BYTES_MAX = 1 << 20
-"""About so much is put into an outbox at once: a client that does not read is cut off after little more than it may."""
+BY_CLIENT_MIN = 32
+"""From this many plain subscriptions on, they are served client by client."""
+BY_CLIENT_BYTES_MAX = 1 << 20
+"""About how much is queued at once: a client that does not read exceeds its limit by no more than this."""
 LINE_BYTES = 128
-"""A guess of what a message takes beside its payload."""
+"""An estimate of the size of a control line."""
 _BEGINNING = itemgetter(slice(8))
-"""Enough of a subject to tell `$JS.ACK.` from `$JS.API.`."""
+"""A prefix long enough to tell `$JS.ACK.` from `$JS.API.`."""
 
 _REQUESTS = (b"$JS.API.", b"$SYS.REQ.")
-"""Where the server itself answers."""
+"""Subjects that the server answers itself."""
 _REPORTS = WireLimits(payload_bytes_max=1 << 30, line_bytes_max=1 << 20)
 
 Segment = tuple[Route, int, int]
-"""A route, and the rows that take it: the first, and the one after the last."""
+"""A route and its rows: the first, and the one after the last."""
 
 Soon = Callable[[Callable[[], None]], object]
 
@@ -53,37 +53,37 @@ class Router:
         self.account = account
         self.sessions: dict[int, Session] = {}
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
-        self._sublist: Sublist[Entry, Route] = Sublist(Route)
-        self._interest = Interest(soon)
+        self._sublist: Sublist[Subscriber, Route] = Sublist(Route)
+        self._interest = InterestWatchers(soon)
         self._turn = random.randrange(1 << 20)  # noqa: S311 - which member of a queue group is first is no secret
 
     # Clients
 
     def join(self, session: Session) -> None:
-        """Take a client into the account."""
+        """Add a client to the account."""
         self.sessions[session.client_id] = session
 
     def leave(self, session: Session) -> None:
-        """Let go of a client and of what it subscribed to."""
+        """Remove a client and its subscriptions."""
         self.sessions.pop(session.client_id, None)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe_client(subscription)
-        self._interest.left(session)
+        self._interest.disconnected(session)
 
     def subscribe_client(self, subscription: Subscription) -> None:
-        """Let a client hear the subjects of its subscription's pattern."""
+        """Add a client's subscription."""
         self._sublist.add(subscription.pattern, subscription)
         self._interest.changed(subscription.pattern)
 
     def unsubscribe_client(self, subscription: Subscription) -> None:
-        """End a subscription; harmless if it has ended."""
+        """End a subscription; idempotent."""
         own = subscription.session.subscriptions
         if own.get(subscription.sid) is not subscription:
             return
         del own[subscription.sid]
         subscription.remaining = 0
         if subscription.session.tracer is not None:
-            subscription.session.tracer.ended(subscription.sid)
+            subscription.session.tracer.unsubscribed(subscription.sid)
         self._sublist.remove(subscription.pattern, subscription)
         self._interest.changed(subscription.pattern)
 
@@ -96,18 +96,18 @@ class Router:
         self._sublist.renew(subscription.pattern)
 
     def renew(self) -> None:
-        """Look at every session anew: one of them has learned what its client is like."""
+        """Rebuild every route: the options of some session have changed."""
         self._sublist.forget_all()
 
     @property
     def subscription_count(self) -> int:
-        """Return how many subscriptions and sinks there are."""
+        """Return the number of subscriptions and sinks."""
         return len(self._sublist)
 
     # Publishing
 
     def publish(self, frames: FrameBatch, session: Session) -> None:
-        """Send what a client published; whether it may was looked at before."""
+        """Route messages of a client; permissions were checked before."""
         count, size = len(frames), frames.message_bytes()
         self.in_msgs += count
         self.in_bytes += size
@@ -116,15 +116,15 @@ class Router:
         subjects = frames.subject_list()
         route = self._sublist.find_common(subjects)
         if route is not None:
-            self._follow(route, frames, subjects, session)
+            self._route_run(route, frames, subjects, session)
             return
         for rows in _runs(self._segments(subjects)):
-            # What an earlier run did may have ended a subscription: the route is asked for again.
+            # An earlier run may have ended a subscription: look the route up again.
             own = [subjects[row] for row in rows] if len(rows) < count else subjects
-            self._follow(self._sublist.find(own[0]), frames.pick(rows), own, session)
+            self._route_run(self._sublist.find(own[0]), frames.pick(rows), own, session)
 
     def publish_traced(self, frames: FrameBatch, session: Session, trace: MessageTrace) -> None:
-        """Send one message that is traced; one that is only traced goes nowhere, but streams look at it."""
+        """Route one traced message; with `only` it is not delivered, and streams only check it."""
         subject, size = frames[0].subject, frames.message_bytes()
         self.in_msgs += 1
         self.in_bytes += size
@@ -135,12 +135,12 @@ class Router:
         heard = False
         for sink in route.sinks:
             heard |= self._trace_to_sink(sink, messages, trace)
-        groups = [_able(members, session) for members in route.queues.values()]
+        groups = [_eligible(members, session) for members in route.queues.values()]
         self._turn += 1
-        for subscription in (*route.plain, *(able[self._turn % len(able)] for able in groups)):
+        for subscription in (*route.plain, *(eligible[self._turn % len(eligible)] for eligible in groups)):
             problem = _obstacle(subscription, subject, session)
             if not problem and not trace.only:
-                self._hand(subscription, frames, session)
+                self._deliver_frames(subscription, frames, session)
             trace.note_egress(subscription, problem)
             heard |= not problem
         if not heard and session.no_responders and frames.has_replies():
@@ -159,7 +159,7 @@ class Router:
         return True
 
     def publish_report(self, subject: bytes, payload: bytes, headers: bytes) -> None:
-        """Send something of the server's own to clients and streams of the account."""
+        """Publish a message of the server to clients and streams of the account."""
         self.send(subject, payload, headers=headers)
         sinks = [sink for sink in self._sublist.find(subject).sinks if getattr(sink, "is_stream", False)]
         if sinks:
@@ -168,7 +168,7 @@ class Router:
                 sink.take(Inbound(frames, [subject], Origin(0, self.account)))
 
     def fan_out(self, frames: FrameBatch, start: int) -> int:
-        """Return how many subscriptions hear a message of a batch at most, by a sample of those from a place on."""
+        """Return the largest number of plain subscriptions of a message, over a sample of a batch from `start` on."""
         count, widest = len(frames) - start, 0
         for number in range(start, len(frames), 1 + count // FAN_OUT_SAMPLE):
             subject = frames.subject_at(number)
@@ -177,7 +177,7 @@ class Router:
         return widest
 
     def _segments(self, subjects: list[bytes]) -> list[Segment]:
-        """Return neighbours that have one route, with one question for those that begin alike."""
+        """Return the segments of neighbours with one route, with one lookup for subjects with a common prefix."""
         find, segments, at = self._sublist.find, list[Segment](), 0
         for _, alike in groupby(subjects, key=_BEGINNING):
             run = list(alike)
@@ -191,46 +191,46 @@ class Router:
                 at += count
         return segments
 
-    def _follow(self, route: Route, frames: FrameBatch, subjects: list[bytes], session: Session) -> None:
+    def _route_run(self, route: Route, frames: FrameBatch, subjects: list[bytes], session: Session) -> None:
         if route.special and len(subjects) > 1:
-            self._follow_singly(frames, subjects, session)
+            self._route_singly(frames, subjects, session)
             return
         heard = bool(route.sinks)
         for sink in route.sinks:
             sink.take(Inbound(frames, subjects, session.origin))
         if route.has_clients:
-            heard |= self._to_clients(route, frames, session)
+            heard |= self._deliver_to_clients(route, frames, session)
         if not heard and session.no_responders and frames.has_replies():
             self.no_responders(Inbound(frames, subjects, session.origin), range(len(subjects)))
 
-    def _follow_singly(self, frames: FrameBatch, subjects: list[bytes], session: Session) -> None:
-        """Send each message by itself: some subscription may take one and not the next."""
+    def _route_singly(self, frames: FrameBatch, subjects: list[bytes], session: Session) -> None:
+        """Route messages one by one: some subscription may take one and not the next."""
         for number, subject in enumerate(subjects):
-            self._follow(self._sublist.find(subject), frames.part(number, number + 1), [subject], session)
+            self._route_run(self._sublist.find(subject), frames.part(number, number + 1), [subject], session)
 
-    def _to_clients(self, route: Route, frames: FrameBatch, session: Session) -> bool:
+    def _deliver_to_clients(self, route: Route, frames: FrameBatch, session: Session) -> bool:
         heard = False
-        if len(route.plain) >= CROWD_MIN and not route.special and frames.is_tidy:
-            heard = self._to_crowd(route, frames)
+        if len(route.plain) >= BY_CLIENT_MIN and not route.special and frames.is_tidy:
+            heard = self._deliver_by_client(route, frames)
         else:
             for subscription in route.plain:
-                heard |= self._hand(subscription, frames, session)
+                heard |= self._deliver_frames(subscription, frames, session)
         for members in route.queues.values():
-            heard |= self._hand_to_group(members, frames, session)
+            heard |= self._deliver_to_group(members, frames, session)
         return heard
 
-    def _to_crowd(self, route: Route, frames: FrameBatch) -> bool:
-        """Put messages into the outboxes of many subscriptions that take everything, those of one client together."""
+    def _deliver_by_client(self, route: Route, frames: FrameBatch) -> bool:
+        """Queue messages for many subscriptions that need no checks, those of one client together."""
         heard, count, size = False, len(frames), frames.message_bytes()
-        together = max(1, CROWD_BYTES_MAX // (size + count * LINE_BYTES))
-        for session, subscriptions, sids in route.crowd:
-            if not all(each.remaining for each in subscriptions):  # one has ended since the route was asked for
-                heard |= True in [self._hand(each, frames, session) for each in subscriptions]
+        together = max(1, BY_CLIENT_BYTES_MAX // (size + count * LINE_BYTES))
+        for session, subscriptions, sids in route.by_client:
+            if not all(each.remaining for each in subscriptions):  # one has ended since the lookup
+                heard |= True in [self._deliver_frames(each, frames, session) for each in subscriptions]
                 continue
             for first in range(0, len(sids), together):
                 some = sids[first : first + together]
                 if not session.write(for_many(frames, some), count * len(some), size * len(some)):
-                    break  # it is on its way out
+                    break  # the connection is closing
                 heard = True
                 self.out_msgs += count * len(some)
                 self.out_bytes += size * len(some)
@@ -238,25 +238,28 @@ class Router:
                     each.delivered += count
         return heard
 
-    def _hand_to_group(self, members: tuple[Subscription, ...], frames: FrameBatch, session: Session) -> bool:
+    def _deliver_to_group(self, members: tuple[Subscription, ...], frames: FrameBatch, session: Session) -> bool:
         self._turn += 1
-        able = _able(members, session)
+        eligible = _eligible(members, session)
         if len(frames) == 1:
             turn = self._turn
-            return any(self._hand(able[(turn + n) % len(able)], frames, session) for n in range(len(able)))
+            return any(
+                self._deliver_frames(eligible[(turn + n) % len(eligible)], frames, session)
+                for n in range(len(eligible))
+            )
         heard = False
-        for number, member in enumerate(able):
-            rows = range((number + self._turn) % len(able), len(frames), len(able))
-            heard |= bool(rows) and self._hand(member, frames.pick(rows), session)
+        for number, member in enumerate(eligible):
+            rows = range((number + self._turn) % len(eligible), len(frames), len(eligible))
+            heard |= bool(rows) and self._deliver_frames(member, frames.pick(rows), session)
         self._turn += len(frames)
         return heard
 
-    def _hand(self, subscription: Subscription, frames: FrameBatch, publisher: Session) -> bool:
-        """Put messages into a client's outbox; return whether it takes them."""
+    def _deliver_frames(self, subscription: Subscription, frames: FrameBatch, publisher: Session) -> bool:
+        """Queue messages for a subscription; return whether it takes them."""
         session, count = subscription.session, len(frames)
         if subscription.remaining == 0 or (session is publisher and not session.echo):
             return False
-        denied = session.gate.denied
+        denied = session.permissions.denied
         if denied is not None and denied.has(frames[0].subject, subscription.queue):
             return False
         if session.headers:
@@ -266,8 +269,8 @@ class Router:
             size = sum(end - start for start, end in frames.spans("payload_start", "payload_end"))
         if not session.write(data, count, size):
             return False
-        if session.gate.responses is not None:
-            session.gate.responses.expect(frames.replies(), session.clock.now_ns())
+        if session.permissions.responses is not None:
+            session.permissions.responses.expect(frames.replies(), session.clock.now_ns())
         self._count(subscription, count, size)
         return True
 
@@ -283,29 +286,29 @@ class Router:
     # `Routes`
 
     def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
-        """Let a sink hear what clients publish on subjects of a pattern."""
-        entry = SinkEntry(sink)
-        self._sublist.add(pattern, entry)
-        return lambda: self._sublist.remove(pattern, entry)
+        """Subscribe a sink to a pattern; return what cancels it."""
+        subscription = SinkSubscription(sink)
+        self._sublist.add(pattern, subscription)
+        return lambda: self._sublist.remove(pattern, subscription)
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Tell whether some client listens on a subject; with a queue, whether one does so in that queue group."""
+        """Tell whether some client is subscribed to a subject; with a queue, whether one is in that queue group."""
         route = self._sublist.find(subject)
         return queue in route.queues if queue else route.has_clients
 
     def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
+        """Tell whether a client has subscribed to exactly this subject, in that queue group or in none."""
         route = self._sublist.find(subject)
         return any(each.pattern == subject for each in (route.queues.get(queue, ()) if queue else route.plain))
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
-        """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
+        """Call `changed`, soon, whenever a subscription that matches a subject is added or removed."""
         return self._interest.watch(subject, changed)
 
     def room(self, subject: bytes) -> int:
-        """Return how many bytes may be sent now to the one of those who listen on a subject that has most room.
+        """Return how many bytes fit into the emptiest output queue among the subscribers of a subject.
 
-        One that only looks on, and reads slowly, holds nobody up: he is cut off as for any message.
+        Slow observers never throttle a consumer: they are disconnected as for any message.
         """
         route = self._sublist.find(subject)
         if route.only is not None:
@@ -314,17 +317,17 @@ class Router:
         return max((session.room for session in open_ones), default=ROOM_BYTES_MAX)
 
     def when_room(self, subject: bytes, go_on: Callable[[], None]) -> None:
-        """Call somebody once, soon, when there is room for a subject again or nobody listens on it any more."""
+        """Call `go_on` once, soon, when there is room for a subject again or it has no subscriber left."""
         sessions = [each.session for each in _all(self._sublist.find(subject))]
         self._interest.wait_for_room([each for each in sessions if not each.has_room], go_on)
 
     def send(self, subject: bytes, payload: bytes, *, reply: bytes = b"", headers: bytes = b"") -> bool:
-        """Send one message to whoever listens on its subject; return whether somebody does."""
+        """Send one message to the subscribers of its subject; return whether there is one."""
         messages = Deliveries([subject], [payload], [reply] if reply else None, [headers] if headers else None)
         return bool(self._deliver(self._sublist.find(subject), messages))
 
     def send_many(self, messages: Deliveries) -> None:
-        """Send messages, each to whoever listens on its own subject; such as answers to many requests."""
+        """Send messages, each to the subscribers of its own subject, such as replies to many requests."""
         subjects = messages.subjects
         if not subjects:
             return
@@ -337,7 +340,7 @@ class Router:
             self._deliver(self._sublist.find(part.subjects[0]), part)
 
     def deliver(self, to: bytes, messages: Deliveries, queue: bytes = b"") -> int:
-        """Send messages, whatever their subjects, to whoever listens on one subject, as a consumer does."""
+        """Send messages, whatever their subjects, to the subscribers of one subject, as a consumer does."""
         taken, count = 0, len(messages)
         while taken < count:
             route = self._sublist.find(to)
@@ -353,7 +356,7 @@ class Router:
         return taken
 
     def no_responders(self, messages: Inbound, rows: Sequence[int]) -> None:
-        """Tell the senders of some messages that nobody is there to answer them."""
+        """Send a 503 to the senders of some requests that have no responders."""
         session = self.sessions.get(messages.origin.client_id)
         if session is None or not session.no_responders:
             return
@@ -368,55 +371,57 @@ class Router:
         return next((each for each in self._sublist.find(reply).plain if each.session is session), None)
 
     def _deliver(self, route: Route, messages: Deliveries, *, whole: bool = False) -> bool:
-        """Put messages into the outboxes of a route's clients; with `whole` they all go to one member of a group."""
+        """Queue messages for the clients of a route; with `whole` one member of a group gets all of them."""
         only = route.only
         if only is not None and not route.special:
-            return self._hand_columns(only, messages)
+            return self._deliver_columns(only, messages)
         if route.special and len(messages) > 1 and not whole:
             find = self._sublist.find
             singles = [_pick(messages, [row]) for row in range(len(messages))]
             return True in [self._deliver(find(each.subjects[0]), each) for each in singles]
         heard = False
         for subscription in route.plain:
-            heard |= self._hand_columns(subscription, messages)
+            heard |= self._deliver_columns(subscription, messages)
         for members in route.queues.values():
             self._turn += 1
-            able = _able(members)
-            able = [each for each in able if each.session.room] or able
+            eligible = _eligible(members)
+            eligible = [each for each in eligible if each.session.room] or eligible
             turn = self._turn
-            heard |= any(self._hand_columns(able[(turn + n) % len(able)], messages) for n in range(len(able)))
+            heard |= any(
+                self._deliver_columns(eligible[(turn + n) % len(eligible)], messages) for n in range(len(eligible))
+            )
         return heard
 
-    def _hand_columns(self, subscription: Subscription, messages: Deliveries) -> bool:
+    def _deliver_columns(self, subscription: Subscription, messages: Deliveries) -> bool:
         session = subscription.session
         if subscription.remaining == 0:
             return False
-        denied = session.gate.denied
+        denied = session.permissions.denied
         if denied is not None:
             queue = subscription.queue
             kept = [row for row, subject in enumerate(messages.subjects) if not denied.has(subject, queue)]
             if not kept:
-                return True  # it is heard, and kept from the client
+                return True  # delivered, as far as the sender knows
             messages = messages if len(kept) == len(messages) else _pick(messages, kept)
         if not session.headers and messages.headers is not None:
             messages = Deliveries(messages.subjects, messages.payloads, messages.replies)
         data, size = from_columns(messages, subscription.sid), messages.message_bytes
         if not session.write(data, len(messages), size):
             return False
-        if session.gate.responses is not None and messages.replies is not None:
-            session.gate.responses.expect(messages.replies, session.clock.now_ns())
+        if session.permissions.responses is not None and messages.replies is not None:
+            session.permissions.responses.expect(messages.replies, session.clock.now_ns())
         self._count(subscription, len(messages), size)
         return True
 
 
 def _obstacle(subscription: Subscription, subject: bytes, publisher: Session) -> str:
-    """Return why a message on a subject does not go to a subscription, empty if it does."""
+    """Return why a message is not delivered to a subscription, empty if it is."""
     session = subscription.session
     if subscription.remaining == 0:
         return message_trace.SUBSCRIPTION_CLOSED
     if session is publisher and not session.echo:
         return message_trace.NO_ECHO
-    denied = session.gate.denied
+    denied = session.permissions.denied
     if denied is not None and denied.has(subject, subscription.queue):
         return message_trace.SUBSCRIPTION_DENIES
     return message_trace.CLIENT_CLOSED if session.closing is not None else ""
@@ -426,23 +431,23 @@ def _all(route: Route) -> list[Subscription]:
     return [*route.plain, *(member for members in route.queues.values() for member in members)]
 
 
-def _able(members: tuple[Subscription, ...], publisher: Session | None = None) -> Sequence[Subscription]:
-    """Return the members that are not closing and that may hear the publisher, or all if there is none."""
-    able = [
+def _eligible(members: tuple[Subscription, ...], publisher: Session | None = None) -> Sequence[Subscription]:
+    """Return the members that are open and take messages of the publisher, or all if there is none."""
+    eligible = [
         each
         for each in members
         if each.session.closing is None and each.remaining and (each.session is not publisher or each.session.echo)
     ]
-    return able or members
+    return eligible or members
 
 
 def _runs(segments: list[Segment]) -> list[Sequence[int]]:
-    """Return the rows of each run: by route if the routes have nobody in common, else those of neighbours.
+    """Return the rows of each run: by route if no two routes share a subscriber, else those of neighbours.
 
-    A sink that says `is_ordered` acts on what others were sent before it, and on nothing that comes after.
+    A sink with `is_ordered` depends on the order of its messages relative to those of other sinks.
     """
     apart = {id(route): route for route, _, _ in segments}
-    if len(apart) == len(segments) or len(apart) > ROUTES_APART_MAX or not _are_apart(list(apart.values())):
+    if len(apart) == len(segments) or len(apart) > DISJOINT_ROUTES_MAX or not _are_disjoint(list(apart.values())):
         return [range(first, end) for _, first, end in segments]
     rows: dict[int, list[int]] = {}
     for route, first, end in segments:
@@ -450,11 +455,11 @@ def _runs(segments: list[Segment]) -> list[Sequence[int]]:
     return list(rows.values())
 
 
-def _are_apart(routes: list[Route]) -> bool:
+def _are_disjoint(routes: list[Route]) -> bool:
     if any(getattr(sink, "is_ordered", False) for route in routes for sink in route.sinks):
         return False
-    hearers = [{id(each.session) for each in _all(route)} | set(map(id, route.sinks)) for route in routes]
-    return len(set().union(*hearers)) == sum(map(len, hearers))
+    receivers = [{id(each.session) for each in _all(route)} | set(map(id, route.sinks)) for route in routes]
+    return len(set().union(*receivers)) == sum(map(len, receivers))
 
 
 def _pick(messages: Deliveries, rows: Sequence[int]) -> Deliveries:

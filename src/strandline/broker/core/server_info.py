@@ -1,4 +1,4 @@
-"""What is the same for all connections of a server: its name, its limits, and the INFO that it greets with."""
+"""The identity and limits of a server, and its INFO frame."""
 
 import secrets
 from base64 import b32encode, urlsafe_b64encode
@@ -10,7 +10,7 @@ from strandline.clock import NS_PER_S
 from strandline.wire import WireLimits, format_info
 
 SERVER_VERSION = "2.15.1"
-"""The nats-server whose behaviour this is; clients look at it to know what they may ask for."""
+"""The nats-server version whose behaviour this is; clients read it to know the available features."""
 
 API_LEVEL = 5
 FEATURE_FLAGS = {
@@ -19,27 +19,27 @@ FEATURE_FLAGS = {
     "js_raft_delete_range": True,
     "js_snapshot_sources": False,
 }
-"""Those of nats-server, as they are where they are not set."""
+"""The defaults of nats-server."""
 GIT_COMMIT = "strandline"
 GO_VERSION = "none"
-"""Clients expect to be told; nobody acts on it."""
+"""Clients expect the field and ignore its value."""
 
 NONCE_BYTES = 11
 
 
 def new_server_id() -> str:
-    """Return an id such as nats-server makes: 56 characters, N first."""
+    """Return an id in nats-server's form: 56 characters, N first."""
     return "N" + b32encode(secrets.token_bytes(35)).decode()[:55]
 
 
 def new_nonce() -> str:
-    """Return something that nobody has signed before."""
+    """Return a fresh nonce for an nkey signature."""
     return urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What sessions have to know of their server; times are nanoseconds, None of a limit is none."""
+class ServerInfo:
+    """What sessions need from their server; a limit of None means unlimited."""
 
     server_id: str = field(default_factory=new_server_id)
     server_name: str = ""
@@ -63,11 +63,11 @@ class ServerFacts:
 
     @property
     def wire_limits(self) -> WireLimits:
-        """Return what the parser refuses."""
+        """Return the limits of the frame parser."""
         return WireLimits(payload_bytes_max=self.max_payload, line_bytes_max=self.max_control_line)
 
-    def info(self, client_id: int, client_ip: str, **more: Any) -> bytes:  # noqa: ANN401 - whatever INFO holds
-        """Return the INFO for one client; `more` is what only some have, and what is false is left out."""
+    def format_info(self, client_id: int, client_ip: str, **more: Any) -> bytes:  # noqa: ANN401 - any field of INFO
+        """Return the INFO frame for one client; `more` are extra fields, and false fields are left out."""
         optional = {
             "auth_required": more.pop("auth_required", self.auth_required),
             "tls_required": self.tls_required,
@@ -96,13 +96,13 @@ class ServerFacts:
                 **{key: value for key, value in optional.items() if value},
             }
         )
-        return frame[:-2] + b" \r\n"  # as nats-server has it
+        return frame[:-2] + b" \r\n"  # as nats-server sends it
 
 
-def facts_of(settings: ServerSettings, *, auth_required: bool, port: int | None = None) -> ServerFacts:
-    """Return the facts of a server that was told so and listens on a port."""
+def make_server_info(settings: ServerSettings, *, auth_required: bool, port: int | None = None) -> ServerInfo:
+    """Return the info of a server with these settings that listens on a port."""
     tls = settings.tls is not None
-    facts = ServerFacts(
+    server_info = ServerInfo(
         server_name=settings.server_name,
         system_account=settings.system_account,
         host=settings.host,
@@ -120,9 +120,9 @@ def facts_of(settings: ServerSettings, *, auth_required: bool, port: int | None 
         auth_required=auth_required,
     )
     if settings.tls is None:
-        return facts
+        return server_info
     return replace(
-        facts,
+        server_info,
         tls_required=tls and not settings.allow_non_tls,
         tls_available=settings.allow_non_tls,
         tls_verify=settings.tls.verify,

@@ -1,13 +1,12 @@
-"""Patterns in a tree of tokens, and what they come to for a subject, remembered.
+"""A trie of subscription patterns, with cached match results.
 
-Invariants: an answer is what matching every pattern one by one would give, whatever was asked before. A subject with an
-empty token belongs to nobody. Within a published subject a wildcard is an ordinary token: only `*` and `>` of patterns
-match it.
+Invariants: a result equals matching every pattern one by one, whatever is cached. A subject with an empty token matches
+nothing. Within a published subject a wildcard is an ordinary token: only `*` and `>` of patterns match it.
 
-What is remembered: an answer for a subject; an answer for all subjects that are a head and one more token, if no
-pattern tells those tails apart (inbox replies, keys); and an answer for everything below a head, if only `>` decides
-there. Those for many subjects make a run of messages as cheap as one. A pattern that comes or goes forgets what it can
-have changed: for one without wildcards that is its own subject and its heads.
+Cached are results for a subject; for all subjects made of a prefix and one more token, if no pattern tells the last
+tokens apart (inbox replies, keys); and for everything below a prefix, if only `>` decides there. The last two make a
+run of messages as cheap as one. Adding or removing a pattern drops the results that it can affect: without wildcards,
+those of its own subject and its prefixes.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -19,7 +18,7 @@ V = TypeVar("V")
 
 ANY = b"*"
 REST = b">"
-REMEMBERED_MAX = 1 << 16
+CACHED_MAX = 1 << 16
 BELOW_TOKENS = 2
 
 
@@ -37,7 +36,7 @@ class _Node(Generic[E]):
 
 
 class Sublist(Generic[E, R]):
-    """Entries by pattern; `combine` makes an answer of the entries whose patterns match, and is asked once for each."""
+    """Entries by pattern; `combine` turns the entries whose patterns match into one cached result."""
 
     def __init__(self, combine: Callable[[tuple[E, ...]], R]) -> None:
         self._combine = combine
@@ -52,7 +51,7 @@ class Sublist(Generic[E, R]):
         return self._count
 
     def add(self, pattern: bytes, entry: E) -> None:
-        """Keep an entry under a pattern, which is a valid one; the same again changes nothing."""
+        """Add an entry under a valid pattern; idempotent."""
         node = self._root
         tokens = pattern.split(b".")
         for token in tokens[:-1] if tokens[-1] == REST else tokens:
@@ -71,7 +70,7 @@ class Sublist(Generic[E, R]):
         self._forget(pattern)
 
     def remove(self, pattern: bytes, entry: E) -> None:
-        """Let go of an entry that is kept under a pattern."""
+        """Remove an entry from under a pattern."""
         path = [self._root]
         tokens = pattern.split(b".")
         for token in tokens[:-1] if tokens[-1] == REST else tokens:
@@ -89,12 +88,12 @@ class Sublist(Generic[E, R]):
         self._forget(pattern)
 
     def renew(self, pattern: bytes) -> None:
-        """Have answers made anew that have an entry of a pattern, because the entry itself has changed."""
+        """Drop cached results with entries of a pattern, because an entry itself has changed."""
         self._drop_answer(pattern)
         self._forget(pattern)
 
     def _drop_answer(self, pattern: bytes) -> None:
-        # With a wildcard all answers are forgotten anyway, and one without is part of its own subject's alone.
+        # A wildcard pattern drops all results anyway; any other is part of the result of its own subject alone.
         if pattern in self._exact:
             self._answers.pop(tuple(map(id, self.entries(pattern))), None)
 
@@ -109,16 +108,16 @@ class Sublist(Generic[E, R]):
             while head:
                 self._below.pop(head, None)
                 head = head.rpartition(b".")[0]
-        if len(self._answers) > REMEMBERED_MAX:
+        if len(self._answers) > CACHED_MAX:
             self.forget_all()
 
     def forget_all(self) -> None:
-        """Have every answer made anew."""
+        """Drop every cached result."""
         for kept in (self._exact, self._tails, self._below, self._answers):
             kept.clear()
 
     def find(self, subject: bytes) -> R:
-        """Return the answer for a subject."""
+        """Return the result for a subject."""
         found = self._exact.get(subject)
         if found is not None:
             return found
@@ -132,9 +131,9 @@ class Sublist(Generic[E, R]):
         return self._learn(subject)
 
     def _find_below(self, subject: bytes) -> R | None:
-        """Return the answer for everything that has the first two tokens of a subject, if there is one.
+        """Return the result for everything below the first two tokens of a subject, if there is one.
 
-        Long subjects that never come again, such as those of acks, are answered here without being remembered.
+        Long subjects that never repeat, such as ack subjects, are answered here without being cached.
         """
         if subject.count(b".") < BELOW_TOKENS or b".." in subject:
             return None
@@ -143,9 +142,9 @@ class Sublist(Generic[E, R]):
         return self._below[head] if head in self._below else self._learn_below(head)
 
     def find_common(self, subjects: list[bytes]) -> R | None:
-        """Return the answer for all of some subjects if it is one and can be told at once; None if it has to be asked.
+        """Return the common result of some subjects, None if they must be looked up one by one.
 
-        The work does not grow with the patterns, and for each subject is a small part of what `find` takes.
+        The cost does not depend on the number of patterns, and is a fraction of one `find` per subject.
         """
         first = subjects[0]
         if len(subjects) == 1 or subjects.count(first) == len(subjects):
@@ -162,7 +161,7 @@ class Sublist(Generic[E, R]):
         return found
 
     def entries(self, subject: bytes) -> list[E]:
-        """Return the entries whose patterns match a subject; nothing is remembered."""
+        """Return the entries whose patterns match a subject; nothing is cached."""
         tokens = subject.split(b".")
         if b"" in tokens:
             return []
@@ -172,7 +171,7 @@ class Sublist(Generic[E, R]):
         return found
 
     def _walk(self, tokens: Iterable[bytes]) -> tuple[list[E], list[_Node[E]]]:
-        """Return what `>` matched on the way, and the nodes that stand at the end."""
+        """Return the entries matched by `>` on the way, and the nodes reached at the end."""
         found: list[E] = []
         nodes = [self._root]
         for token in tokens:
@@ -188,7 +187,7 @@ class Sublist(Generic[E, R]):
         return found, nodes
 
     def _learn(self, subject: bytes) -> R:
-        if len(self._exact) >= REMEMBERED_MAX:
+        if len(self._exact) >= CACHED_MAX:
             self.forget_all()
         found = self._exact[subject] = self._answer(self.entries(subject))
         return found
@@ -213,7 +212,7 @@ class Sublist(Generic[E, R]):
         return _keep(self._below, head, self._answer(found))
 
     def _answer(self, found: list[E]) -> R:
-        # The same entries are the same answer, so that runs of messages are told by comparing identities.
+        # Equal entries share one result object, so that runs of messages are found by comparing identities.
         ids = tuple(map(id, found))
         known = self._answers.get(ids)
         if known is None:
@@ -234,14 +233,14 @@ class Sublist(Generic[E, R]):
 
 
 def _keep(kept: dict[bytes, V], key: bytes, value: V) -> V:
-    if len(kept) >= REMEMBERED_MAX:
+    if len(kept) >= CACHED_MAX:
         kept.clear()
     kept[key] = value
     return value
 
 
 def _common_head(low: bytes, high: bytes) -> bytes:
-    """Return the whole tokens that two subjects begin with, and with them all subjects between the two."""
+    """Return the tokens that two subjects, and so all subjects sorted between them, have in common at the start."""
     length = next(
         (number for number, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low)
     )

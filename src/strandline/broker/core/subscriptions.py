@@ -1,7 +1,7 @@
-"""What a pattern leads to: a client's subscription or a sink; and a route, all that one subject leads to.
+"""Subscribers of a pattern (a client's subscription or a sink), and routes: all subscribers of one subject.
 
-Invariants: a route never changes; when a subscription comes, goes or learns its limit, routes that have it are
-forgotten and made anew. A subscription that has ended is not delivered to, even by a route that still names it.
+Invariants: a route is immutable; when a subscription is added, removed or limited, the routes that contain it are built
+anew. An ended subscription receives nothing, even from a route that still contains it.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """What one client asked for with one SUB; `remaining` is how many more messages it takes, -1 for any number."""
+    """One SUB of one client; `remaining` is how many more messages it takes, -1 for any number."""
 
     __slots__ = ("delivered", "pattern", "queue", "remaining", "session", "sid")
 
@@ -26,8 +26,8 @@ class Subscription:
         self.delivered = 0
 
 
-class SinkEntry:
-    """A sink under one of its patterns."""
+class SinkSubscription:
+    """A sink, subscribed to one of its patterns."""
 
     __slots__ = ("sink",)
 
@@ -35,44 +35,44 @@ class SinkEntry:
         self.sink = sink
 
 
-Entry = Subscription | SinkEntry
+Subscriber = Subscription | SinkSubscription
 
 
 class Route:
-    """Everybody who hears a subject: sinks, subscriptions, and queue groups, of which one member hears each message."""
+    """All subscribers of a subject: sinks, plain subscriptions, and queue groups (one member gets each message)."""
 
-    __slots__ = ("_crowd", "only", "plain", "queues", "sinks", "special")
+    __slots__ = ("_by_client", "only", "plain", "queues", "sinks", "special")
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
-        subscriptions = [entry for entry in entries if isinstance(entry, Subscription)]
-        self.sinks = tuple(entry.sink for entry in entries if isinstance(entry, SinkEntry))
-        self.plain = tuple(entry for entry in subscriptions if not entry.queue)
+    def __init__(self, subscribers: tuple[Subscriber, ...]) -> None:
+        subscriptions = [each for each in subscribers if isinstance(each, Subscription)]
+        self.sinks = tuple(each.sink for each in subscribers if isinstance(each, SinkSubscription))
+        self.plain = tuple(each for each in subscriptions if not each.queue)
         groups: dict[bytes, list[Subscription]] = {}
-        for entry in subscriptions:
-            if entry.queue:
-                groups.setdefault(entry.queue, []).append(entry)
+        for each in subscriptions:
+            if each.queue:
+                groups.setdefault(each.queue, []).append(each)
         self.queues = {queue: tuple(members) for queue, members in groups.items()}
-        self.special = any(_is_special(entry) for entry in subscriptions)
-        """Some subscription does not simply take every message."""
+        self.special = any(_is_special(each) for each in subscriptions)
+        """Some subscription needs a check for each message."""
         self.only = self.plain[0] if len(self.plain) == 1 and not self.queues else None
-        """The one client that hears it, if it is one."""
-        self._crowd: list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]] | None = None
+        """The only subscription, if there is exactly one."""
+        self._by_client: list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]] | None = None
 
     @property
-    def crowd(self) -> "list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]]":
-        """The subscriptions of each client that hears it, and their numbers."""
-        if self._crowd is None:
+    def by_client(self) -> "list[tuple[Session, tuple[Subscription, ...], tuple[bytes, ...]]]":
+        """The plain subscriptions grouped by client, with their sids."""
+        if self._by_client is None:
             found: dict[Session, list[Subscription]] = {}
             for each in self.plain:
                 found.setdefault(each.session, []).append(each)
-            self._crowd = [(session, tuple(own), tuple(each.sid for each in own)) for session, own in found.items()]
-        return self._crowd
+            self._by_client = [(session, tuple(own), tuple(each.sid for each in own)) for session, own in found.items()]
+        return self._by_client
 
     @property
     def has_clients(self) -> bool:
-        """Tell whether some client hears it."""
+        """Tell whether some client is subscribed."""
         return bool(self.plain or self.queues)
 
 
-def _is_special(entry: Subscription) -> bool:
-    return entry.remaining >= 0 or not entry.session.takes_everything
+def _is_special(subscription: Subscription) -> bool:
+    return subscription.remaining >= 0 or not subscription.session.takes_everything

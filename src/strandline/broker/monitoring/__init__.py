@@ -1,8 +1,8 @@
-"""What the server tells over HTTP: `/varz`, `/connz`, `/jsz`, `/healthz` and their like, as nats-server tells it.
+"""The monitoring endpoints over HTTP (`/varz`, `/connz`, `/jsz`, `/healthz` …), with nats-server's content.
 
-`http` is the listener, `pages` finds who answers; an answer is a plain function of the server and of what was asked
-(`general`, `connections`, `jetstream`). Names and types of fields are nats-server's, for dashboards and exporters read
-them; what only clusters have is there and empty. Nothing here changes anything.
+`http` is the listener and `pages` the table of paths; a page is a plain function of the server and the query
+(`general`, `connections`, `jetstream`). Names and types of fields are nats-server's, because dashboards and exporters
+read them; fields of clusters are present and empty. Nothing here changes the server.
 """
 
 from strandline.broker.monitoring.http import Monitor

@@ -1,14 +1,14 @@
-"""`/connz` and `/subsz`: who is connected, who was, and what they listen to.
+"""`/connz` and `/subsz`: open and closed connections, and subscriptions.
 
-Invariants: a connection that has ended is remembered as it was at its end, the latest `max_closed_clients` of them;
-what it listened to is not.
+Invariants: the latest `max_closed_clients` closed connections are kept as they were at their end, without their
+subscriptions.
 """
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.broker.api.times import format_duration, format_time
-from strandline.broker.monitoring.query import Asked, BadQuestion
+from strandline.broker.monitoring.query import BadQuery, Query
 from strandline.broker.settings import GLOBAL_ACCOUNT
 from strandline.clock import NS_PER_S
 from strandline.wire import patterns_overlap, subject_matches
@@ -23,7 +23,7 @@ STATES = {"": "open", "open": "open", "closed": "closed", "any": "all", "all": "
 
 
 class Sort(NamedTuple):
-    """By what connections may be sorted: `live` of one that is there, `field` of one that was described."""
+    """A sort order of connections: `live` is the key of an open one, `field` that of a described one."""
 
     live: Callable[["Session"], Any]
     field: str
@@ -50,7 +50,7 @@ SORTS = {
 
 
 def describe(session: "Session", now_ns: int) -> Fields:
-    """Return a connection as `/connz` shows it; what begins with `_` is only for sorting and choosing."""
+    """Return a connection as `/connz` shows it; fields with a leading `_` are for sorting and filtering only."""
     options = session.options
     fields: Fields = {
         "_account": session.origin.account,
@@ -83,7 +83,7 @@ def describe(session: "Session", now_ns: int) -> Fields:
 
 
 def describe_end(session: "Session", now_ns: int) -> Fields:
-    """Return a connection that has just ended."""
+    """Return a connection that has just closed."""
     fields = describe(session, now_ns)
     names = list(fields)
     after = names.index("last_activity") + 1
@@ -93,22 +93,22 @@ def describe_end(session: "Session", now_ns: int) -> Fields:
     return head | ended | {name: fields[name] for name in names[after:]}
 
 
-def connz(server: "Server", closed: Iterable[Fields], asked: Asked) -> Fields:
-    """Answer `/connz`; of those who are connected, only who is shown is described."""
+def connz(server: "Server", closed: Iterable[Fields], query: Query) -> Fields:
+    """Return `/connz`; only the open connections on the page are described."""
     now_ns = server.clock.now_ns()
-    state = STATES.get(asked.text("state").lower())
+    state = STATES.get(query.text("state").lower())
     if state is None:
-        raise BadQuestion(f"Error decoding state for {asked.text('state')}")
-    sort = _sorting(asked.text("sort"), state)
-    subs = "detail" if asked.text("subs") == "detail" else "list" * asked.truth("subs")
-    auth = asked.truth("auth")
-    offset, limit = asked.window
-    live = _chosen_live(server, asked) if state != "closed" else []
+        raise BadQuery(f"Error decoding state for {query.text('state')}")
+    sort = _sorting(query.text("sort"), state)
+    subs = "detail" if query.text("subs") == "detail" else "list" * query.flag("subs")
+    auth = query.flag("auth")
+    offset, limit = query.window
+    live = _chosen_live(server, query) if state != "closed" else []
     if state == "open":
         live.sort(key=sort.live, reverse=sort.largest_first)
         total, shown = len(live), [describe(session, now_ns) for session in live[offset : offset + limit]]
     else:
-        rows = [describe(session, now_ns) for session in live] + _chosen_closed(closed, asked)
+        rows = [describe(session, now_ns) for session in live] + _chosen_closed(closed, query)
         rows.sort(key=lambda row: row[sort.field], reverse=sort.largest_first)
         total, shown = len(rows), rows[offset : offset + limit]
     return {
@@ -119,7 +119,7 @@ def connz(server: "Server", closed: Iterable[Fields], asked: Asked) -> Fields:
         "offset": offset,
         "limit": limit,
         "connections": [_shown(row, subs, auth=auth) for row in shown]
-        if _is_known(server, asked.text("acc"))
+        if _is_known(server, query.text("acc"))
         else None,
     }
 
@@ -130,15 +130,15 @@ def _is_known(server: "Server", account: str) -> bool:
 
 def _sorting(name: str, state: str) -> Sort:
     if name not in SORTS:
-        raise BadQuestion(f"invalid sorting option: {name}")
+        raise BadQuery(f"invalid sorting option: {name}")
     if name in ("stop", "reason") and state == "open":
-        raise BadQuestion(f"sort by {name} only valid on closed connections")
+        raise BadQuery(f"sort by {name} only valid on closed connections")
     return SORTS[name]
 
 
-def _chosen_live(server: "Server", asked: Asked) -> list["Session"]:
-    client_id, user, account = asked.number("cid"), asked.text("user"), asked.text("acc")
-    pattern = asked.text("filter_subject")
+def _chosen_live(server: "Server", query: Query) -> list["Session"]:
+    client_id, user, account = query.number("cid"), query.text("user"), query.text("acc")
+    pattern = query.text("filter_subject")
     return [
         session
         for session in server.sessions
@@ -153,15 +153,15 @@ def _listens(session: "Session", pattern: str) -> bool:
     return any(patterns_overlap(pattern, _text(each.pattern)) for each in session.subscriptions.values())
 
 
-def _chosen_closed(rows: Iterable[Fields], asked: Asked) -> list[Fields]:
-    client_id, user, account = asked.number("cid"), asked.text("user"), asked.text("acc")
+def _chosen_closed(rows: Iterable[Fields], query: Query) -> list[Fields]:
+    client_id, user, account = query.number("cid"), query.text("user"), query.text("acc")
     return [
         row
         for row in rows
         if (not client_id or row["cid"] == client_id)
         and (not user or row["_user"] == user)
         and (not account or row["_account"] == account)
-        and not asked.text("filter_subject")
+        and not query.text("filter_subject")
     ]
 
 
@@ -193,18 +193,18 @@ def _detail(subscription: "Subscription") -> Fields:
     }
 
 
-def subsz(server: "Server", asked: Asked) -> Fields:
-    """Answer `/subsz`."""
-    test = asked.text("test")
+def subsz(server: "Server", query: Query) -> Fields:
+    """Return `/subsz`."""
+    test = query.text("test")
     if test and any(token in ("*", ">", "") for token in test.split(".")):
-        raise BadQuestion(f"invalid test subject, must be valid publish subject: {test}")
-    offset, limit = asked.window
+        raise BadQuery(f"invalid test subject, must be valid publish subject: {test}")
+    offset, limit = query.window
     details = [
         {"account": account, "account_tag": account, **_detail(subscription)}
-        for account, subscription in _subscriptions(server, asked.text("acc"))
+        for account, subscription in _subscriptions(server, query.text("acc"))
         if not test or subject_matches(_text(subscription.pattern), test)
     ]
-    shown = details[offset : offset + limit] if asked.truth("subs") else []
+    shown = details[offset : offset + limit] if query.flag("subs") else []
     return {
         "server_id": server.server_id,
         "now": format_time(server.clock.now_ns()),
@@ -217,7 +217,7 @@ def subsz(server: "Server", asked: Asked) -> Fields:
 
 
 def sublist_stats(count: int) -> Fields:
-    """Return what nats-server tells of its subscriptions; most of it is about caches that are not ours."""
+    """Return nats-server's statistics of subscriptions; most of them are about its own caches."""
     return {
         "num_subscriptions": count,
         "num_cache": 0,
@@ -244,7 +244,7 @@ def _text(value: bytes) -> str:
 
 
 def format_age(age_ns: int) -> str:
-    """Return how long something has been so, as nats-server writes it: `1d2h3m4s`."""
+    """Return an age as nats-server writes it: `1d2h3m4s`."""
     left = max(0, age_ns) // NS_PER_S
     parts: list[str] = []
     for unit, seconds in (("y", 365 * 86_400), ("d", 86_400), ("h", 3_600), ("m", 60)):

@@ -1,4 +1,4 @@
-"""`/varz`, `/accountz` and `/accstatz`: the server as a whole, and its accounts."""
+"""`/varz`, `/accountz` and `/accstatz`: the server, and its accounts."""
 
 import os
 import time
@@ -9,20 +9,20 @@ from strandline.broker.api.times import format_time
 from strandline.broker.core.server_info import FEATURE_FLAGS, GIT_COMMIT, GO_VERSION, SERVER_VERSION
 from strandline.broker.monitoring.connections import format_age, sublist_stats
 from strandline.broker.monitoring.jetstream import config_of, stats_of
-from strandline.broker.monitoring.query import Asked, BadQuestion
+from strandline.broker.monitoring.query import BadQuery, Query
 from strandline.clock import NS_PER_S
 
 if TYPE_CHECKING:
     from strandline.broker.core.accounts import Account
-    from strandline.broker.monitoring.http import Counted
+    from strandline.broker.monitoring.http import MonitorCounters
     from strandline.broker.server import Server
 
 Fields = dict[str, Any]
 KINDS = ("clients", "routes", "gateways", "leafs")
 
 
-def varz(server: "Server", counted: "Counted") -> Fields:
-    """Answer `/varz`."""
+def varz(server: "Server", counters: "MonitorCounters") -> Fields:
+    """Return `/varz`."""
     now_ns = server.clock.now_ns()
     return {
         **_identity(server),
@@ -45,16 +45,16 @@ def varz(server: "Server", counted: "Counted") -> Fields:
         "remotes": 0,
         "leafnodes": 0,
         **_traffic(server),
-        "slow_consumers": counted.slow,
-        "stale_connections": counted.stale,
+        "slow_consumers": counters.slow,
+        "stale_connections": counters.stale,
         "stalled_clients": 0,
         "subscriptions": sum(each.router.subscription_count for each in server.accounts.by_name.values()),
-        "http_req_stats": dict(sorted(counted.requests.items())),
+        "http_req_stats": dict(sorted(counters.requests.items())),
         "config_load_time": format_time(server.started_ns),
         "feature_flags": FEATURE_FLAGS,
         "system_account": server.settings.system_account,
-        "slow_consumer_stats": dict.fromkeys(KINDS, 0) | {"clients": counted.slow},
-        "stale_connection_stats": dict.fromkeys(KINDS, 0) | {"clients": counted.stale},
+        "slow_consumer_stats": dict.fromkeys(KINDS, 0) | {"clients": counters.slow},
+        "stale_connection_stats": dict.fromkeys(KINDS, 0) | {"clients": counters.stale},
         "disk_io_wait_stats": dict.fromkeys(("waiters", "waits", "wait_time", "max_wait_time"), 0),
     }
 
@@ -129,7 +129,7 @@ def _process(server: "Server", now_ns: int) -> Fields:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -155,19 +155,19 @@ def _traffic(server: "Server") -> Fields:
     }
 
 
-def accountz(server: "Server", asked: Asked) -> Fields:
-    """Answer `/accountz`: the names of accounts, or one of them."""
+def accountz(server: "Server", query: Query) -> Fields:
+    """Return `/accountz`: the names of all accounts, or one account."""
     fields = {
         "server_id": server.server_id,
         "now": format_time(server.clock.now_ns()),
         "system_account": server.settings.system_account,
     }
-    name = asked.text("acc")
+    name = query.text("acc")
     if not name:
         return {**fields, "accounts": sorted({*server.accounts.by_name, server.settings.system_account})}
     account = server.accounts.by_name.get(name)
     if account is None:
-        raise BadQuestion(f"Account {name} does not exist")
+        raise BadQuery(f"Account {name} does not exist")
     return {**fields, "account_detail": _account(server, account)}
 
 
@@ -186,9 +186,9 @@ def _account(server: "Server", account: "Account") -> Fields:
     }
 
 
-def accstatz(server: "Server", asked: Asked) -> Fields:
-    """Answer `/accstatz`: how much accounts send and receive; those that nobody uses only when asked."""
-    unused = asked.truth("unused")
+def accstatz(server: "Server", query: Query) -> Fields:
+    """Return `/accstatz`: the traffic of accounts; unused ones only on request."""
+    unused = query.flag("unused")
     rows = [_statistics(each) for each in server.accounts.by_name.values() if unused or each.router.sessions]
     return {
         "server_id": server.server_id,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.monitoring.connections import describe_end
 from strandline.broker.monitoring.pages import TEXT, Page, answer
 from strandline.broker.monitoring.query import parse_target
-from strandline.broker.sockets.acceptor import Entrance
+from strandline.broker.sockets.acceptor import ConnectionAcceptor
 
 if TYPE_CHECKING:
     from strandline.broker.core.session import Session
@@ -29,8 +29,8 @@ HEAD_WITHIN_S = 10.0
 
 
 @dataclass(slots=True)
-class Counted:
-    """What the monitoring endpoints remember by themselves."""
+class MonitorCounters:
+    """Counters and closed connections, kept for the monitoring endpoints."""
 
     closed: deque[dict[str, Any]]
     requests: Counter[str] = field(default_factory=Counter)
@@ -39,44 +39,44 @@ class Counted:
 
 
 class Monitor:
-    """The listener of one server."""
+    """The monitoring listener of one server."""
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self.counted = Counted(deque(maxlen=max(0, server.settings.max_closed_clients)))
-        self._entrance = Entrance(lambda: server.shares.monitors)
+        self.counters = MonitorCounters(deque(maxlen=max(0, server.settings.max_closed_clients)))
+        self._acceptor = ConnectionAcceptor(lambda: server.descriptors.monitors)
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
     @classmethod
     async def start(cls, server: "Server") -> "Monitor":
-        """Listen where the server's settings say."""
+        """Listen at the address of the server's settings."""
         monitor = cls(server)
         host = server.settings.http_host or server.settings.host
-        monitor.port = await monitor._entrance.listen(host, server.settings.http_port or 0, monitor._connection)
+        monitor.port = await monitor._acceptor.listen(host, server.settings.http_port or 0, monitor._connection)
         return monitor
 
     def _connection(self, address: object) -> "_Connection":
         del address
-        return _Connection(self._serve, self._entrance)
+        return _Connection(self._serve, self._acceptor)
 
     async def close(self) -> None:
-        """Stop listening, and end every connection."""
-        await self._entrance.close()
+        """Stop listening, and close every connection."""
+        await self._acceptor.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def note_closed(self, session: "Session") -> None:
-        """Remember a connection that has ended."""
+        """Keep a closed connection for `/connz`."""
         reason = session.closing or ""
-        self.counted.slow += reason.startswith("Slow Consumer")
-        self.counted.stale += reason == "Stale Connection"
-        self.counted.closed.append(describe_end(session, self._server.clock.now_ns()))
+        self.counters.slow += reason.startswith("Slow Consumer")
+        self.counters.stale += reason == "Stale Connection"
+        self.counters.closed.append(describe_end(session, self._server.clock.now_ns()))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in one
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
         self._tasks.add(task)
         try:
             with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
@@ -86,7 +86,7 @@ class Monitor:
                 await asyncio.wait_for(writer.wait_closed(), HEAD_WITHIN_S)
         finally:
             self._tasks.discard(task)
-            writer.transport.abort()  # a client that does not read keeps no place
+            writer.transport.abort()  # a client that does not read must not hold a connection
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; return whether another may follow."""
@@ -110,28 +110,28 @@ class Monitor:
 
     def _page(self, target: str) -> Page:
         try:
-            return answer(self._server, self.counted, parse_target(target))
+            return answer(self._server, self.counters, parse_target(target))
         except Exception:
             logger.exception("cannot answer %s", target)
             return Page(b"500 Internal Server Error\n", 500, TEXT)
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One connection, which has its place at the entrance until it is lost."""
+    """One connection, counted by the acceptor until it is lost."""
 
     def __init__(
         self,
         serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-        entrance: Entrance,
+        acceptor: ConnectionAcceptor,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(asyncio.StreamReader(HEAD_BYTES_MAX, loop), serve, loop)
-        self._entrance = entrance
+        self._acceptor = acceptor
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make room for another."""
+        """Stop counting the connection."""
         super().connection_lost(exc)
-        self._entrance.leave(self)
+        self._acceptor.release(self)
 
 
 def _format(page: Page, *, last: bool, body: bool = True) -> bytes:

@@ -1,7 +1,7 @@
-"""`/jsz` and `/healthz`: what JetStream keeps, and whether it can.
+"""`/jsz` and `/healthz`: the contents and the health of JetStream.
 
-Invariants: counts are those that clients are told. A stream whose storage has failed or that has lost messages, and a
-consumer that cannot be served, make the server unwell.
+Invariants: counts equal those that clients see. A stream with failed storage or lost messages, or a consumer that is
+offline, makes the server unhealthy.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.api.config import Storage
 from strandline.broker.api.schema import to_plain
 from strandline.broker.api.times import format_time
-from strandline.broker.monitoring.query import Asked
+from strandline.broker.monitoring.query import Query
 from strandline.broker.settings import JetStreamSettings
 from strandline.broker.streams.registry import loss_problem
 from strandline.journal import SYNCED
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 API_LEVEL = 5
 SYNC_INTERVAL_NS = 120_000_000_000
-SHARE = 0.75
-"""How much of the machine nats-server takes for its own where nobody says."""
+DEFAULT_SHARE = 0.75
+"""The share of memory and disk that nats-server takes by default."""
 
 
-def jsz(server: "Server", asked: Asked) -> Fields:
-    """Answer `/jsz`."""
+def jsz(server: "Server", query: Query) -> Fields:
+    """Return `/jsz`."""
     now_ns = server.clock.now_ns()
-    wants = {name: asked.truth(name) for name in ("accounts", "streams", "consumers", "config")}
-    account = asked.text("acc")
-    offset, limit = asked.window
+    wants = {name: query.flag(name) for name in ("accounts", "streams", "consumers", "config")}
+    account = query.text("acc")
+    offset, limit = query.window
     about = {"server_id": server.server_id, "now": format_time(now_ns)}
     if server.settings.jetstream is None:
-        nowhere = {"disabled": True, "config": {"max_memory": 0, "max_storage": 0}}
-        return {**_use([], level=0), **about, **nowhere, **_counts([]), "total": 0}
-    everyone = list(server.jetstreams.values())
+        disabled = {"disabled": True, "config": {"max_memory": 0, "max_storage": 0}}
+        return {**_use([], level=0), **about, **disabled, **_counts([]), "total": 0}
+    accounts = list(server.jetstreams.values())
     fields = {
-        **_use(everyone),
+        **_use(accounts),
         **about,
         "config": config_of(server),
         "limits": {"default_max_consumers": 1000},
-        **_counts(everyone),
+        **_counts(accounts),
     }
     if account or any(wants.values()):
-        chosen = [each for each in everyone if not account or each.account == account]
+        chosen = [each for each in accounts if not account or each.account == account]
         shown = chosen[offset : offset + limit]
         fields["account_details"] = [_account(each, now_ns, wants, server.server_name) for each in shown]
-    return {**fields, "total": len(everyone)}
+    return {**fields, "total": len(accounts)}
 
 
 def config_of(server: "Server") -> Fields:
-    """Return how JetStream is set up."""
+    """Return the configuration of JetStream."""
     settings = server.settings.jetstream or JetStreamSettings()
     memory, storage = settings.max_memory, settings.max_storage
     if memory < 0:
-        memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * SHARE)
+        memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * DEFAULT_SHARE)
     if storage < 0:
-        storage = int(shutil.disk_usage(server.store_dir or "/").free * SHARE)
+        storage = int(shutil.disk_usage(server.store_dir or "/").free * DEFAULT_SHARE)
     return {
         "max_memory": memory,
         "max_storage": storage,
@@ -72,7 +72,7 @@ def config_of(server: "Server") -> Fields:
 
 
 def stats_of(server: "Server") -> Fields:
-    """Return what all accounts use."""
+    """Return the usage of all accounts."""
     return _use(list(server.jetstreams.values()))
 
 
@@ -135,13 +135,13 @@ def _stream(jetstream: "JetStream", name: str, now_ns: int, wants: dict[str, boo
     return fields
 
 
-def healthz(server: "Server", asked: Asked) -> tuple[int, Fields]:
-    """Answer `/healthz`: a status of HTTP, and why."""
-    only_enabled = asked.truth("js-enabled-only") or asked.truth("js-enabled")
-    only_server = asked.truth("js-server-only")
-    account, stream, consumer = asked.text("account"), asked.text("stream"), asked.text("consumer")
+def healthz(server: "Server", query: Query) -> tuple[int, Fields]:
+    """Return `/healthz`: an HTTP status, and the reason."""
+    only_enabled = query.flag("js-enabled-only") or query.flag("js-enabled")
+    only_server = query.flag("js-server-only")
+    account, stream, consumer = query.text("account"), query.text("stream"), query.text("consumer")
     for name, above, named in (("stream", "account", account), ("consumer", "stream", stream)):
-        if asked.text(name) and not named:
+        if query.text(name) and not named:
             return 400, {"status": "error", "error": f'"{above}" must not be empty when checking {name} health'}
     if server.settings.jetstream is None or only_enabled or only_server:
         return 200, {"status": "ok"}
@@ -156,7 +156,7 @@ def healthz(server: "Server", asked: Asked) -> tuple[int, Fields]:
 
 
 def _problem(jetstream: "JetStream") -> str:
-    """Return what an account cannot do, the first that is found."""
+    """Return the first problem of an account, empty if it is healthy."""
     for name, problem in jetstream.failures.items():
         return f'JetStream stream "{name}" cannot store: {problem}'
     for (stream, name), problem in jetstream.consumers.unreadable.items():

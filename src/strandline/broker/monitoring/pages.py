@@ -1,4 +1,4 @@
-"""Which path is answered by whom, and how an answer is written."""
+"""The table of monitoring paths, and the form of their pages."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ from strandline.broker.api.times import format_time
 from strandline.broker.monitoring.connections import connz, subsz
 from strandline.broker.monitoring.general import accountz, accstatz, resident_bytes, varz
 from strandline.broker.monitoring.jetstream import healthz, jsz
-from strandline.broker.monitoring.query import Asked, BadQuestion
+from strandline.broker.monitoring.query import BadQuery, Query
 
 if TYPE_CHECKING:
-    from strandline.broker.monitoring.http import Counted
+    from strandline.broker.monitoring.http import MonitorCounters
     from strandline.broker.server import Server
 
 Fields = dict[str, Any]
@@ -39,18 +39,18 @@ LINKS = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer of HTTP."""
+    """An HTTP response."""
 
     body: bytes
     status: int = 200
     kind: str = JSON
 
 
-Answer = Callable[["Server", "Counted", Asked], Page]
+Answer = Callable[["Server", "MonitorCounters", Query], Page]
 
 
 def write_fields(fields: Fields, *, indent: int | None = 2) -> bytes:
-    """Return JSON as nats-server writes it for people; or, without an indent, for programs."""
+    """Return JSON as nats-server writes it, indented or (without an indent) compact."""
     separators = (",", ": ") if indent else (",", ":")
     text = json.dumps(fields, indent=indent, separators=separators, ensure_ascii=False)
     for mark, escape in HTML_MARKS.items():
@@ -58,13 +58,13 @@ def write_fields(fields: Fields, *, indent: int | None = 2) -> bytes:
     return text.encode()
 
 
-def _fields(answer: Callable[["Server", "Counted", Asked], Fields]) -> Answer:
-    return lambda server, counted, asked: Page(write_fields(answer(server, counted, asked)))
+def _fields(answer: Callable[["Server", "MonitorCounters", Query], Fields]) -> Answer:
+    return lambda server, counters, query: Page(write_fields(answer(server, counters, query)))
 
 
-def _health(server: "Server", counted: "Counted", asked: Asked) -> Page:
-    del counted
-    status, fields = healthz(server, asked)
+def _health(server: "Server", counters: "MonitorCounters", query: Query) -> Page:
+    del counters
+    status, fields = healthz(server, query)
     return Page(write_fields(fields, indent=None), status)
 
 
@@ -73,11 +73,11 @@ def _about(server: "Server") -> Fields:
     return {"server_id": server.server_id, "server_name": server.server_name, "now": now}
 
 
-def _nobody(**more: Sequence[object] | dict[str, object] | int) -> Answer:
-    """Return the answer of a page about servers that are not here."""
+def _no_peers(**more: Sequence[object] | dict[str, object] | int) -> Answer:
+    """Return a page about other servers of a cluster, of which there are none."""
 
-    def fields(server: "Server", counted: "Counted", asked: Asked) -> Fields:
-        del counted, asked
+    def fields(server: "Server", counters: "MonitorCounters", query: Query) -> Fields:
+        del counters, query
         about = _about(server)
         del about["server_name"]
         return {**about, **more}
@@ -85,11 +85,11 @@ def _nobody(**more: Sequence[object] | dict[str, object] | int) -> Answer:
     return _fields(fields)
 
 
-def _stacks(server: "Server", counted: "Counted", asked: Asked) -> Page:
-    """Show where every thread of the process is."""
-    del server, counted, asked
+def _stacks(server: "Server", counters: "MonitorCounters", query: Query) -> Page:
+    """Show the stack of every thread of the process."""
+    del server, counters, query
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()  # noqa: SLF001 - there is no other way to see the stacks of other threads
+    frames = sys._current_frames()  # noqa: SLF001 - the only way to other threads' stacks
     stacks = [
         f"thread {number} [{names.get(number, 'unknown')}]:\n{''.join(traceback.format_stack(frame))}"
         for number, frame in frames.items()
@@ -97,15 +97,15 @@ def _stacks(server: "Server", counted: "Counted", asked: Asked) -> Page:
     return Page("\n".join(stacks).encode())
 
 
-def _variables(server: "Server", counted: "Counted", asked: Asked) -> Fields:
-    """Show what Go programs publish there, without arguments: a password may be among them."""
-    del server, counted, asked
+def _variables(server: "Server", counters: "MonitorCounters", query: Query) -> Fields:
+    """Show the variables of a Go program; arguments are left out, because they may contain a password."""
+    del server, counters, query
     size = resident_bytes()
     return {"cmdline": sys.argv[:1], "memstats": {"Alloc": size, "Sys": size}}
 
 
-def _root(server: "Server", counted: "Counted", asked: Asked) -> Page:
-    del counted, asked
+def _root(server: "Server", counters: "MonitorCounters", query: Query) -> Page:
+    del counters, query
     links = "\n".join(f'<a href="./{path}">{name}</a><br/>' for name, path in LINKS)
     text = f'<!DOCTYPE html>\n<html lang="en"><body>\n<h1>{server.server_id}</h1>\n{links}\n</body></html>\n'
     return Page(text.encode(), kind=HTML)
@@ -113,16 +113,16 @@ def _root(server: "Server", counted: "Counted", asked: Asked) -> Page:
 
 PAGES: dict[str, Answer] = {
     "/": _root,
-    "/varz": _fields(lambda server, counted, _: varz(server, counted)),
-    "/connz": _fields(lambda server, counted, asked: connz(server, counted.closed, asked)),
-    "/subsz": _fields(lambda server, _, asked: subsz(server, asked)),
-    "/jsz": _fields(lambda server, _, asked: jsz(server, asked)),
+    "/varz": _fields(lambda server, counters, _: varz(server, counters)),
+    "/connz": _fields(lambda server, counters, query: connz(server, counters.closed, query)),
+    "/subsz": _fields(lambda server, _, query: subsz(server, query)),
+    "/jsz": _fields(lambda server, _, query: jsz(server, query)),
     "/healthz": _health,
-    "/accountz": _fields(lambda server, _, asked: accountz(server, asked)),
-    "/accstatz": _fields(lambda server, _, asked: accstatz(server, asked)),
+    "/accountz": _fields(lambda server, _, query: accountz(server, query)),
+    "/accstatz": _fields(lambda server, _, query: accstatz(server, query)),
     "/routez": _fields(lambda server, _, __: {**_about(server), "num_routes": 0, "routes": []}),
-    "/gatewayz": _nobody(outbound_gateways={}, inbound_gateways={}),
-    "/leafz": _nobody(leafnodes=0, leafs=[]),
+    "/gatewayz": _no_peers(outbound_gateways={}, inbound_gateways={}),
+    "/leafz": _no_peers(leafnodes=0, leafs=[]),
     "/raftz": lambda _, __, ___: Page(b"No Raft nodes registered", 404, TEXT),
     "/ipqueuesz": _fields(lambda _, __, ___: {}),
     "/stacksz": _stacks,
@@ -131,15 +131,15 @@ PAGES: dict[str, Answer] = {
 PAGES["/subscriptionsz"] = PAGES["/subsz"]
 
 
-def answer(server: "Server", counted: "Counted", asked: Asked) -> Page:
-    """Return the answer to what is asked."""
+def answer(server: "Server", counters: "MonitorCounters", query: Query) -> Page:
+    """Return the page of a query."""
     base = server.settings.http_base_path.strip("/")
-    path = asked.path.removeprefix(f"/{base}") if base else asked.path
+    path = query.path.removeprefix(f"/{base}") if base else query.path
     found = PAGES.get(path or "/")
     if found is None:
         return Page(b"404 page not found\n", 404, TEXT)
-    counted.requests[path or "/"] += 1
+    counters.requests[path or "/"] += 1
     try:
-        return found(server, counted, asked)
-    except BadQuestion as error:
+        return found(server, counters, query)
+    except BadQuery as error:
         return Page(str(error).encode(), 400, TEXT)

@@ -1,6 +1,6 @@
-"""What lies between a socket's bytes and a session's: TLS and WebSocket, as functions of bytes, without I/O.
+"""Sockets of clients: TLS and WebSocket as functions of bytes without I/O, connections, and the acceptor.
 
-Invariants: a layer keeps less than one record or frame header; what comes out for a session is the same however the
+Invariants: a layer buffers less than one record or frame header; its output for a session does not depend on how the
 bytes were split. Only `strandline.broker.server`, and `connection` and `acceptor` here, know asyncio.
 """
 

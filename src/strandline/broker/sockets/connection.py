@@ -1,9 +1,8 @@
-"""One client's socket: bytes to its session and from it, through TLS and WebSocket where they are used.
+"""One client's socket: bytes between it and its session, through TLS and WebSocket where they are used.
 
-Invariants: what a session says is written once in a turn, in order; nothing is written in the clear after a handshake
-has begun. A client that does not read is cut off when more than `max_pending` waits for it, or when it has taken
-nothing for `write_deadline_s`; nobody waits for it. Every byte is counted for that, also what TLS and WebSocket say for
-their own sake. A session that has ended is told once.
+Invariants: a session's output is written once per turn, in order; no plaintext is written once a TLS handshake has
+begun. A client that does not read is disconnected when more than `max_pending` bytes are queued, or when it has taken
+nothing for `write_deadline_s`. Control records of TLS and WebSocket count too. A session is closed once.
 """
 
 import asyncio
@@ -20,10 +19,10 @@ from strandline.broker.core.close_reasons import (
     SLOW_WRITE,
     TLS_FAILURE,
 )
-from strandline.broker.core.connection_log import tell_closed, tell_created, tell_handshake, tell_slow
+from strandline.broker.core.connection_log import log_closed, log_created, log_handshake_error, log_slow_consumer
 from strandline.broker.core.session import Session
 from strandline.broker.settings import TlsSettings, WebsocketSettings
-from strandline.broker.sockets.read_size import ReadShare
+from strandline.broker.sockets.read_size import ReadSizer
 from strandline.broker.sockets.tls import HANDSHAKE, TlsFailed, TlsLayer
 from strandline.broker.sockets.websocket import WebsocketFailed, WebsocketLayer
 from strandline.clock import NS_PER_S
@@ -36,8 +35,8 @@ TLS_HANDSHAKE, WEBSOCKET = "TLS handshake", "Websocket"
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """What is spoken on one port."""
+class ListenerOptions:
+    """TLS and WebSocket options of one listening port."""
 
     tls: TlsSettings | None = None
     context: ssl.SSLContext | None = None
@@ -46,9 +45,9 @@ class Listener:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The socket of one client, which comes from some address."""
+    """The socket of one client."""
 
-    def __init__(self, server: "Server", listener: Listener, address: tuple[Any, ...]) -> None:
+    def __init__(self, server: "Server", listener: ListenerOptions, address: tuple[Any, ...]) -> None:
         self._server = server
         self._listener = listener
         self._address = address
@@ -56,12 +55,12 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = server.turn
         self._buffer = server.read_buffer
         self._view = memoryview(self._buffer)
-        self._share = ReadShare()
+        self._read_sizer = ReadSizer()
         self._transport: asyncio.Transport
         self.session: Session
         self._tls: TlsLayer | None = None
         self._websocket: WebsocketLayer | None = None
-        self._undecided = False
+        self._awaits_first_byte = False
         self._is_plain = False
         self._is_greeted = False
         self._is_noted = False
@@ -71,33 +70,33 @@ class Connection(asyncio.BufferedProtocol):
         self._seen = -1
         self._is_watched = False
 
-    # The beginning.
+    # Opening.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who we are, or wait for what has to come before."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio says less than it knows
+        """Send INFO, or wait for the handshake that comes before it."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio types less than it guarantees
         self._transport = transport
         listener = self._listener
         host, port, *_ = self._address
         self.session = self._server.open_session(self, host, port, is_websocket=listener.websocket is not None)
-        self.session.on_rest = self._wait_for_turn
-        # When no more than this is left the session has room, and asyncio says so only of what was above it.
+        self.session.on_deferred = self._defer
+        # At this level the session has room; asyncio reports it only after the buffer was above it.
         transport.set_write_buffer_limits(self.session.room_again, self.session.room_again // 4)
-        tell_created(self.session)
+        log_created(self.session)
         if listener.websocket is not None:
             self._websocket = WebsocketLayer(listener.websocket, is_tls=listener.tls is not None)
             if listener.context is not None:
                 self._tls = TlsLayer(listener.context)
-            self._deadline(listener.websocket.handshake_timeout_s)
+            self._set_handshake_deadline(listener.websocket.handshake_timeout_s)
         elif listener.tls is None or listener.context is None:
             self._greet()
         elif not listener.tls.handshake_first:
-            self._undecided = True
+            self._awaits_first_byte = True
             self._greet()
-            self._deadline(listener.tls.timeout_s)
+            self._set_handshake_deadline(listener.tls.timeout_s)
         else:
-            self._undecided = True
-            self._deadline(listener.tls.timeout_s)
+            self._awaits_first_byte = True
+            self._set_handshake_deadline(listener.tls.timeout_s)
             if listener.tls.handshake_first_fallback_s is not None:
                 self._turn.at(
                     (self, "greet"),
@@ -105,51 +104,51 @@ class Connection(asyncio.BufferedProtocol):
                     lambda _: self._greet(),
                 )
 
-    def _deadline(self, seconds: float) -> None:
-        """End the connection if it has not come to its first NATS frame within some time."""
-        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NS_PER_S), self._too_late)
+    def _set_handshake_deadline(self, seconds: float) -> None:
+        """Close the connection if its handshake is not done within some time."""
+        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NS_PER_S), self._handshake_timeout)
 
-    def _too_late(self, now_ns: int) -> None:
+    def _handshake_timeout(self, now_ns: int) -> None:
         del now_ns
         if self._is_plain or self._is_over:
             return
-        is_tls = self._undecided or (self._tls is not None and not self._tls.is_ready)
-        tell_handshake(self.session, TLS_HANDSHAKE if is_tls else WEBSOCKET, "timeout")
+        is_tls = self._awaits_first_byte or (self._tls is not None and not self._tls.is_ready)
+        log_handshake_error(self.session, TLS_HANDSHAKE if is_tls else WEBSOCKET, "timeout")
         self.abort(TLS_FAILURE if is_tls else PROTOCOL_VIOLATION)
 
     def _greet(self) -> None:
         if self._is_greeted or self._is_over:
             return
         self._is_greeted = True
-        if self._tls is None and self._websocket is None and not self._undecided:
-            self._begun()
+        if self._tls is None and self._websocket is None and not self._awaits_first_byte:
+            self._start_frames()
         self.session.write(self.session.greeting())
         if self._is_refused:
             self.session.fail("maximum connections exceeded", "Maximum Connections Exceeded")
 
-    def _begun(self) -> None:
-        """Everything from here on is NATS frames."""
+    def _start_frames(self) -> None:
+        """Handle everything from here on as NATS frames."""
         self._is_plain = self._tls is None and self._websocket is None
-        self._turn.at((self, "begin"), None, self._too_late)
+        self._turn.at((self, "begin"), None, self._handshake_timeout)
 
-    # In.
+    # Input.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to read to: one place for all connections, as what was read is copied at once."""
+        """Return the read buffer, shared by all connections: input is copied at once."""
         del sizehint
-        return self._view[: self._share.settle(self._turn.run_s_per_byte)]
+        return self._view[: self._read_sizer.next_size(self._turn.run_s_per_byte)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
+        """Process what was read."""
         began_s = thread_time()
         self._take(nbytes)
-        # A turn that ran with the read did what others asked for, too.
-        self._share.note(nbytes, max(0.0, thread_time() - began_s - self._turn.bounded_s))
+        # A turn that ran with the read also did work for other connections.
+        self._read_sizer.record(nbytes, max(0.0, thread_time() - began_s - self._turn.bounded_s))
 
     def _take(self, nbytes: int) -> None:
         data = self._view[:nbytes].tobytes()
         if not self._is_plain:
-            data = self._unwrapped(data)
+            data = self._decode(data)
             if not data:
                 return
         turn = self._turn
@@ -159,36 +158,36 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             turn.end_read(nbytes)
 
-    def _wait_for_turn(self) -> None:
-        """Read nothing, and go on with what is there once others had their turn."""
+    def _defer(self) -> None:
+        """Pause reading, and resume the deferred frames in the next cycle of the loop."""
         self.pause("share")
-        self._server.loop.call_soon(self._go_on)
+        self._server.loop.call_soon(self._resume_deferred)
 
-    def _go_on(self) -> None:
+    def _resume_deferred(self) -> None:
         turn = self._turn
         turn.begin_read()
         try:
-            self.session.go_on()
+            self.session.resume()
         except Exception:
-            logger.exception("what a client sent could not be taken")
-            self.abort(PROTOCOL_VIOLATION)  # what follows would wait for ever
+            logger.exception("frames of a client could not be applied")
+            self.abort(PROTOCOL_VIOLATION)  # later frames would wait for ever
             return
         finally:
             turn.end_read()
-        if not self.session.waits_for_turn:
+        if not self.session.is_deferred:
             self.resume("share")
 
-    def _unwrapped(self, data: bytes) -> bytes:
-        """Return what the client says within what came."""
-        if self._undecided:
-            self._undecided = False
+    def _decode(self, data: bytes) -> bytes:
+        """Return the NATS bytes within what was read."""
+        if self._awaits_first_byte:
+            self._awaits_first_byte = False
             self._turn.at((self, "greet"), None, lambda _: None)
             if data[0] == HANDSHAKE or not self._listener.allow_non_tls:
-                assert self._listener.context is not None  # noqa: S101 - it is undecided only with one
+                assert self._listener.context is not None  # noqa: S101 - only TLS listeners wait for the first byte
                 self._tls = TlsLayer(self._listener.context)
             else:
                 self._greet()
-                self._begun()
+                self._start_frames()
                 return data
         try:
             if self._tls is not None:
@@ -196,21 +195,21 @@ class Connection(asyncio.BufferedProtocol):
             if self._websocket is not None and (self._tls is None or self._tls.is_ready):
                 data = self._through_websocket(data)
         except (TlsFailed, WebsocketFailed) as error:
-            tell_handshake(self.session, TLS_HANDSHAKE if isinstance(error, TlsFailed) else WEBSOCKET, error)
+            log_handshake_error(self.session, TLS_HANDSHAKE if isinstance(error, TlsFailed) else WEBSOCKET, error)
             self._fail()
             return b""
         return data
 
     def _through_tls(self, data: bytes) -> bytes:
         tls = self._tls
-        assert tls is not None  # noqa: S101 - the caller looked
+        assert tls is not None  # noqa: S101 - the caller checked
         was_ready = tls.is_ready
         data = tls.receive(data)
-        self._send_aside(tls.output())
+        self._send_control(tls.output())
         if tls.is_ready and not was_ready:
             self.session.tls = (tls.subject, *tls.describe())
         if tls.is_ready and not was_ready and self._websocket is None:
-            self._begun()
+            self._start_frames()
             self._greet()
         if tls.has_ended:
             self.end(CLIENT_CLOSED)
@@ -218,11 +217,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _through_websocket(self, data: bytes) -> bytes:
         websocket = self._websocket
-        assert websocket is not None  # noqa: S101 - the caller looked
+        assert websocket is not None  # noqa: S101 - the caller checked
         was_ready = websocket.is_ready
         data = websocket.receive(data)
         if websocket.is_ready and not was_ready:
-            self._begun()
+            self._start_frames()
             self._write_websocket()
             self._greet()
         else:
@@ -234,30 +233,30 @@ class Connection(asyncio.BufferedProtocol):
     def _write_websocket(self) -> None:
         out = self._websocket.output() if self._websocket is not None else b""
         if out:
-            self._send_aside(self._tls.send(out) if self._tls is not None else out)
+            self._send_control(self._tls.send(out) if self._tls is not None else out)
 
     def _fail(self) -> None:
         if self._tls is not None and not self._tls.is_ready:
-            self._send_aside(self._tls.output())
+            self._send_control(self._tls.output())
             self.end(TLS_FAILURE)
             return
         self._write_websocket()
         self.end(PROTOCOL_VIOLATION)
 
     def eof_received(self) -> bool:
-        """Nothing more comes; what is still to be said is said."""
+        """Close after the peer has closed its direction."""
         return False
 
-    # Out.
+    # Output.
 
     def note_output(self) -> None:
-        """Write what the session says when the turn ends."""
+        """Have the session's output written at the end of the turn."""
         if not self._is_noted and not self._is_over:
             self._is_noted = True
             self._turn.write(self)
 
     def write_out(self) -> None:
-        """Write what the session says."""
+        """Write the session's output."""
         self._is_noted = False
         session = self.session
         if self._is_over:
@@ -278,12 +277,12 @@ class Connection(asyncio.BufferedProtocol):
             data = self._tls.send(data)
         self._send(data)
 
-    def _send_aside(self, data: bytes) -> None:
-        """Send what the session knows nothing of, and so cannot count."""
+    def _send_control(self, data: bytes) -> None:
+        """Send control records, which the session does not count."""
         if not data or self._is_over:
             return
         self._send(data)
-        if self.session.buffered > self.session.facts.max_pending:
+        if self.session.buffered > self.session.server_info.max_pending:
             self.abort(SLOW_CONSUMER)
 
     def _send(self, data: bytes) -> None:
@@ -298,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self._watch(self._server.clock.now_ns())
 
     def _watch(self, now_ns: int) -> None:
-        """Cut the client off if it has taken nothing since the last look, and look again later while it is behind."""
+        """Disconnect the client if it has taken nothing since the last check; check again while it is behind."""
         unsent = 0 if self._is_over else self._transport.get_write_buffer_size()
         if not unsent:
             self._is_watched, self._seen = False, -1
@@ -310,33 +309,33 @@ class Connection(asyncio.BufferedProtocol):
         self._turn.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NS_PER_S), self._watch)
 
     def resume_writing(self) -> None:
-        """Tell the session that there is room again."""
+        """Update the session's unsent bytes when the socket has drained."""
         self.session.note_buffered(self._transport.get_write_buffer_size())
 
-    # Reading can be stopped for more than one reason.
+    # Reading is paused while there is at least one reason.
 
     def pause(self, reason: str) -> None:
-        """Read nothing until every reason has gone."""
+        """Pause reading until every reason is removed."""
         if not self._pauses and not self._transport.is_closing():
             self._transport.pause_reading()
         self._pauses.add(reason)
 
     def resume(self, reason: str) -> None:
-        """Take a reason away."""
+        """Remove a reason, and resume reading if it was the last."""
         self._pauses.discard(reason)
         if not self._pauses and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # The end.
+    # Closing.
 
     def end(self, reason: str) -> None:
-        """Write what is left, as far as the client takes it in time, and close."""
+        """Write the remaining output, as far as the client reads it in time, and close."""
         if self._is_over:
             return
         parts = self.session.take_output()
         if parts and self._is_greeted and (self._tls is None or self._tls.is_ready):
             self._write(b"".join(parts))
-        self._say_goodbye()
+        self._send_close()
         self._is_over = True
         self.session.close(reason)
         self._transport.close()
@@ -344,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             deadline_ns = self._server.clock.now_ns() + int(self._server.settings.write_deadline_s * NS_PER_S)
             self._turn.at((self, "write"), deadline_ns, lambda _: self._transport.abort())
 
-    def _say_goodbye(self) -> None:
+    def _send_close(self) -> None:
         out = self._websocket.end() if self._websocket is not None else b""
         if self._tls is not None and self._tls.is_ready:
             out = (self._tls.send(out) if out else b"") + self._tls.end()
@@ -352,12 +351,12 @@ class Connection(asyncio.BufferedProtocol):
             self._send(out)
 
     def abort(self, reason: str) -> None:
-        """Close at once, whatever is left to be written."""
+        """Close at once, without writing the remaining output."""
         if not self._is_over:
             self._is_over = True
             self.session.close(reason)
             if reason in (SLOW_CONSUMER, SLOW_WRITE):
-                tell_slow(self.session, reason, self._server.settings.write_deadline_s)
+                log_slow_consumer(self.session, reason, self._server.settings.write_deadline_s)
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -365,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._is_over = True
         for what in ("begin", "greet", "write"):
-            self._turn.at((self, what), None, self._too_late)
+            self._turn.at((self, what), None, self._handshake_timeout)
         self.session.close(CLIENT_CLOSED)
-        tell_closed(self.session)
+        log_closed(self.session)
         self._server.forget(self)

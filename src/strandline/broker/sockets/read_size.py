@@ -1,32 +1,32 @@
-"""How much of its socket a connection reads at once, so that what it asks for takes no more than its share of a cycle.
+"""The size of a connection's next read, so that one client takes no more than its share of a loop cycle.
 
-Invariants: a read is no larger than what would have taken a slice of processor time at the price of the one before,
-and no smaller than `READ_BYTES_MIN`, or than `READ_BYTES_FIRST` where a byte is not dear. Only bytes are limited: a
-single request takes what it takes. Processor time counts, not the time of day, so a busy machine changes nothing.
+Invariants: a read is no larger than what fits into a slice of CPU time at the cost per byte of the previous read, and
+no smaller than `READ_BYTES_MIN`, or than `READ_BYTES_FIRST` where a byte is cheap. Only bytes are limited: a single
+request takes as long as it takes. CPU time counts, not wall time, so the load of the machine does not matter.
 
-Every socket that is ready is read once in a cycle of the loop. With one read bounded, a client that floods the server
-costs the others one slice a cycle, whatever it sends: pings by the hundred thousand as well as messages that thousands
-of subscriptions hear. A client that is cheap to serve soon reads as much at once as there is room for.
+The loop reads every ready socket once in a cycle. With one read bounded, a client that floods the server costs the
+others one slice a cycle, whatever it sends: pings by the hundred thousand as well as messages with thousands of
+subscribers. A client that is cheap to serve soon reads as much at once as the buffer holds.
 """
 
 READ_BYTES_MAX = 512 << 10
 READ_BYTES_FIRST = 16 << 10
-"""A stranger's first read: nothing is known of what it costs."""
+"""The first read: the cost of a byte is not known yet."""
 READ_BYTES_MIN = 128
 LATER_BYTES_MIN = 4 << 10
-"""What all connections together cost takes no read below this: most of it may be another one's."""
+"""The shared cost of a turn shrinks no read below this: most of it may belong to other connections."""
 SLICE_S = 0.002
 BULK_SLICE_S = 0.008
-"""In less, a full read of messages for a stream is stored: smaller ones would cost half as much again for each."""
+"""A full read of messages for a stream is stored in less; smaller reads would cost half as much again per message."""
 BULK_S_PER_BYTE = 60e-9
-"""What costs no more than this is bulk: messages, not pings."""
+"""At most this cost per byte counts as bulk: messages, not pings."""
 DEAR_S_PER_BYTE = 400e-9
-"""What costs no more is never read in smaller pieces than a stranger's: each piece has a cost of its own, by which the
-price of a byte would rise from piece to piece. A session takes frames in slices, however much was read."""
+"""At most this cost per byte, reads never shrink below the first one: each read has a fixed cost, by which the cost per
+byte would rise from read to read. A session applies frames in slices, however much was read."""
 
 
-class ReadShare:
-    """The next read of one connection: `size` is how many bytes it may have."""
+class ReadSizer:
+    """The read size of one connection."""
 
     __slots__ = ("_bytes", "_spent_s", "size")
 
@@ -35,15 +35,15 @@ class ReadShare:
         self._bytes = 0
         self._spent_s = 0.0
 
-    def note(self, read_bytes: int, spent_s: float) -> None:
-        """Note what was read, and the processor time that it took."""
+    def record(self, read_bytes: int, spent_s: float) -> None:
+        """Record a read, and the CPU time that it took."""
         self._bytes = read_bytes
         self._spent_s = spent_s
 
-    def settle(self, later_s_per_byte: float) -> int:
-        """Return how much to read now; what was read last took so much more per byte after it was noted.
+    def next_size(self, later_s_per_byte: float) -> int:
+        """Return how much to read now; the last read also took `later_s_per_byte` after it was recorded.
 
-        What comes later is done for all connections together, see `LATER_BYTES_MIN`.
+        That later work is done for all connections together, see `LATER_BYTES_MIN`.
         """
         read_bytes, self._bytes = self._bytes, 0
         if read_bytes:
@@ -53,7 +53,7 @@ class ReadShare:
         return self.size
 
     def _sized(self, read_bytes: int, spent_s: float) -> int:
-        """Return the next size, if what was read has taken so long."""
+        """Return the next size after a read that took `spent_s`."""
         least = READ_BYTES_MIN if spent_s > read_bytes * DEAR_S_PER_BYTE else READ_BYTES_FIRST
         slice_s = BULK_SLICE_S if spent_s <= read_bytes * BULK_S_PER_BYTE else SLICE_S
         if spent_s > slice_s:

@@ -1,6 +1,6 @@
-"""TLS as a function of bytes: what comes from the socket in, what the client says out, and the other way round.
+"""TLS as a function of bytes: ciphertext of the socket to plaintext and back.
 
-Invariants: nothing is said in the clear once the handshake has begun; a failed handshake or record is final.
+Invariants: no plaintext is sent once the handshake has begun; a failed handshake or record is final.
 """
 
 import ssl
@@ -12,7 +12,7 @@ from strandline.errors import InvalidInput
 
 READ_BYTES = 256 << 10
 HANDSHAKE = 0x16
-"""The first byte of every TLS connection; no NATS client in the clear begins with it."""
+"""The first byte of every TLS connection; no plain NATS client begins with it."""
 _VERSIONS = {
     "1.2": ssl.TLSVersion.TLSv1_2,
     "1.3": ssl.TLSVersion.TLSv1_3,
@@ -20,11 +20,11 @@ _VERSIONS = {
 
 
 class TlsFailed(Exception):
-    """The handshake, or a record, is not what it has to be."""
+    """A handshake or a record is invalid."""
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context that some settings describe; `InvalidInput` if their files are of no use."""
+    """Return the SSL context for some settings; `InvalidInput` if their files cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.minimum_version = _VERSIONS[settings.min_version]
@@ -34,7 +34,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     except (OSError, KeyError) as error:
         raise InvalidInput(
             f"TLS cannot be set up with {settings.cert_file} and {settings.key_file}: {error}",
-            hint="check that the files are PEM, belong together and can be read",
+            hint="check that both files are PEM, readable, and belong together",
         ) from error
     if settings.verify:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -51,10 +51,10 @@ class TlsLayer:
         self.is_ready = False
         """Whether the handshake is over."""
         self.has_ended = False
-        """Whether the client said that nothing more comes."""
+        """Whether the client has closed its direction."""
 
     def receive(self, data: bytes) -> bytes:
-        """Return what the client says; there may be something to be sent afterwards."""
+        """Return the decrypted bytes; `output` may have something to send afterwards."""
         self._incoming.write(data)
         try:
             if not self.is_ready:
@@ -79,31 +79,31 @@ class TlsLayer:
         return b"".join(parts)
 
     def send(self, data: bytes) -> bytes:
-        """Return what is to be sent to say something to the client."""
+        """Return the encrypted form of some bytes."""
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view) :]
         return self._outgoing.read()
 
     def output(self) -> bytes:
-        """Return what is to be sent for the connection's own sake."""
+        """Return the pending handshake and control records."""
         return self._outgoing.read()
 
     def end(self) -> bytes:
-        """Return what is to be sent to end the connection."""
-        with suppress(ssl.SSLError):  # the client has not said so too; it need not
+        """Return the close notification."""
+        with suppress(ssl.SSLError):  # the client need not answer
             self._tls.unwrap()
         return self._outgoing.read()
 
     @property
     def subject(self) -> str:
-        """Who the client is by its certificate, as `CN=…,O=…`; empty without one."""
+        """The subject of the client's certificate as `CN=…,O=…`; empty without one."""
         certificate = self._tls.getpeercert() if self.is_ready else None
         names = cast("Any", certificate.get("subject", ())) if certificate else ()
         return ",".join(f"{_SHORT.get(key, key)}={value}" for part in names for key, value in part)
 
     def describe(self) -> tuple[str, str]:
-        """Return version and cipher, as monitoring shows them."""
+        """Return TLS version and cipher as monitoring shows them."""
         cipher = self._tls.cipher()
         return (self._tls.version() or "").removeprefix("TLSv"), cipher[0] if cipher else ""
 

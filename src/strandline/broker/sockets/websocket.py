@@ -1,8 +1,8 @@
-"""WebSocket, the server's end, as a function of bytes (RFC 6455): one HTTP request, then frames.
+"""The server side of WebSocket (RFC 6455) as a function of bytes: one HTTP request, then frames.
 
-Invariants: the payload of a frame goes on as it comes, however large the frame says it is, so nothing of it is kept;
-every frame of a client is masked, or the connection ends; a text frame, a fragment out of place or a control frame that
-is too long ends it too, with the code that says so. Compression is not agreed to.
+Invariants: payload bytes are passed on as they arrive, however large the frame is, and never buffered. An unmasked
+frame, a text frame, a misplaced fragment or an oversized control frame closes the connection with the right code.
+Compression is never negotiated.
 """
 
 import base64
@@ -20,11 +20,11 @@ _SHORT_MAX, _TWO, _EIGHT = 125, 126, 127
 
 
 class WebsocketFailed(Exception):
-    """What the client sent is not WebSocket; the answer is already among what is to be sent."""
+    """The client violated the protocol; `output` already holds the answer."""
 
 
 class WebsocketLayer:
-    """The server's end of one WebSocket connection; `is_tls` says whether it is itself over TLS."""
+    """The server side of one WebSocket connection; `is_tls` tells whether it runs over TLS."""
 
     def __init__(self, settings: WebsocketSettings, *, is_tls: bool) -> None:
         self._settings = settings
@@ -41,7 +41,7 @@ class WebsocketLayer:
         self.has_ended = False
 
     def receive(self, data: bytes) -> bytes:
-        """Return what the client says; there may be something to be sent afterwards."""
+        """Return the payload bytes; `output` may have something to send afterwards."""
         data, self._kept = self._kept + data, b""
         if not self.is_ready:
             end = data.find(b"\r\n\r\n")
@@ -79,16 +79,16 @@ class WebsocketLayer:
         self.is_ready = True
 
     def _allows(self, origin: str, host: str) -> bool:
-        """Tell whether a page of some origin may connect; who sends none is not a browser."""
+        """Tell whether pages of an origin may connect; a client without one is not a browser."""
         settings = self._settings
         if not origin or not (settings.same_origin or settings.allowed_origins):
             return True
         try:
-            told, own = _place(urlsplit(origin)), _place(urlsplit(f"{'https' if self._is_tls else 'http'}://{host}"))
-            allowed = {_place(urlsplit(each)) for each in settings.allowed_origins}
+            given, own = _origin(urlsplit(origin)), _origin(urlsplit(f"{'https' if self._is_tls else 'http'}://{host}"))
+            allowed = {_origin(urlsplit(each)) for each in settings.allowed_origins}
         except ValueError:
             return False
-        return not (settings.same_origin and told[1:] != own[1:]) and not (allowed and told not in allowed)
+        return not (settings.same_origin and given[1:] != own[1:]) and not (allowed and given not in allowed)
 
     def _refusal(self, status: int, text: str) -> WebsocketFailed:
         body = f"{status} {text}\n".encode()
@@ -104,13 +104,13 @@ class WebsocketLayer:
         at, end = 0, len(data)
         while at < end and not self.has_ended:
             if not self._left:
-                head = self._head(data, at)
+                head = self._parse_header(data, at)
                 if head is None:
                     self._kept = data[at:]
                     break
                 at += head
                 if not self._left:
-                    self._frame_over()
+                    self._end_frame()
                 continue
             part = data[at : at + self._left]
             at += len(part)
@@ -123,12 +123,12 @@ class WebsocketLayer:
             else:
                 said.append(plain)
             if not self._left:
-                self._frame_over()
+                self._end_frame()
         return said[0] if len(said) == 1 else b"".join(said)
 
-    def _head(self, data: bytes, at: int) -> int | None:
-        """Read the head of a frame; return its length, None if it is not all there."""
-        if len(data) - at < 2:  # noqa: PLR2004 - a head's first two bytes
+    def _parse_header(self, data: bytes, at: int) -> int | None:
+        """Parse a frame header; return its length, None if it is incomplete."""
+        if len(data) - at < 2:  # noqa: PLR2004 - flags and length
             return None
         flags, size = data[at], data[at + 1] & 0x7F
         more = 2 if size == _TWO else 8 if size == _EIGHT else 0
@@ -147,21 +147,21 @@ class WebsocketLayer:
     def _check(self, flags: int, size: int, *, is_masked: bool) -> None:
         code, is_final = flags & 0x0F, bool(flags & 0x80)
         if not is_masked or flags & 0x70:
-            raise self._broken("every frame of a client is masked and has no extensions")
+            raise self._violation("client frames must be masked and have no extensions")
         if code >= _CLOSE:
             if code > _PONG or not is_final or size > CONTROL_BYTES_MAX:
-                raise self._broken("a control frame is short and whole")
+                raise self._violation("control frames must be short and unfragmented")
         elif (code == _CONTINUATION) != self._in_message or code > _BINARY:
-            raise self._broken("a fragment is out of place")
+            raise self._violation("misplaced fragment")
         elif code == _TEXT:
-            raise self._broken("messages are binary")
+            raise self._violation("messages must be binary")
 
-    def _broken(self, text: str) -> WebsocketFailed:
+    def _violation(self, text: str) -> WebsocketFailed:
         self._out.append(_frame(_CLOSE, PROTOCOL_ERROR.to_bytes(2, "big") + text.encode()))
         self.has_ended = True
         return WebsocketFailed(text)
 
-    def _frame_over(self) -> None:
+    def _end_frame(self) -> None:
         if self._code == _PING:
             self._out.append(_frame(_PONG, self._control))
         elif self._code == _CLOSE:
@@ -171,23 +171,23 @@ class WebsocketLayer:
     # Out.
 
     def send(self, data: bytes) -> bytes:
-        """Return what is to be sent to say something to the client."""
+        """Return some bytes as one binary frame."""
         return _frame(_BINARY, data)
 
     def output(self) -> bytes:
-        """Return what is to be sent for the connection's own sake."""
+        """Return pending control frames, and the HTTP response."""
         out, self._out = self._out, []
         return b"".join(out)
 
     def end(self, code: int = NORMAL) -> bytes:
-        """Return what is to be sent to end the connection."""
+        """Return the close frame."""
         if self.has_ended or not self.is_ready:
             return b""
         self.has_ended = True
         return _frame(_CLOSE, code.to_bytes(2, "big"))
 
 
-def _place(url: "object") -> tuple[str, str | None, int | None]:
+def _origin(url: "object") -> tuple[str, str | None, int | None]:
     scheme, host, port = url.scheme, url.hostname, url.port  # type: ignore[attr-defined]
     return scheme, host, port or {"http": 80, "https": 443}.get(scheme)
 
@@ -202,7 +202,7 @@ def _frame(code: int, payload: bytes) -> bytes:
 
 
 def _masked(data: bytes, mask: bytes) -> bytes:
-    """Return data with its mask taken off, or put on, which is the same; as one number, much faster than by bytes."""
+    """Return data XORed with its mask; as one big integer, much faster than byte by byte."""
     size = len(data)
     whole = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "little") ^ int.from_bytes(whole, "little")).to_bytes(size, "little")
