@@ -26,9 +26,9 @@ from strandline.nats import NatsSettings
 from strandline.nats.jetstream import JetStreamApi, stream_state
 from strandline.nats.socket import NatsSocket
 from strandline.spark.folds import fold_build
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 from strandline.spark.settings import THROUGHPUT
-from strandline.spark.streams import Target, read_batches
+from strandline.spark.streams import Target, read_stream
 from tests.servers_nats import running_nats
 
 ROUNDS = 5
@@ -163,7 +163,7 @@ def _seconds(frame: Callable[[], DataFrame]) -> float:
 
 def _plain_seconds(url: str) -> float:
     begin = time.perf_counter()
-    batches = read_batches(NatsSettings(url), Target("stream", "ORDERS"), ["sequence", "subject", "data"])
+    batches = read_stream(NatsSettings(url), Target("stream", "ORDERS"), ["sequence", "subject", "data"])
     assert sum(batch.num_rows for batch in batches) == COUNT
     return time.perf_counter() - begin
 

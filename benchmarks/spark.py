@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from benchmarks._scans import scan_rows
 from strandline.journal import WRITTEN, Journal
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 from strandline.spark.settings import THROUGHPUT
 
 ROUNDS = 5
@@ -40,7 +40,7 @@ PUBLISH_EVERY_S = 0.1
 START = """
 import time
 begin = time.perf_counter()
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 with session() as spark:
     print(time.perf_counter() - begin)
 """

@@ -24,7 +24,7 @@ _AS_INHERITED = {signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, 
 _HANDLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # These live as long as the process that needs them: helpers of `multiprocessing`, and the Java of Spark.
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "pyspark-shell")
-_HANDLERS_OF = "strandline.spark.noise"  # it sets one for as long as there is that Java
+_HANDLERS_OF = "strandline.spark.console"  # it sets one for as long as there is that Java
 
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 

@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _SLOW = (
     "tests/spark/test_killed.py",
-    "tests/spark/test_streaming.py",
+    "tests/spark/journal_scan/test_scan.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_scan_trouble.py",
     "tests/broker/durability/",

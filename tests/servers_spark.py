@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from strandline.spark.archive import archive_options
+from strandline.spark.class_archive import archive_options
+from strandline.spark.driver import child_environment, spark_home
 from strandline.spark.java import find_java
-from strandline.spark.launch import child_environment, spark_home
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 from tests.servers_etcd import _free_ports
 from tests.waiting import PATIENCE_S
 

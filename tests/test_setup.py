@@ -128,7 +128,7 @@ def test_spark_is_prepared_and_failing_at_it_is_only_a_note(
     assert said.err == ""
     assert ("note: Spark could not be prepared" in said.out) == note
     if program is not None:
-        assert (tmp_path / "ran").read_text() == "/opt/java -m strandline.spark.prepare\n"
+        assert (tmp_path / "ran").read_text() == "/opt/java -m strandline.spark.class_archive_builder\n"
 
 
 def test_an_old_python_is_told_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

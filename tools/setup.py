@@ -169,7 +169,7 @@ def set_up_strace() -> None:
 def prepare_spark(venv: Path, java_home: Path) -> None:
     """Let Spark's sessions start quickly; without it they start all the same, so failing is no failure."""
     say("preparing Spark, once (it may take a minute)")
-    command = [str(venv / "bin" / "python"), "-m", "strandline.spark.prepare"]
+    command = [str(venv / "bin" / "python"), "-m", "strandline.spark.class_archive_builder"]
     environ = {**os.environ, "JAVA_HOME": str(java_home)}
     try:
         ran = subprocess.run(

@@ -12,8 +12,8 @@ from tests.waiting import PATIENCE_S
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-from strandline.spark.failures import translated
-from strandline.spark.session import session
+from strandline.spark.errors import spark_errors
+from strandline.spark.sessions import session
 from tests.spark.tasks import *
 """
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyspark
 
 from strandline.errors import Damaged
-from strandline.spark.carried import carrying
+from strandline.spark.error_transport import transport_errors
 
 ABOUT = "pid long, python string, frozen long, sockets string, pyspark string"
 
@@ -28,7 +28,7 @@ def about_the_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def damaged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fail with an error of ours."""
-    with carrying():
+    with transport_errors():
         yield from batches
         raise Damaged("a/b", "torn", safe="repair it")
 
@@ -36,7 +36,7 @@ def damaged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def crash(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fail with an error that is not ours, and print."""
     sys.stderr.write("from a worker\n")
-    with carrying():
+    with transport_errors():
         yield from batches
         raise ValueError("hunter2")
 

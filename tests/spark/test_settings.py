@@ -1,7 +1,5 @@
 """What a session is set to, as pure functions of what was asked."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,8 +76,3 @@ def test_the_web_interface_is_off_unless_asked_for() -> None:
 def test_the_file_that_java_logs_by_is_part_of_the_package() -> None:
     (option,) = [each for each in java_options(Path("/t")) if "log4j2" in each]
     assert Path(option.partition("file://")[2]).is_file()
-
-
-def test_importing_the_package_imports_no_pyspark() -> None:
-    script = "import sys, strandline.spark.session, strandline.spark.failures; sys.exit('pyspark' in sys.modules)"
-    subprocess.run([sys.executable, "-c", script], check=True)

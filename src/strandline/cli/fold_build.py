@@ -20,8 +20,8 @@ from strandline.cli.output import AsJson, emit
 from strandline.fold import Backend
 from strandline.fold.addresses import parse_address
 from strandline.protocol.fold_modes import FoldMode
+from strandline.spark import session
 from strandline.spark.folds import fold_build
-from strandline.spark.session import session
 
 
 def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line

@@ -259,7 +259,7 @@ def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callabl
     if master is not None and not master.startswith(
         "spark://"
     ):  # whether one of those answers is asked when it is needed
-        from strandline.spark.masters import check_master  # noqa: PLC0415 - as above
+        from strandline.spark.master import check_master  # noqa: PLC0415 - as above
 
         check_master(master)
 

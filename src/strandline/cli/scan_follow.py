@@ -16,10 +16,10 @@ from strandline.journal import JournalReader
 from strandline.scan import ScanRequest
 from strandline.scan.sources import JournalSource
 from strandline.scan.state import State
-from strandline.spark.executors import executors_of
-from strandline.spark.failures import translated
-from strandline.spark.stream_inventory import inventory_digest
-from strandline.spark.streaming import JournalScan, scan_journal
+from strandline.spark.errors import spark_errors
+from strandline.spark.executor_watch import watch_executors
+from strandline.spark.journal_scan.inventory import inventory_digest
+from strandline.spark.journal_scan.scan import JournalScan, scan_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def follow(
 ) -> None:
     """Scan the request's journal until Ctrl-C or SIGTERM, then show what is in it."""
     results.check(state.key)
-    with translated():
+    with spark_errors():
         spark = factory()
         with (
             ScanProgress(quiet=results.quiet) as progress,
@@ -45,7 +45,7 @@ def follow(
             scan_journal(spark, request, follow=True) as scan,
         ):
             before = scan.totals
-            executors = executors_of(spark)
+            executors = watch_executors(spark)
             while not stop.is_set() and not scan.wait(_LOOK_EVERY_S):
                 progress.show(_line(scan, reader.next_offset))
                 missing = executors.missing() if executors is not None else None

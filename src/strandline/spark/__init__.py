@@ -1,30 +1,100 @@
-"""All of it as DataFrames: the scan pipeline on Spark; journals, streams and buckets as sources and sinks; folds.
+"""All of it as DataFrames: the workers of a scan; journals, streams and buckets as sources and sinks; folds.
 
-**Promise.** A scan is exactly once in effect, whatever Spark does: tasks that are retried, run twice or come back from
-the dead, executors and drivers that are killed, a second driver on the same run. What is done is not done again.
+**Promise.** A scan is exactly once in effect, whatever Spark does: retried and speculative tasks, tasks that return
+after they were given up, killed executors and drivers, a second driver on the same run. Finished work is not repeated.
 
 **How.** Spark distributes; the pipeline's stores hold the truth.
 
-    workers     the workers of a scan (`strandline.scan`) as tasks, which commit findings, ledger and cursor themselves
-    source      the format `strandline`: a journal, a stream, a bucket or a fold, by its options
-    journals    a journal: one range reader with three doors, and a sink
-    streams     a JetStream stream or a bucket, the same way
-    folds       a fold as a source, and folds that are built and kept current
-    frames      `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
-    session     a tuned session for the command line and the tests; library functions take any `spark`
+    sessions       a tuned session for the command line and the tests; library functions take any `spark`
+    workers        the workers of a scan (`strandline.scan`) as tasks, which commit findings, ledger and cursor
+    dataframes     `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
+    journal_scan   a durable scan of a journal as it grows
+    source         the format `strandline`: a journal, a stream, a bucket or a fold, by its options
+    logs           the readers that journals and streams share: positions, ranges, admission control, options, columns
+    sink           the sink that journals and streams share: staging, intents, commit and replay
+    journals       a journal as a log
+    streams        a JetStream stream or a bucket as a log
+    folds          a fold as a source, and folds that Spark builds and keeps current
 
 **Where Spark is imported.** In this package alone, and only where a job runs: planning a scan that finds nothing to do
 imports no PySpark and starts no Java.
 
+**Why the names are imported late.** Spark's worker daemon imports this package before it forks, and libraries that
+start threads (pyarrow, numpy) must not be loaded by then. So each name is imported from its module when it is first
+used.
+
 **Trade-offs.** Spark's own checkpoint is never the truth for us: a cursor lives with its effects, so that a checkpoint
-may be thrown away. SQLite stores serve one machine; past that, PostgreSQL, or etcd for runs and shards. This list has
-the session alone: Spark's worker daemon imports the package before it forks, and what starts threads (pyarrow, numpy)
-must wait; everything else is imported from its module.
+may be thrown away. SQLite stores serve one machine; past that, PostgreSQL, or etcd for runs and shards.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from strandline.extras import require as _require
-from strandline.spark.session import session
+
+if _TYPE_CHECKING:
+    from strandline.spark.dataframes import scan_dataframe, scan_files, scan_stream
+    from strandline.spark.errors import RecordsMissing, SinkUnsure
+    from strandline.spark.folds.builder import BuiltFold, fold_build
+    from strandline.spark.folds.follower import FoldFollower, keep_current
+    from strandline.spark.folds.reader import read_fold
+    from strandline.spark.journal_scan.scan import JournalScan, scan_journal
+    from strandline.spark.journals.ranges import read_journal
+    from strandline.spark.sessions import session
+    from strandline.spark.settings import THROUGHPUT
+    from strandline.spark.streams.options import Target
+    from strandline.spark.streams.ranges import read_stream
+    from strandline.spark.workers import SparkWorkers, scan_on_spark
 
 _require("spark", "pyspark")
 
-__all__ = ["session"]
+__all__ = [
+    "THROUGHPUT",
+    "BuiltFold",
+    "FoldFollower",
+    "JournalScan",
+    "RecordsMissing",
+    "SinkUnsure",
+    "SparkWorkers",
+    "Target",
+    "fold_build",
+    "keep_current",
+    "read_fold",
+    "read_journal",
+    "read_stream",
+    "scan_dataframe",
+    "scan_files",
+    "scan_journal",
+    "scan_on_spark",
+    "scan_stream",
+    "session",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first used."""
+    from importlib import import_module  # noqa: PLC0415 - the daemon imports this package before it forks
+
+    homes = {
+        "THROUGHPUT": "settings",
+        "BuiltFold": "folds.builder",
+        "FoldFollower": "folds.follower",
+        "JournalScan": "journal_scan.scan",
+        "RecordsMissing": "errors",
+        "SinkUnsure": "errors",
+        "SparkWorkers": "workers",
+        "Target": "streams.options",
+        "fold_build": "folds.builder",
+        "keep_current": "folds.follower",
+        "read_fold": "folds.reader",
+        "read_journal": "journals.ranges",
+        "read_stream": "streams.ranges",
+        "scan_dataframe": "dataframes",
+        "scan_files": "dataframes",
+        "scan_journal": "journal_scan.scan",
+        "scan_on_spark": "workers",
+        "scan_stream": "dataframes",
+        "session": "sessions",
+    }
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

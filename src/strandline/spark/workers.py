@@ -33,9 +33,9 @@ from strandline.scan.scan import scan
 from strandline.scan.settle import Outcome
 from strandline.scan.sharing import check_sources
 from strandline.scan.work import work
-from strandline.spark.carried import carrying
-from strandline.spark.executors import executors_of
-from strandline.spark.failures import translated
+from strandline.spark.error_transport import transport_errors
+from strandline.spark.errors import spark_errors
+from strandline.spark.executor_watch import watch_executors
 from strandline.spark.worker_login import request_for_workers, worker_error
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work on the run, beginning with the shard of this partition's number, if it has one."""
-        with carrying():
+        with transport_errors():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield self._report(number)
@@ -88,7 +88,7 @@ class Task:
         return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
 
 
-class Warming:
+class WarmUp:
     """What makes a worker ready: it loads all that a task needs, and the engine."""
 
     def __init__(self, request: ScanRequest) -> None:
@@ -96,7 +96,7 @@ class Warming:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Load, and say nothing."""
-        with carrying():
+        with transport_errors():
             for _ in batches:
                 engine_for(*self._engine)
         yield from ()
@@ -129,7 +129,7 @@ class SparkWorkers:
             with suppress(Exception):
                 spark = self._session()
                 slots = _slots(spark, spark.conf.get("spark.master", "local") or "local", request.parallelism)
-                spark.range(0, slots, 1, slots).mapInArrow(Warming(request), "id long").collect()
+                spark.range(0, slots, 1, slots).mapInArrow(WarmUp(request), "id long").collect()
 
         threading.Thread(target=warm, name="strandline-warm", daemon=True).start()
 
@@ -158,7 +158,7 @@ class SparkWorkers:
         frame = spark.range(0, workers, 1, workers).mapInArrow(
             Task(given, shards, is_local=_is_local(master)), _REPORT_SQL
         )
-        with translated():
+        with spark_errors():
             rows = _polled(spark, frame.collect, self._watched(spark, poll))
         failed = [row.error for row in rows if row.error is not None]
         if failed:
@@ -166,7 +166,7 @@ class SparkWorkers:
 
     def _watched(self, spark: "SparkSession", poll: Callable[[], None]) -> Callable[[], None]:
         """Return `poll`, which on a cluster warns where no executor was granted."""
-        executors = executors_of(spark)
+        executors = watch_executors(spark)
         if executors is None:
             return poll
 

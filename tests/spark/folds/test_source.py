@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.fold.opening import Backend
-from tests.spark.folds.test_reading import fill
+from tests.spark.folds.test_reader import fill
 
 
 @pytest.mark.parametrize("backend", list(Backend))

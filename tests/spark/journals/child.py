@@ -24,7 +24,7 @@ from strandline.spark.journals import sink
 from strandline.spark.journals.sink_state import SinkState
 from strandline.spark.journals.source import JournalSource
 from strandline.spark.journals.writers import JournalStreamWriter
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 from tests.servers_spark import SETTINGS
 
 BATCH = 100

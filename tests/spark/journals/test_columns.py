@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.errors import InvalidInput
 from strandline.journal import Journal
-from strandline.spark.journals import read_batches
+from strandline.spark.journals import read_journal
 from strandline.spark.journals.columns import SCHEMA, resized
 from tests.spark.journals.helpers import batch_reader, fill, rows_of, schema
 
@@ -71,7 +71,7 @@ def test_small_batches_are_joined_and_large_ones_cut(tmp_path: Path) -> None:
         for at in range(30):
             journal.append([b"%d" % at])
         journal.append([b"x"] * 25)
-    sizes = [batch.num_rows for batch in read_batches(str(path), rows_per_batch=10)]
+    sizes = [batch.num_rows for batch in read_journal(str(path), rows_per_batch=10)]
     assert sizes == [10, 10, 10, 10, 10, 5]
 
 
@@ -89,6 +89,6 @@ def test_values_are_views_over_what_was_read(tmp_path: Path) -> None:
     with Journal.open(path) as journal:
         journal.append([b"v" * 1000] * 5000)
     before = pa.total_allocated_bytes()
-    held = list(read_batches(str(path), ["value"]))
+    held = list(read_journal(str(path), ["value"]))
     assert sum(batch.num_rows for batch in held) == 5000
     assert pa.total_allocated_bytes() - before < 100_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strandline.errors import FormatError, InvalidInput
 from strandline.files import OsDisk
 from strandline.journal import WRITTEN, Journal, JournalReader, apply_repair, plan_repair
-from strandline.spark.journals import RecordsMissing, read_batches
+from strandline.spark.journals import RecordsMissing, read_journal
 from strandline.spark.journals.ranges import Range, find_time, split_range
 from tests.spark.journals.helpers import SMALL, batch_reader, fill, fill_at, numbered, offsets_of, rows_of, trim
 
@@ -23,9 +23,9 @@ SECOND_NS = 1_000_000_000
 
 def test_plain_python_reads_a_journal_as_arrow_batches(tmp_path: Path) -> None:
     fill(tmp_path / "j", 1000)
-    read = [value for batch in read_batches(str(tmp_path / "j"), ["value"]) for value in batch["value"].to_pylist()]
+    read = [value for batch in read_journal(str(tmp_path / "j"), ["value"]) for value in batch["value"].to_pylist()]
     assert read == numbered(0, 1000)
-    (batch,) = read_batches(str(tmp_path / "j"), ["offset"], start=10, stop=20)
+    (batch,) = read_journal(str(tmp_path / "j"), ["offset"], start=10, stop=20)
     assert batch["offset"].to_pylist() == list(range(10, 20))
 
 
@@ -170,5 +170,5 @@ def test_only_what_is_durable_is_read(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "j", SMALL) as journal:
         journal.append([b"safe"])
         journal.append([b"written"], durability=WRITTEN)
-        (batch,) = read_batches(str(tmp_path / "j"), ["value"])
+        (batch,) = read_journal(str(tmp_path / "j"), ["value"])
         assert batch["value"].to_pylist() == [b"safe"]

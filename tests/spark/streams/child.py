@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from strandline.spark.session import session
+from strandline.spark.sessions import session
 from strandline.spark.source import StrandlineSource
 from strandline.spark.streams import publishing
 from strandline.spark.streams.publishing import Publisher

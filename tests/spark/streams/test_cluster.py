@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import StrandlineError
-from strandline.spark.streams import Target, publishing, read_batches
+from strandline.spark.streams import Target, publishing, read_stream
 from strandline.spark.streams.options import parse_publish_options
 from strandline.spark.streams.publishing import Publisher
 from strandline.spark.streams.ranges import open_session, read_frames, resolve_range
@@ -30,7 +30,7 @@ def replicated(nats_cluster: NatsCluster, nats_bucket: str) -> Iterator[World]:
 
 
 def values_of(world: World) -> Sequence[bytes]:
-    batches = read_batches(world.settings, world.target, ["data"])
+    batches = read_stream(world.settings, world.target, ["data"])
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from strandline.errors import InvalidInput
-from strandline.spark.options import At
+from strandline.spark.logs.options import At
 from strandline.spark.source import kind_of
 from strandline.spark.streams.options import (
     SINK_BUCKET,

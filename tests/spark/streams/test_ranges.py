@@ -10,7 +10,7 @@ import pytest
 from strandline.errors import InvalidInput
 from strandline.nats.errors import AccessRefused, Unreachable
 from strandline.nats.settings import NatsSettings
-from strandline.spark.streams import RecordsMissing, Target, fetching, read_batches
+from strandline.spark.streams import RecordsMissing, Target, fetching, read_stream
 from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import ConsumerLost, check_order
 from strandline.spark.streams.options import Kind
@@ -45,7 +45,7 @@ def test_all_doors_yield_the_same_rows(stream: World) -> None:
     assert table["sequence"].to_pylist() == list(range(1, 5001))
     assert table["data"].to_pylist() == numbered(1, 5001)
     assert table["subject"][41].as_py() == f"{stream.name}.k2"
-    plain = list(read_batches(stream.settings, stream.target, ["data"], rows_per_batch=100))
+    plain = list(read_stream(stream.settings, stream.target, ["data"], rows_per_batch=100))
     assert [value for batch in plain for value in batch.column(0).to_pylist()] == numbered(1, 5001)
     assert max(batch.num_rows for batch in plain) == 100
 
@@ -117,7 +117,7 @@ def test_headers_large_values_and_empty_ones_come_as_they_are(stream: World) -> 
 def test_many_values_of_a_mebibyte_are_read_within_bounded_requests(stream: World) -> None:
     for _ in range(30):
         stream.publish("large", b"y" * 1_000_000)
-    sizes = [batch.num_rows for batch in read_batches(stream.settings, stream.target, ["sequence", "data"])]
+    sizes = [batch.num_rows for batch in read_stream(stream.settings, stream.target, ["sequence", "data"])]
     assert sum(sizes) == 30
     assert max(sizes) <= 8, "a batch has at most eight mebibytes"
 
@@ -226,15 +226,15 @@ def test_a_stream_that_is_not_kept_by_limits_is_refused(nats_server: NatsServer,
 
 def test_a_missing_stream_a_missing_server_and_wrong_credentials_are_told_apart(stream: World) -> None:
     with pytest.raises(InvalidInput, match="there is no stream nobody"):
-        list(read_batches(stream.settings, Target("stream", "nobody")))
+        list(read_stream(stream.settings, Target("stream", "nobody")))
     with pytest.raises(InvalidInput, match="there is no bucket nobody"):
-        list(read_batches(stream.settings, Target("bucket", "nobody")))
+        list(read_stream(stream.settings, Target("bucket", "nobody")))
     nowhere = NatsSettings("nats://127.0.0.1:1", timeout_s=1)
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        list(read_batches(nowhere, stream.target))
+        list(read_stream(nowhere, stream.target))
     with running_nats(USER) as server:
         with pytest.raises(AccessRefused) as refusal:
-            list(read_batches(NatsSettings(server.url_with("zebra:crossing")), stream.target))
+            list(read_stream(NatsSettings(server.url_with("zebra:crossing")), stream.target))
         assert "crossing" not in str(refusal.value)
         with World(server.url_with(USER_INFO), Target("stream", "mine")) as world:
             world.fill(3)

@@ -11,7 +11,7 @@ import pytest
 
 from strandline.errors import Damaged, FormatError, InvalidInput, RecordTooLarge
 from strandline.nats.errors import ServerRefused, StreamFull
-from strandline.spark.streams import SinkUnsure, Target, publishing, read_batches
+from strandline.spark.streams import SinkUnsure, Target, publishing, read_stream
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.options import SINK_BUCKET, PublishOptions, parse_publish_options
 from strandline.spark.streams.publishing import Publisher, Window
@@ -318,7 +318,7 @@ def test_values_of_a_mebibyte_less_the_headers_are_published(stream: World, tmp_
     data = [bytes([number]) * 1_000_000 for number in range(12)]
     batch = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x"] * 12, "data": data})
     commit_rows(options, COMMIT, [stage(tmp_path, options, [batch])])
-    read = read_batches(stream.settings, stream.target, ["data"])
+    read = read_stream(stream.settings, stream.target, ["data"])
     assert [value for part in read for value in part.column(0).to_pylist()] == data
 
 

@@ -20,8 +20,8 @@ RocksDB do not, and a build needs memory for one cut, not for the fold.
 Only `source` and the functions that are given a session import PySpark.
 """
 
-from strandline.spark.folds.building import Built, fold_build
-from strandline.spark.folds.keeping import keep_current
-from strandline.spark.folds.reading import read_fold
+from strandline.spark.folds.builder import BuiltFold, fold_build
+from strandline.spark.folds.follower import keep_current
+from strandline.spark.folds.reader import read_fold
 
-__all__ = ["Built", "fold_build", "keep_current", "read_fold"]
+__all__ = ["BuiltFold", "fold_build", "keep_current", "read_fold"]

@@ -5,7 +5,7 @@ retention or damage took, and a journal that was replaced or shrunk, are refused
 the sink has committed is in the journal once, however often Spark replays it and whatever was killed meanwhile.
 
 **Three doors.** `spark.read.format("strandline")` reads a range; `spark.readStream` reads on as the journal grows;
-`read_batches` yields the same Arrow batches without Spark. Below all of them is `ranges`, over `JournalReader`: Arrow
+`read_journal` yields the same Arrow batches without Spark. Below all of them is `ranges`, over `JournalReader`: Arrow
 batches are views over the bytes of the file, cut or joined to a size that suits Spark, with the columns that the given
 schema asks for and no others. A range is cut into as many contiguous parts as there are cores, since a part costs Spark
 more than a thousand records do.
@@ -25,7 +25,7 @@ Nothing is read beyond what is durable. The journal is a folder, which all execu
 Only `source` and `writers` import PySpark.
 """
 
-from strandline.spark.journals.errors import RecordsMissing, SinkUnsure
-from strandline.spark.journals.ranges import read_batches
+from strandline.spark.errors import RecordsMissing, SinkUnsure
+from strandline.spark.journals.ranges import read_journal
 
-__all__ = ["RecordsMissing", "SinkUnsure", "read_batches"]
+__all__ = ["RecordsMissing", "SinkUnsure", "read_journal"]

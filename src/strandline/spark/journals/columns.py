@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.journal import Batch
-from strandline.spark.schemas import Columns
+from strandline.spark.logs.columns import Columns
 
 MICROSECOND_NS = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024

@@ -7,8 +7,8 @@ that it means the same folder in every process.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.spark.journals.errors import refused
-from strandline.spark.options import (
+from strandline.spark.errors import invalid_input
+from strandline.spark.logs.options import (
     RECORDS_PER_TRIGGER,
     ROWS_PER_BATCH,
     At,
@@ -55,7 +55,7 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadOptions:
     given = Given(options, BATCH_OPTIONS, "a bounded read")
     starting = given.place("starting", "earliest")
     if starting == "latest":
-        raise refused("startingOffset latest reads nothing", "leave it out, or give a number")
+        raise invalid_input("startingOffset latest reads nothing", "leave it out, or give a number")
     return ReadOptions(
         given.path(),
         starting,
@@ -71,7 +71,7 @@ def parse_stream_options(options: Mapping[str, str]) -> ReadOptions:
     given = Given(options, STREAM_OPTIONS, "a stream")
     starting = given.place("starting", "earliest")
     if starting == "latest":
-        raise refused(
+        raise invalid_input(
             "startingOffset latest is another offset each time it is asked, and Spark asks again after a crash",
             "give the number: JournalReader.open(path).next_offset",
         )

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, OffsetBelowRetained, OffsetsLost
 from strandline.journal import Batch, JournalReader
+from strandline.spark.errors import RecordsMissing, invalid_input
 from strandline.spark.journals.columns import BATCH_BYTES_MAX, COLUMNS, project, resized
-from strandline.spark.journals.errors import RecordsMissing, refused
 from strandline.spark.journals.options import ROWS_PER_BATCH, At, Place, ReadOptions
 
 _LOOKS = 20
@@ -35,7 +35,7 @@ class Range:
     stop: int
 
 
-def read_batches(
+def read_journal(
     path: str,
     columns: Sequence[str] | None = None,
     *,
@@ -65,7 +65,7 @@ def resolve_range(options: ReadOptions) -> Range:
             start = first
         for name, offset in (("starting", start), ("ending", stop)):
             if offset > next_offset:
-                raise refused(
+                raise invalid_input(
                     f"{options.path}: the {name} offset {offset} is beyond the end, {next_offset}",
                     "leave it out to read to the end",
                 )

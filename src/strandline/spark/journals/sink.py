@@ -25,7 +25,7 @@ import pyarrow as pa
 from strandline.errors import FormatError, Locked, OffsetBelowRetained, OffsetsLost
 from strandline.files import OsDisk, read_file, replace_file, storage_errors
 from strandline.journal import WRITTEN, Journal
-from strandline.spark.journals.errors import SinkUnsure
+from strandline.spark.errors import SinkUnsure
 from strandline.spark.journals.sink_state import (
     STATE_NAME,
     Commit,

@@ -20,7 +20,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from strandline.spark.collector import spare_planner
 from strandline.spark.journals.columns import COLUMNS
 from strandline.spark.journals.offsets import StreamOffset, format_offset, parse_offset
 from strandline.spark.journals.options import (
@@ -44,7 +43,6 @@ class JournalSource(DataSource):
         """Keep the options; the door that is used parses them."""
         super().__init__(options)
         self.options = dict(options)
-        spare_planner()
 
     @classmethod
     def name(cls) -> str:
@@ -57,7 +55,6 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a bounded reader of the schema's columns."""
-        spare_planner()
         return JournalBatchReader(parse_batch_options(self.options), _arrow(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -66,7 +63,6 @@ class JournalSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> JournalBatchWriter:  # noqa: FBT001 - Spark's signature
         """Return a writer that appends all rows or none."""
-        spare_planner()
         return JournalBatchWriter(parse_write_options(self.options, is_stream=False), _arrow(schema), overwrite)
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -75,7 +71,6 @@ class JournalSource(DataSource):
         overwrite: bool,  # noqa: FBT001 - Spark gives it by position to write and by name to commit
     ) -> JournalStreamWriter:
         """Return a writer that appends each micro-batch once."""
-        spare_planner()
         return JournalStreamWriter(parse_write_options(self.options, is_stream=True), _arrow(schema), overwrite)
 
 

@@ -24,7 +24,7 @@ from pyarrow import ipc
 from strandline.errors import RecordTooLarge
 from strandline.files import storage_errors
 from strandline.journal import JournalConfig
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 
 PIECE_BYTES_MAX = 64 * 1024 * 1024
 """A commit of at most so many bytes is one atomic batch of the journal."""
@@ -48,15 +48,15 @@ def check_writable(schema: pa.Schema) -> None:
     """Raise `InvalidInput` unless rows of the schema can be records."""
     unknown = [name for name in schema.names if name not in _WRITABLE]
     if unknown or len(set(schema.names)) != len(schema.names):
-        raise refused(
+        raise invalid_input(
             f"rows have {', '.join(schema.names)}, and a record has value, key, headers and timestamp",
             "select those; the journal gives offsets itself",
         )
     if "value" not in schema.names:
-        raise refused("rows have no column value", "name it: .selectExpr('to_json(struct(*)) AS value')")
+        raise invalid_input("rows have no column value", "name it: .selectExpr('to_json(struct(*)) AS value')")
     for field in schema:
         if not _is_writable(field):
-            raise refused(
+            raise invalid_input(
                 f"column {field.name} cannot be {field.type}",
                 "value, key and headers are binary or string, timestamp is a timestamp",
             )
@@ -131,7 +131,7 @@ def _converted(batch: pa.RecordBatch, staged: pa.Schema) -> pa.RecordBatch:
             arrays.append(_nanoseconds(column))
             continue
         if field.name == "value" and column.null_count:
-            raise refused("a record needs a value, and some rows have none", "filter them out, or give them one")
+            raise invalid_input("a record needs a value, and some rows have none", "filter them out, or give them one")
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if longest > _RECORD_BYTES_MAX:
             raise RecordTooLarge(longest, _RECORD_BYTES_MAX)
@@ -148,7 +148,7 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.timestamp("ns", tz=column.type.tz)).cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise refused("a timestamp is outside of 1677 to 2262", "records have nanoseconds in 64 bits") from error
+        raise invalid_input("a timestamp is outside of 1677 to 2262", "records have nanoseconds in 64 bits") from error
 
 
 def _runs(files: Sequence[Path], skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:

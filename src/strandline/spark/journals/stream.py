@@ -5,7 +5,7 @@ it is said; the first position is a constant of the query; with a target nothing
 """
 
 from strandline.journal import JournalReader
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 from strandline.spark.journals.offsets import StreamOffset
 from strandline.spark.journals.options import At, ReadOptions
 from strandline.spark.journals.ranges import Range, find_time, next_offset_from, tell_loss
@@ -19,7 +19,7 @@ def first_position(reader: JournalReader, options: ReadOptions) -> StreamOffset:
         case At(time_ns):
             offset = find_time(reader, time_ns)
             if offset == reader.next_offset:
-                raise refused(
+                raise invalid_input(
                     f"{options.path}: no record was appended at startingTimestamp or later, so it names no offset yet",
                     "give the offset: JournalReader.open(path).next_offset",
                 )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 from strandline.spark.journals.options import WriteOptions
 from strandline.spark.journals.sink import commit_rows, drop_staged
 from strandline.spark.journals.sink_state import ANONYMOUS, Commit
@@ -71,7 +71,9 @@ class JournalStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query, batch = (context and context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
         if not query or not batch:
-            raise refused("the task does not tell its query and batch", "write with writeStream, on Spark 4.3 or later")
+            raise invalid_input(
+                "the task does not tell its query and batch", "write with writeStream, on Spark 4.3 or later"
+            )
         return _stage(self._path, f"query/{query}", f"{query}-{batch}", iterator, self._schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -88,7 +90,7 @@ class JournalStreamWriter(DataSourceStreamArrowWriter):
 
 def _refuse_overwrite(*, overwrite: bool) -> None:
     if overwrite:
-        raise refused("a journal is not overwritten", "use mode append, or another folder")
+        raise invalid_input("a journal is not overwritten", "use mode append, or another folder")
 
 
 def _stage(path: str, writer: str, name: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Staged:

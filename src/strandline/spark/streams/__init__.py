@@ -6,7 +6,7 @@ refused unless `failOnDataLoss` is false. What the sink has committed is in the 
 it and whatever was killed meanwhile (`sink` says within which limits).
 
 **Three doors.** `spark.read.format("strandline")` with `stream` or `bucket` reads a range; `spark.readStream` reads on
-as it grows; `read_batches` yields the same Arrow batches without Spark. Below all of them is `ranges`, over `fetching`:
+as it grows; `read_stream` yields the same Arrow batches without Spark. Below all of them is `ranges`, over `fetching`:
 one ephemeral pull consumer for each part, its batches asked for two at a time over a socket of our own, and columns all
 the way. A range is cut by sequence into as many parts as there are cores.
 
@@ -35,8 +35,8 @@ never were. Nothing waits for a replica: what the leader holds is read.
 Only `source` and `writers` import PySpark.
 """
 
-from strandline.spark.journals.errors import RecordsMissing, SinkUnsure
+from strandline.spark.errors import RecordsMissing, SinkUnsure
 from strandline.spark.streams.options import Target
-from strandline.spark.streams.ranges import read_batches
+from strandline.spark.streams.ranges import read_stream
 
-__all__ = ["RecordsMissing", "SinkUnsure", "Target", "read_batches"]
+__all__ = ["RecordsMissing", "SinkUnsure", "Target", "read_stream"]

@@ -23,8 +23,8 @@ from strandline.kv.nats.messages import (
     TTL,
     deadline_ns,
 )
-from strandline.spark.journals.errors import refused
-from strandline.spark.schemas import Columns
+from strandline.spark.errors import invalid_input
+from strandline.spark.logs.columns import Columns
 from strandline.wire import FrameBatch, parse_headers
 from strandline.wire.acks import AckColumns
 from strandline.wire.columns import gather
@@ -145,7 +145,9 @@ def _text(column: pa.BinaryArray, what: str) -> pa.Array:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise refused(f"a {what} is not UTF-8, and cannot be a string", "leave the column out of the schema") from error
+        raise invalid_input(
+            f"a {what} is not UTF-8, and cannot be a string", "leave the column out of the schema"
+        ) from error
 
 
 def _headers(frames: FrameBatch, kind: pa.DataType) -> pa.Array:

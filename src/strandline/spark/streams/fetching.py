@@ -26,7 +26,7 @@ from strandline.nats.jetstream import JetStreamApi
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import NatsSocket, new_inbox
 from strandline.nats.streams import StreamState
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 from strandline.wire import FrameBatch, format_pub
 from strandline.wire.acks import AckColumns
 from strandline.wire.columns import Flags
@@ -76,14 +76,14 @@ class Session:
         try:
             return self._api().stream(self.stream)
         except StreamNotFound:
-            raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
+            raise invalid_input(f"there is no {self.label}", "look at its name, the server and the account") from None
 
     def call(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Ask the JetStream API about the stream, and return its answer; `InvalidInput` if there is no such stream."""
         try:
             return self.call_raw(subject, request)
         except StreamNotFound:
-            raise refused(f"there is no {self.label}", "look at its name, the server and the account") from None
+            raise invalid_input(f"there is no {self.label}", "look at its name, the server and the account") from None
 
     def call_raw(self, subject: str, request: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Ask the JetStream API, and return its answer; its error codes become errors."""

@@ -12,8 +12,8 @@ from strandline.errors import InvalidInput
 from strandline.kv.keys import validate_bucket, validate_prefix
 from strandline.kv.nats.layout import STREAM_PREFIX
 from strandline.nats.settings import NatsSettings
-from strandline.spark.journals.errors import refused
-from strandline.spark.options import (
+from strandline.spark.errors import invalid_input
+from strandline.spark.logs.options import (
     RECORDS_PER_TRIGGER,
     ROWS_PER_BATCH,
     Given,
@@ -104,10 +104,10 @@ def parse_batch_options(options: Mapping[str, str], kind: Kind) -> StreamOptions
     given = Given(options, known, f"a bounded read of a {kind}")
     starting, ending = given.place("starting", "earliest"), given.place("ending", "latest")
     if starting == "latest":
-        raise refused("startingOffset latest reads nothing", "leave it out, or give a number")
+        raise invalid_input("startingOffset latest reads nothing", "leave it out, or give a number")
     view = _view(given, "latest" if kind == "bucket" else "changes")
     if view == "latest" and (starting, ending) != ("earliest", "latest"):
-        raise refused(
+        raise invalid_input(
             "the latest values of a bucket are those of now, and have neither start nor end",
             "use option view=changes for a range of revisions",
         )
@@ -120,12 +120,14 @@ def parse_stream_options(options: Mapping[str, str], kind: Kind) -> StreamOption
     given = Given(options, known, f"a streaming read of a {kind}")
     starting = given.place("starting", "earliest")
     if starting == "latest":
-        raise refused(
+        raise invalid_input(
             "startingOffset latest is another offset each time it is asked, and Spark asks again after a crash",
             "give the number: stream_state(settings, stream).last + 1, of strandline.nats",
         )
     if _view(given, "changes") == "latest":
-        raise refused("a stream has no latest values, it goes on", "leave view out: a streaming read has the changes")
+        raise invalid_input(
+            "a stream has no latest values, it goes on", "leave view out: a streaming read has the changes"
+        )
     return _options(given, kind, "changes", starting, "latest")
 
 
@@ -154,7 +156,7 @@ def parse_settings(given: Given) -> NatsSettings:
     """Return where and as whom to connect."""
     secret = given.text("credsSecret")
     if secret and given.text("creds"):
-        raise refused("creds and credsSecret are the same thing", "give credsSecret")
+        raise invalid_input("creds and credsSecret are the same thing", "give credsSecret")
     try:
         return NatsSettings(
             given.text("servers") or "nats://127.0.0.1:4222",
@@ -167,7 +169,7 @@ def parse_settings(given: Given) -> NatsSettings:
             name="strandline-spark",
         )
     except InvalidInput as error:
-        raise refused(str(error), error.hint or "look at servers and the options of TLS") from None
+        raise invalid_input(str(error), error.hint or "look at servers and the options of TLS") from None
 
 
 def _options(given: Given, kind: Kind, view: View, starting: Place, ending: Place) -> StreamOptions:
@@ -193,7 +195,7 @@ def _target(given: Given, kind: Kind) -> Target:
 def _view(given: Given, default: View) -> View:
     text = (given.text("view") or default).lower()
     if text not in ("changes", "latest"):
-        raise refused(f"option view cannot be {text!r}", "it is changes or latest")
+        raise invalid_input(f"option view cannot be {text!r}", "it is changes or latest")
     return "latest" if text == "latest" else "changes"
 
 
@@ -210,7 +212,7 @@ def _refuse_shown_secrets(given: Given) -> None:
     servers = given.text("servers") or ""
     for name, is_shown in (("creds", given.text("creds") is not None), ("user info in servers", "@" in servers)):
         if is_shown:
-            raise refused(
+            raise invalid_input(
                 f"Spark shows the options of a bounded write in its plans, and {name} would be among them",
                 "use credsFile, credsSecret or userSecret (user:password, or a token): their values are hidden",
             )

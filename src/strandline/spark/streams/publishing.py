@@ -19,7 +19,7 @@ from strandline.errors import RecordTooLarge
 from strandline.nats.errors import NoAnswer, ServerRefused, stream_error
 from strandline.nats.socket import NatsSocket, new_inbox
 from strandline.nats.streams import StreamState
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 from strandline.wire import FrameBatch, binary_list, matcher
 
 WINDOW_ROWS = 8_192
@@ -92,7 +92,7 @@ def check_messages(state: StreamState, payload_max: int, batch: pa.RecordBatch) 
     known = matcher(state.subjects)
     for subject in binary_list(batch.column("subject").unique()):
         if state.subjects and not known(subject.decode()):
-            raise refused(
+            raise invalid_input(
                 f"subject {subject.decode()} is not one of stream {state.name}",
                 f"it takes {', '.join(state.subjects)}",
             )
@@ -187,5 +187,5 @@ def _error(status: int, payload: bytes) -> Exception:
         code = int(error.get("err_code", error.get("code", 0)))
         return stream_error(code, str(error.get("description", "")), str(answer.get("stream", "")))
     if answer.get("stream"):
-        return refused(f"a message went into stream {answer['stream']}", "its subject belongs to that stream")
+        return invalid_input(f"a message went into stream {answer['stream']}", "its subject belongs to that stream")
     return ServerRefused(status or 503, "no stream took a message")

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from strandline.kv.nats.layout import read_prefix
 from strandline.nats.settings import NatsSettings
 from strandline.nats.streams import StreamState
+from strandline.spark.errors import RecordsMissing, invalid_input
 from strandline.spark.journals.columns import BATCH_BYTES_MAX, resized
-from strandline.spark.journals.errors import RecordsMissing, refused
-from strandline.spark.options import ROWS_PER_BATCH, At, Place
+from strandline.spark.logs.options import ROWS_PER_BATCH, At, Place
 from strandline.spark.streams.columns import COLUMNS, PUT, kinds_of, project
 from strandline.spark.streams.counting import find_time
 from strandline.spark.streams.fetching import Session, fetch, select
@@ -48,7 +48,7 @@ class Range:
     prefix: str = ""
 
 
-def read_batches(
+def read_stream(
     settings: NatsSettings,
     target: Target,
     columns: Sequence[str] | None = None,
@@ -96,7 +96,7 @@ def resolve_range(session: Session, options: StreamOptions) -> Range:
         start = state.first
     for name, sequence in (("starting", start), ("ending", stop)):
         if sequence > state.last + 1:
-            raise refused(
+            raise invalid_input(
                 f"{options.target}: the {name} offset {sequence} is beyond the end, {state.last + 1}",
                 "leave it out to read to the end",
             )
@@ -111,7 +111,7 @@ def range_in(state: StreamState, options: StreamOptions, start: int, stop: int |
 def check_retention(state: StreamState, options: StreamOptions) -> None:
     """Refuse a stream where reading would take messages away from its consumers."""
     if state.retention != "limits":
-        raise refused(
+        raise invalid_input(
             f"{options.target} is kept by {state.retention}: a reader of it is one more consumer that decides",
             "make a stream that is kept by limits with this one as its source, and read that",
         )

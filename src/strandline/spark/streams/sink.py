@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from strandline.errors import FormatError
 from strandline.kv.errors import RevisionMismatch
 from strandline.kv.nats.layout import write_prefix
-from strandline.spark.journals.errors import SinkUnsure, refused
+from strandline.spark.errors import SinkUnsure, invalid_input
 from strandline.spark.journals.staging import remove_staged, sync_staged
 from strandline.spark.streams import publishing
 from strandline.spark.streams.fetching import Session, fetch
@@ -199,9 +199,9 @@ class SinkWork:
     def _check_stream(self) -> None:
         target = self._options.target
         if target.kind == "bucket" and write_prefix(self._stream) != f"$KV.{target.name}.":
-            raise refused(f"{target} is a copy of another bucket", "write to that one")
+            raise invalid_input(f"{target} is a copy of another bucket", "write to that one")
         if self._stream.duplicate_window_ns < DUPLICATE_WINDOW_NS_MIN:
-            raise refused(
+            raise invalid_input(
                 f"{self._options.target} remembers ids of messages for "
                 f"{self._stream.duplicate_window_ns / _NS:g} s only, too short to write once",
                 "set its duplicate window to 10 s or more",

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from strandline.nats.errors import ConnectionDropped
-from strandline.spark.journals.errors import hinting
+from strandline.spark.errors import hints_as_notes
 from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.offsets import format_position, parse_position, position_in
@@ -43,7 +43,7 @@ class StreamBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Resolve the range by what the stream holds now, and cut it."""
-        with hinting(), open_session(self._options) as session:
+        with hints_as_notes(), open_session(self._options) as session:
             return _partitions(self._options, resolve_range(session, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ask over the connection that is kept; one that was lost meanwhile is made again."""
         if self._session is None:
             self._session = open_session(self._options)
-        with hinting():
+        with hints_as_notes():
             try:
                 return question(self._session)
             except ConnectionDropped:
@@ -121,5 +121,5 @@ def _partitions(options: StreamOptions, wanted: Range) -> list[InputPartition]:
 
 def _read(options: StreamOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, StreamPartition):
-        with hinting():
+        with hints_as_notes():
             yield from read_range(options, partition.part, schema)

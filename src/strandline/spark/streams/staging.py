@@ -20,7 +20,7 @@ from pyarrow import ipc
 from strandline.errors import InvalidInput
 from strandline.files import storage_errors
 from strandline.kv.keys import validate_key
-from strandline.spark.journals.errors import refused
+from strandline.spark.errors import invalid_input
 from strandline.spark.streams.columns import KINDS
 from strandline.spark.streams.options import PublishOptions
 from strandline.wire import format_headers, validate_subject
@@ -55,14 +55,14 @@ def check_writable(options: PublishOptions, schema: pa.Schema) -> None:
         hint = "name them: .selectExpr('CAST(id AS STRING) AS key', 'to_json(struct(*)) AS value')"
     unknown = [name for name in schema.names if name not in {*needed, *others}]
     if unknown or len(set(schema.names)) != len(schema.names) or not set(needed) <= set(schema.names):
-        raise refused(
+        raise invalid_input(
             f"rows have {', '.join(schema.names)}, and a message of a {options.target.kind} has "
             f"{' and '.join(needed)}, and perhaps {' and '.join(name for name in others if name not in needed)}",
             hint,
         )
     for field in schema:
         if not _is_writable(field):
-            raise refused(
+            raise invalid_input(
                 f"column {field.name} cannot be {field.type}",
                 "subject, key and kind are strings, data and value binary or string, headers a map of strings",
             )
@@ -118,29 +118,29 @@ def _bucket_columns(options: PublishOptions, batch: pa.RecordBatch) -> list[pa.A
     subjects = pc.binary_join_element_wise(f"$KV.{options.target.name}.", keys, "").cast(pa.binary())
     if kinds is None:
         if values.null_count or (len(values) and not pc.min(pc.binary_length(values)).as_py()):
-            raise refused(
+            raise invalid_input(
                 "a value of a bucket cannot be null or empty: an empty one deletes",
                 "filter them out, or say what each row does in a column kind: put, delete or purge",
             )
         return [subjects, _heads(None, batch.num_rows), values]
     unknown = set(kinds) - set(KINDS)
     if unknown:
-        raise refused(f"a kind cannot be {unknown.pop()!r}", f"it is one of {', '.join(KINDS)}")
+        raise invalid_input(f"a kind cannot be {unknown.pop()!r}", f"it is one of {', '.join(KINDS)}")
     put = pc.equal(batch.column("kind").cast(pa.string()), "put")
     if pc.any(pc.and_(put, pc.or_kleene(values.is_null(), pc.equal(pc.binary_length(values), 0)))).as_py():
-        raise refused("a put needs a value that is not empty", "give such rows the kind delete")
+        raise invalid_input("a put needs a value that is not empty", "give such rows the kind delete")
     values = pc.if_else(put, values, pa.scalar(b"", pa.binary()))
     return [subjects, pa.array([_HEADS[kind] for kind in kinds], pa.binary()), values]
 
 
 def _check_each(what: str, column: pa.Array, check: Any) -> None:  # noqa: ANN401 - a function of text
     if column.null_count:
-        raise refused(f"some rows have no {what}", "filter them out, or give them one")
+        raise invalid_input(f"some rows have no {what}", "filter them out, or give them one")
     for text in column.unique().to_pylist():
         try:
             check(text)
         except InvalidInput as error:
-            raise refused(str(error), error.hint or f"mend the column {what}") from None
+            raise invalid_input(str(error), error.hint or f"mend the column {what}") from None
 
 
 def _head(headers: list[tuple[str, Any]] | None) -> bytes:
@@ -153,7 +153,7 @@ def _head(headers: list[tuple[str, Any]] | None) -> bytes:
     ]
     for name, _ in pairs:
         if name.lower().startswith(_RESERVED):
-            raise refused(f"header {name} is the sink's own", "leave it out")
+            raise invalid_input(f"header {name} is the sink's own", "leave it out")
     return format_headers(pairs).partition(b"\r\n")[2].removesuffix(b"\r\n") if pairs else b""
 
 
@@ -164,7 +164,7 @@ def _heads(heads: list[bytes] | None, count: int) -> pa.Array:
 def _filled(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = batch.column(name)
     if column.null_count:
-        raise refused(f"a message needs {name}, and some rows have none", "filter them out, or give them one")
+        raise invalid_input(f"a message needs {name}, and some rows have none", "filter them out, or give them one")
     return column.cast(pa.binary())
 
 

@@ -7,8 +7,8 @@ messages than are allowed, and none is empty because the sequences at its beginn
 
 from strandline.kv.nats.layout import read_prefix
 from strandline.nats.streams import StreamState
-from strandline.spark.journals.errors import refused
-from strandline.spark.options import At
+from strandline.spark.errors import invalid_input
+from strandline.spark.logs.options import At
 from strandline.spark.streams.counting import find_end, find_time
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.offsets import Position, position_in
@@ -29,7 +29,7 @@ def first_position(session: Session, options: StreamOptions) -> Position:
         case At(time_ns):
             sequence = find_time(session, state, time_ns)
             if sequence > state.last:
-                raise refused(
+                raise invalid_input(
                     f"{options.target}: no message was stored at startingTimestamp or later, so it names none yet",
                     f"give the sequence: startingOffset {state.last + 1}",
                 )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from strandline.spark.journals.errors import hinting, refused
+from strandline.spark.errors import hints_as_notes, invalid_input
 from strandline.spark.journals.staging import remove_staged
 from strandline.spark.journals.writers import BATCH_PROPERTY, QUERY_PROPERTY
 from strandline.spark.streams.options import PublishOptions
@@ -49,7 +49,7 @@ class PublishBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what was staged, in the order of the partitions."""
-        with hinting():
+        with hints_as_notes():
             commit_rows(self._options, self._commit, _files(messages), forget=self._options.commit_id is None)
         remove_staged(self._folder)
 
@@ -64,7 +64,7 @@ class PublishStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: PublishOptions, schema: pa.Schema, overwrite: bool) -> None:  # noqa: FBT001 - Spark's
         _check(options, schema, overwrite=overwrite)
         if options.staging is None:
-            raise refused(
+            raise invalid_input(
                 "rows wait in the checkpoint's folder to be published, and the checkpoint is in no folder",
                 "set option stagingPath to a folder that the driver and all executors see",
             )
@@ -76,14 +76,16 @@ class PublishStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query, batch = (context and context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
         if not query or not batch:
-            raise refused("the task does not tell its query and batch", "write with writeStream, on Spark 4.3 or later")
+            raise invalid_input(
+                "the task does not tell its query and batch", "write with writeStream, on Spark 4.3 or later"
+            )
         return Staged(f"query/{query}", stage(self._staging / f"{query}-{batch}", self._options, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish what was staged, unless this is a replay of a batch that was published already."""
         staged = _staged(messages)
         if staged:
-            with hinting():
+            with hints_as_notes():
                 commit_rows(self._options, Commit(staged[0].writer, batchId), _files(messages))
             remove_staged(staged[0].file.path.parent)
 
@@ -97,7 +99,7 @@ class PublishStreamWriter(DataSourceStreamArrowWriter):
 
 def _check(options: PublishOptions, schema: pa.Schema, *, overwrite: bool) -> None:
     if overwrite:
-        raise refused(f"a {options.target.kind} is not overwritten", "use mode append, or another one")
+        raise invalid_input(f"a {options.target.kind} is not overwritten", "use mode append, or another one")
     check_writable(options, schema)
 
 

@@ -1,0 +1,47 @@
+"""A streaming query whose checkpoint is thrown away, for whoever keeps the cursor elsewhere.
+
+Invariants: every query has a checkpoint of its own, in memory where the machine has such a folder, which goes when the
+query is stopped. So Spark remembers nothing that its owner would have to believe.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for what is thrown away
+
+
+class EphemeralQuery:
+    """A query that hands each batch to a function; `checkpoint` is where Spark notes what it plans."""
+
+    def __init__(self) -> None:
+        self.checkpoint = Path(tempfile.mkdtemp(prefix="strandline-", dir=_SHM if _SHM.is_dir() else None))
+        self._query: StreamingQuery | None = None
+
+    def start(self, stream: "DataFrame", apply: "Callable[[DataFrame, int], None]", *, follow: bool) -> None:
+        """Start it; without `follow` it ends when it has read what is there."""
+        writing = stream.writeStream.foreachBatch(apply).option("checkpointLocation", str(self.checkpoint))
+        self._query = (writing if follow else writing.trigger(availableNow=True)).start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended, which one that follows does not by itself; raises what made it fail."""
+        if self._query is None:
+            return True
+        if timeout_s is None:
+            self._query.awaitTermination()
+            return True
+        return bool(self._query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End it and forget everything; twice is harmless."""
+        try:
+            if self._query is not None:
+                self._query.stop()
+        finally:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)

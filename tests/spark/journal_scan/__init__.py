@@ -1,0 +1,1 @@
+"""Tests of streaming scans of a journal."""
