@@ -64,6 +64,12 @@ def test_no_test_waits_less_than_a_minute_for_what_has_to_come() -> None:
     assert not problems(rules.short_limits, [path for path in MODULES if ROOT / "tests" in path.parents])
 
 
+def test_no_test_says_how_many_examples_are_tried_whatever_the_profile() -> None:
+    helpers = {ROOT / "tests" / name for name in ("conftest.py", "test_effort.py", "test_tidy_rules.py")}
+    tests = [path for path in MODULES if ROOT / "tests" in path.parents and path not in helpers]
+    assert not problems(rules.fixed_examples, tests)
+
+
 def test_the_lock_covers_what_the_project_asks_for() -> None:
     assert not rules.lock_gaps(read("pyproject.toml"), read("requirements.lock"))
 

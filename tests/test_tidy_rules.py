@@ -23,6 +23,7 @@ MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGES
         (rules.init_problems, "__all__ = []\nx = 1", "__all__ = ['__version__']\n__version__ = '1'"),
         (rules.init_problems, "from a import f, g\n__all__ = ['f']", "from a import f, g\n__all__ = ['f', 'g']"),
         (rules.init_problems, "__all__ = []\nf()", "from a import r as _require\n__all__ = []\n_require('a', 'b')"),
+        (rules.fixed_examples, "@settings(max_examples=40)", "@examples(40)"),
         (rules.lock_problems, "name==1.0\n", GOOD_LOCK),
         (rules.lock_problems, f"name==1.0 \\\n{GOOD_LOCK}", MARKED_LOCK),
         (rules.lock_problems, "--extra-index-url somewhere\n" + GOOD_LOCK, GOOD_LOCK),
@@ -124,6 +125,8 @@ def test_all(): ...
 def test_long(): ...
 @pytest.mark.parametrize("n", [1, pytest.param(2, marks=[pytest.mark.long, pytest.mark.timeout(9)])])
 def test_some(n): ...
+@parts(3)
+def test_first(part): ...
 @pytest.mark.long
 class TestLong:
     def test_one(self): ...
@@ -135,6 +138,7 @@ TestMachine = pytest.mark.long(pytest.mark.timeout(900)(Machine.TestCase))
         "test_a.py::test_all": ("", " *(sampled)*"),
         "test_a.py::test_long": (" *(long)*",),
         "test_a.py::test_some": (" *(sampled)*",),
+        "test_a.py::test_first": (" *(sampled)*",),
         "test_a.py::TestLong::test_one": (" *(long)*",),
         "test_a.py::TestMachine": (" *(long)*",),
         "test_b.py::test_one": (" *(long)*",),

@@ -3,12 +3,15 @@
 import ast
 import inspect
 import re
+import tokenize
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from io import StringIO
 from types import ModuleType
 
 from packaging.requirements import Requirement
 
+FIXED_EXAMPLES = re.compile(r"\bmax_examples=\d")
 LOCKED = re.compile(r"^([a-z0-9-]+)==([\w.]+)(?: ; ([^\\]+?))? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 FOREIGN = {
@@ -19,12 +22,17 @@ FOREIGN = {
 }
 GUARANTEE_MARK = re.compile(r"^\| [^|]* \*\((sampled|long)\)\* \|")
 LONG = "pytest.mark.long"
+PARTS = "parts"  # of `tests.effort`: all but the first are long
+_BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING}
 TEST_REFERENCE = re.compile(r"tests/([\w/]+\.py)((?:::\w+)+)")
 
 
 def undocumented_module(source: str) -> list[str]:
     """Every module opens with a docstring."""
-    return [] if ast.get_docstring(ast.parse(source)) else ["the module has no docstring"]
+    words = (word for word in tokenize.generate_tokens(StringIO(source).readline) if word.type not in _BLANK)
+    first = next(words)  # to parse the rest of a thousand modules would take seconds
+    is_text = first.type == tokenize.STRING and isinstance(text := ast.literal_eval(first.string), str) and text.strip()
+    return [] if is_text else ["the module has no docstring"]
 
 
 def prints(source: str) -> list[str]:
@@ -185,6 +193,8 @@ def _runs(tree: ast.Module, names: list[str]) -> str | None:
 
 
 def _says_long(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == PARTS:
+        return True
     return any(ast.unparse(part) == LONG for part in ast.walk(node) if isinstance(part, ast.Attribute))
 
 
@@ -212,6 +222,12 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
 def changelog_problems(text: str) -> list[str]:
     """The changelog has a place for what is not released yet."""
     return [] if re.search(r"^## Unreleased$", text, re.MULTILINE) else ["there is no '## Unreleased' section"]
+
+
+def fixed_examples(source: str) -> list[str]:
+    """No test says how many examples hypothesis tries whatever the profile: `tests.effort.examples` multiplies."""
+    lines = enumerate(source.splitlines(), 1)
+    return [f"line {number}: take tests.effort.examples" for number, line in lines if FIXED_EXAMPLES.search(line)]
 
 
 _PATIENT_CALLS = {"run", "check_output", "check_call", "communicate", "create_connection", "HTTPConnection", "get"}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect import cells
@@ -17,6 +17,7 @@ from strandline.detect.views.decoding import hints
 from strandline.errors import InvalidInput
 from tests.detect.fakes import KEY, TOKEN, engine
 from tests.detect.packing import ARCHIVES, TEXTS, VIEWS, Packed, in_percent, in_zip
+from tests.effort import examples
 
 SECRET = b"tok_abcdef0123456789"
 RULES = (
@@ -52,13 +53,13 @@ def alone(with_: Engine, values: Sequence[bytes], path: str = "") -> dict[int, I
 
 
 @given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.sampled_from(["", "a.env"]))
-@settings(max_examples=400)
+@examples(100)
 def test_values_together_give_what_each_gives_alone(values: list[bytes], with_: Engine, path: str) -> None:
     assert with_.scan_many(values, path) == alone(with_, values, path)
 
 
 @given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.sampled_from(["", "a.env"]))
-@settings(max_examples=200)
+@examples(100)
 def test_a_quick_look_passes_over_nothing_that_a_scan_finds(values: list[bytes], with_: Engine, path: str) -> None:
     named = {number for number, value in enumerate(values) if with_.may_find(value, path)}
     assert alone(with_, values, path).keys() <= named
@@ -85,7 +86,7 @@ def test_a_quick_look_names_what_is_found_by_its_path_everywhere_or_in_a_large_i
 
 
 @given(CELLS)
-@settings(max_examples=200)
+@examples(100)
 def test_a_value_that_is_not_named_has_no_finding(values: list[bytes]) -> None:
     named = set(cells.suspects(values, ENGINE._prefilter, ENGINE.limits))  # noqa: SLF001
     assert alone(ENGINE, values).keys() <= named
@@ -190,7 +191,7 @@ def test_values_that_are_not_bytes_are_refused() -> None:
 
 
 @given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.lists(st.sampled_from(["", "a.env"]), min_size=12))
-@settings(max_examples=200)
+@examples(100)
 def test_items_that_are_no_suspects_have_nothing_that_a_scan_finds(
     values: list[bytes], with_: Engine, paths: list[str]
 ) -> None:
@@ -212,7 +213,7 @@ def test_items_that_are_too_large_for_a_quick_look_are_suspects(monkeypatch: pyt
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), st.integers(0, 9))
-@settings(max_examples=300)
+@examples(100)
 def test_no_hint_in_a_run_that_may_have_a_view_is_passed_over(text: bytes, shift: int) -> None:
     text = b"." * shift + text
     picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoding._database().found(text)}  # noqa: SLF001

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.engine import Engine
@@ -21,6 +21,7 @@ from strandline.detect.rules.rule import Allowlist, Required, Rule, RuleSet, par
 from strandline.errors import InvalidInput
 from strandline.pipeline.policy import delta
 from tests.detect.fakes import KEY, TOKEN, engine, engine_of, hashed, only, spans
+from tests.effort import examples
 
 SECRET = b"abcdef0123456789"
 TEXT = b"first\nx = tok_" + SECRET + b"\n"
@@ -291,7 +292,7 @@ def test_a_change_of_a_required_rule_changes_the_rule_that_requires_it() -> None
     assert policy("id=[a-z]") != policy("id=[0-9]")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     secret=st.text("abcdefghijklmnop0123456789", min_size=16, max_size=16),
     before=st.binary(max_size=60),
@@ -317,7 +318,7 @@ def test_threads_may_share_an_engine() -> None:
     assert results == [ENGINE.scan(text) for text in texts]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=st.binary(max_size=2_000), path=st.text(max_size=20))
 def test_any_bytes_give_the_same_result_twice(data: bytes, path: str) -> None:
     assert ENGINE.scan(data, path) == ENGINE.scan(data, path)

@@ -4,13 +4,13 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.fold import AppendLogStore, append_log
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.sim import SimDisk
+from tests.effort import examples
 from tests.fold.model import CHANGES, PLACE, Rows, World
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d.e", b"d.f"])
@@ -98,7 +98,7 @@ class AppendLogMachine(RuleBasedStateMachine):
 
 
 TestAppendLogMachine = AppendLogMachine.TestCase
-TestAppendLogMachine.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestAppendLogMachine.settings = examples(100, stateful_step_count=25)
 
 
 def live(random: Random) -> World:

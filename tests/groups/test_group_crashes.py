@@ -9,7 +9,6 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -30,6 +29,7 @@ from strandline.groups import (
     inspect_group,
 )
 from strandline.sim import Fault, SimDisk
+from tests.effort import examples
 from tests.groups.helpers import FOLDER, NAME, state_of
 from tests.groups.model import NaiveGroup, same
 
@@ -262,4 +262,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupCrashes = GroupMachine.TestCase
-TestGroupCrashes.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
+TestGroupCrashes.settings = examples(100, stateful_step_count=40)

@@ -1,5 +1,6 @@
 """Harm that comes to a journal's files: each function does it, and says what is lost and which bytes must be kept."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -51,6 +52,10 @@ class Ground:
     disk: SimDisk = field(default_factory=SimDisk)
     records: dict[int, Record] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Ground":
+        """Copy the disk; records and places are values."""
+        return Ground(copy.deepcopy(self.disk, memo), dict(self.records), list(self.places))
 
     @property
     def bases(self) -> list[int]:

@@ -8,6 +8,7 @@ import pytest
 
 from strandline.journal import SYNCED, WRITTEN, JournalConfig
 from strandline.journal.config import KiB
+from tests.effort import Part, parts
 from tests.journal.helpers import telling
 from tests.journal.model import CHANGES, World, fault_at
 
@@ -114,24 +115,24 @@ def cut_power_while_opening(config: JournalConfig, seeds: range) -> None:
 
 @CONFIGS
 def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig) -> None:
-    cut_power_everywhere(config, range(6))
+    cut_power_everywhere(config, range(2))
 
 
 @CONFIGS
 def test_the_power_may_go_while_what_a_killed_process_left_is_opened(config: JournalConfig) -> None:
-    cut_power_while_opening(config, range(8))
+    cut_power_while_opening(config, range(2))
 
 
 @CONFIGS
 @pytest.mark.parametrize(("code", "crashes"), [(errno.EIO, False), (errno.ENOSPC, False), (errno.EIO, True)])
 def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, crashes: bool) -> None:
-    fail_everywhere(config, code, crashes=crashes, seeds=range(2))
+    fail_everywhere(config, code, crashes=crashes, seeds=range(1))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @CONFIGS
-@pytest.mark.parametrize("ten", range(1, 6))
+@pytest.mark.parametrize("ten", range(6))
 def test_many_more_fates(config: JournalConfig, ten: int) -> None:
     seeds = range(10 * ten, 10 * ten + 10)
     cut_power_everywhere(config, seeds)
@@ -238,9 +239,9 @@ MOVES = [_append] * 6 + [_append_later] * 4 + [_run_some, _run_some, _sync, _rem
 MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_while_opening_after_a_kill, _crash_twice]
 
 
-@pytest.mark.parametrize("hundred", range(6))
-def test_a_random_walk_with_crashes_loses_nothing(hundred: int) -> None:
-    for seed in range(100 * hundred, 100 * (hundred + 1)):
+@parts(3)
+def test_a_random_walk_with_crashes_loses_nothing(part: Part) -> None:
+    for seed in part.of(range(600)):
         with telling(seed=seed):
             walk(seed)
 

@@ -44,6 +44,7 @@ from strandline.journal.segment import (
     format_segment_name,
 )
 from strandline.sim import Fault, SimDisk
+from tests.effort import Part, examples, parts
 from tests.journal.harms import (
     CHANGES,
     CLEAN,
@@ -207,10 +208,11 @@ class CutAfter:
 
 
 @each_harm
-def test_a_repair_that_is_cut_off_anywhere_can_be_finished(harm: Harm) -> None:
+@parts(3)
+def test_a_repair_that_is_cut_off_anywhere_can_be_finished(harm: Harm, part: Part) -> None:
     start = copy.deepcopy(CRASHED)
     lost, named = harm(start)
-    changes = 0
+    changes = part.number
     finished = False
     while not finished:
         ground = copy.deepcopy(start)
@@ -226,7 +228,7 @@ def test_a_repair_that_is_cut_off_anywhere_can_be_finished(harm: Harm) -> None:
         repair(ground.disk)
         assert named.items() <= kept_or_nothing(ground).items(), f"cut after {changes} changes"
         check_whole(ground, lost)
-        changes += 1
+        changes += part.count
     assert changes > 3
 
 
@@ -795,7 +797,7 @@ def test_whatever_happens_to_segments_records_that_were_not_touched_survive(
     check_whole(ground, lost_offsets(plan))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@examples(40)
 @given(
     mutations=st.lists(MUTATIONS, min_size=1, max_size=3), seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 30))
 )

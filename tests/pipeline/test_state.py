@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput, RecordTooLarge
@@ -23,6 +23,7 @@ from strandline.pipeline.state import (
     last_operations,
     parse_fence_key,
 )
+from tests.effort import examples
 
 TENANT = TenantId(b"t" * 32)
 KEYS = [b"a", b"b", b"a\0", b"\xff" * 2048]
@@ -46,7 +47,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScannerSta
         yield SqlState(database)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.booleans(), st.lists(operations, max_size=6)), max_size=5))
 def test_batches_do_what_their_operations_do_one_after_another(
     state: ScannerState, batches: list[tuple[bool, list[Put | Delete]]]

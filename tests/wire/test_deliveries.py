@@ -4,7 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.wire import (
@@ -21,6 +21,7 @@ from strandline.wire import (
     parse_ack,
 )
 from strandline.wire.lines import Row, parse_frame
+from tests.effort import examples
 
 LIMITS = WireLimits(1 << 16, 4096)
 PREFIX = b"$KV.b."
@@ -176,7 +177,7 @@ def test_what_is_odd_is_left_to_the_parser(odd: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@examples(100)
 def test_changed_bytes_are_read_the_same_or_left_alone(data: st.DataObject) -> None:
     bytes_ = bytearray(stream(data.draw(st.integers(0, 50)), 30))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
@@ -30,6 +30,7 @@ from strandline.wire import (
     validate_subject,
 )
 from strandline.wire.columns import decimals
+from tests.effort import examples
 
 COUNT = 200
 MESSAGES = [
@@ -159,7 +160,7 @@ ack_like = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.lists(ack_like, max_size=8))
 @example([b"$JS.ACK.S.C.1.2.3.4", b"$JS.ACK.a.S.C.1.2.3.4.5"])
 def test_many_ack_subjects_are_read_as_each_by_itself(subjects: list[bytes]) -> None:

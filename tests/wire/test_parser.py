@@ -1,7 +1,7 @@
 """The same frames however the stream is split, and a typed error for what is none."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.wire import (
@@ -22,6 +22,7 @@ from strandline.wire import (
     parser,
     uniform_frames,
 )
+from tests.effort import examples
 from tests.wire.streams import FRAMES_OF, LIMITS, cut, read, read_one_by_one
 
 ACK = b"$JS.ACK.KV_b.abc.1.22.333.1794724724829917591.5"
@@ -88,7 +89,7 @@ def test_frames_are_read_as_they_were_written(side: Side) -> None:
         assert frames[9] == (Op.UNSUB, b"", b"", b"2", b"", b"5")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(st.data(), st.sampled_from(Side), st.lists(st.integers(0, 10_000), max_size=6))
 def test_any_frames_split_anywhere_are_read_alike_every_way(data: st.DataObject, side: Side, places: list[int]) -> None:
     stream = b"".join(data.draw(st.lists(FRAMES_OF[side], max_size=12)))
@@ -100,7 +101,7 @@ def test_any_frames_split_anywhere_are_read_alike_every_way(data: st.DataObject,
             assert read(cut(stream, places), side) == wanted
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(st.data(), st.sampled_from(Side), st.lists(st.integers(0, 10_000), max_size=4))
 def test_any_damage_is_told_alike_every_way(data: st.DataObject, side: Side, places: list[int]) -> None:
     stream = bytearray(b"".join(data.draw(st.lists(FRAMES_OF[side], min_size=1, max_size=8))))
@@ -116,7 +117,7 @@ def test_any_damage_is_told_alike_every_way(data: st.DataObject, side: Side, pla
             assert read(cut(bytes(stream), places), side) == wanted
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.binary(max_size=300), st.sampled_from(Side))
 @example(b"\x16\x03\x01\x02\x00", Side.CLIENT)
 @example(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Side.CLIENT)

@@ -6,12 +6,13 @@ from typing import ParamSpec, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from strandline.broker.api.consumer_config import DeliverPolicy
 from strandline.broker.api.requests import PurgeRequest
 from strandline.gather import InlineExecutor
 from tests.broker.consumers.helpers import SECOND, Value, World, sequences
+from tests.effort import examples
 
 
 def a_stream() -> World:
@@ -110,7 +111,7 @@ KINDS: dict[str, dict[str, Value]] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_what_is_left_is_exact_whatever_comes_and_goes(data: st.DataObject) -> None:
     world = World(

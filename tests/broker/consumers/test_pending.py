@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from strandline.broker.consumers.pending import TOGETHER_NS, Pending
 from strandline.groups import Entry, format_entry
+from tests.effort import examples
 
 WAIT_NS = 1_000 * TOGETHER_NS
 
@@ -116,7 +117,7 @@ class Pair:
         assert sorted(quick.entries()) == sorted(packed)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(100)
 @given(st.data())
 def test_whatever_happens_both_know_the_same(data: st.DataObject) -> None:
     pair = Pair()

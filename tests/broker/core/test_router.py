@@ -4,7 +4,7 @@ import tracemalloc
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.broker.core import message_frames
@@ -14,6 +14,7 @@ from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
 from strandline.wire import FrameParser, Side, format_headers, format_pubs
 from tests.broker.core.world import CONNECT, Basket, World
+from tests.effort import examples
 
 HEADERS = format_headers([("A", "b")])
 NO_HEADERS = b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\n'
@@ -135,7 +136,7 @@ def test_only_a_subscription_to_the_subject_itself_binds() -> None:
 COLUMN = st.lists(st.sampled_from([b"", b"a", b"bc", HEADERS]), min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(1, 5), st.data(), st.booleans(), st.booleans())
 def test_columns_become_frames_that_read_back(count: int, data: st.DataObject, replies: bool, headers: bool) -> None:
     def column(*values: bytes) -> list[bytes]:
@@ -150,7 +151,7 @@ def test_columns_become_frames_that_read_back(count: int, data: st.DataObject, r
     assert msgs(message_frames.from_columns(rows, b"12")) == [(subject, b"12", *rest) for subject, *rest in wanted]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     st.integers(0, 40), st.integers(1, 200), st.sampled_from([b"", b"r.1", b"_INBOX.x"]), st.booleans(), st.booleans()
 )

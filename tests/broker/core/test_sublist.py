@@ -2,12 +2,13 @@
 
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from strandline.broker.core import sublist
 from strandline.broker.core.sublist import Sublist
+from tests.effort import examples
 
 TOKENS = st.sampled_from([b"a", b"b", b"c", b"*"])
 PATTERNS = st.builds(
@@ -76,7 +77,7 @@ class Patterns(RuleBasedStateMachine):
 
 
 TestPatterns = Patterns.TestCase
-TestPatterns.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPatterns.settings = examples(60, stateful_step_count=30)
 
 
 @given(st.lists(PATTERNS, max_size=6))

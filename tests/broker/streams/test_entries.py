@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.broker.streams.entries import Entries, Entry
@@ -12,6 +12,7 @@ from strandline.clock import ManualClock
 from strandline.gather import InlineExecutor
 from strandline.journal import SYNCED
 from strandline.sim import SimDisk
+from tests.effort import examples
 
 
 def entry(first: int, count: int, *, headers: bool) -> Entry:
@@ -49,7 +50,7 @@ def test_what_is_dropped_costs_nothing() -> None:
     assert entries.read(np.array([4_999])).keys == [b"4999"]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.data())
 def test_readers_that_go_on_and_on_all_read_what_is_there(data: st.DataObject) -> None:
     disk = SimDisk()

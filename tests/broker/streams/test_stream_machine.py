@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -13,6 +13,7 @@ from strandline.broker.api.checks import check_create
 from strandline.broker.api.config import Discard, StreamConfig
 from strandline.broker.api.origins import Neighbours
 from tests.broker.streams.world import Row, World, everything_small, headers
+from tests.effort import examples
 
 SECOND = 1_000_000_000
 CONFIGS = [
@@ -151,9 +152,7 @@ class StreamMachine(RuleBasedStateMachine):
             self.small.__exit__(None, None, None)
 
 
-StreamMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+StreamMachine.TestCase.settings = examples(60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 TestStream = StreamMachine.TestCase
 
 
@@ -161,13 +160,8 @@ class LongMachine(StreamMachine):
     """The same, for longer."""
 
 
-LongMachine.TestCase.settings = settings(
-    max_examples=3000,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.reuse, Phase.generate],
-    print_blob=True,
+LongMachine.TestCase.settings = examples(
+    150, stateful_step_count=60, suppress_health_check=list(HealthCheck), phases=[Phase.reuse, Phase.generate]
 )
 
 

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.archives.streams import FREE_BYTES
@@ -31,6 +31,7 @@ from tests.detect.packing import (
     in_zstd,
     zipped,
 )
+from tests.effort import examples
 
 SECRET = b"zyxwvu9876543210"
 TEXT = Packed(b"words\nx = tok_" + SECRET + b" words\n", (14, 30))
@@ -254,7 +255,7 @@ def test_a_name_is_shown_without_control_characters() -> None:
     assert only(scan(zipped(TEXT.data, name="a\x1b[31mb\n"))).path == "a!a\ufffd[31mb\ufffd"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     layer=st.sampled_from(ARCHIVES),
     cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=8)), max_size=4),
@@ -268,7 +269,7 @@ def test_damaged_archives_never_raise(layer: object, cuts: list[tuple[float, byt
     ENGINE.scan(bytes(data[: int(len(data) * end)]))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(
     magic=st.sampled_from(
         [b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY"]
@@ -279,7 +280,7 @@ def test_any_bytes_behind_the_first_are_a_gap_at_worst(magic: bytes, data: bytes
     ENGINE.scan(magic + data)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(fields=st.binary(min_size=64, max_size=64), tail=st.binary(max_size=100))
 def test_any_directory_of_a_zip_is_walked(fields: bytes, tail: bytes) -> None:
     entry = b"PK\x01\x02" + fields[:42]

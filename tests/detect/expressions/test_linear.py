@@ -3,19 +3,20 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from strandline.detect.expressions.linear import Exhausted, Program, TooLarge, Work
 from strandline.detect.expressions.nodes import Node, groups
 from strandline.detect.expressions.syntax import parse
 from tests.detect.expressions.trees import spans_by_re, texts, trees
+from tests.effort import examples
 
 
 def program(node: Node) -> Program:
     return Program(node, sum(1 for _ in groups(node)))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(node=trees(), text=texts(60))
 def test_it_finds_what_re_finds_with_the_same_match_spans(node: Node, text: bytes) -> None:
     found = program(node).finditer(text, 0, len(text), Work(10_000_000))

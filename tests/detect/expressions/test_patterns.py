@@ -1,7 +1,7 @@
 """An expression that can read a text in very many ways is not left to `re`."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from strandline.detect.errors import RegexInvalid
 from strandline.detect.expressions.linear import Work
@@ -11,6 +11,7 @@ from strandline.detect.expressions.syntax import parse
 from strandline.detect.rules.gitleaks import load_builtin
 from strandline.detect.rules.rule import parse_regex
 from tests.detect.expressions.trees import spans_by_re, texts, trees
+from tests.effort import examples
 
 BYTES = 16_384
 
@@ -60,7 +61,7 @@ def test_all_of_our_own_rules_are_quick() -> None:
             assert Pattern(rule.id, parse_regex(rule.id, regex), BYTES).is_quick, rule.id
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(node=trees(), text=texts(30))
 def test_either_matcher_finds_the_same(node: Node, text: bytes) -> None:
     pattern = Pattern("rule", node, 30)

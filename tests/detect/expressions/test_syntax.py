@@ -3,13 +3,14 @@
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.detect.expressions.classes import Unsupported, utf8_sequences
 from strandline.detect.expressions.nodes import Node, first, groups, literal, members, to_python, width
 from strandline.detect.expressions.syntax import parse
 from tests.detect.expressions.trees import texts, trees
+from tests.effort import examples
 
 
 def found(regex: str, text: str) -> list[bytes]:
@@ -132,7 +133,7 @@ def test_a_class_that_stands_twice_is_read_the_same_and_refused_where_it_stands(
     assert parse("(?i)k") == parse("[kK]") != parse("k")
 
 
-@settings(max_examples=500, deadline=None)
+@examples(100)
 @given(text=st.text(alphabet="ab1(){}[]|*+?.^$\\:-,<>=!?PQEiUmsxpdwb é\ud7ff", max_size=24))
 @example("(?")
 @example("[")
@@ -148,7 +149,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     re.compile(to_python(node))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(node=trees(), text=texts(40))
 def test_what_is_known_of_an_expression_holds_for_its_matches(node: Node, text: bytes) -> None:
     least, most = width(node)

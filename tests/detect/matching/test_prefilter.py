@@ -5,7 +5,7 @@ from collections import defaultdict
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from strandline.detect.expressions.nodes import Node, to_hyperscan, to_python, width
@@ -25,6 +25,7 @@ from strandline.detect.matching.prefilter import (
 from strandline.detect.matching.saved import Layout, Saved
 from strandline.detect.rules.rule import Rule
 from tests.detect.expressions.trees import spans_by_re, texts, trees
+from tests.effort import examples
 
 LIMITS = Limits()
 
@@ -36,7 +37,7 @@ def windows_of(rules: list[Rule], data: bytes) -> dict[int, list[tuple[int, int]
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(node=trees(), text=texts(300), chunk=st.sampled_from([4, 16, 64, 1 << 20]))
 @example(node=parse("a{0,3}b"), text=b"  aaab aab", chunk=1 << 20)
 @example(node=parse("ab1-{2}a"), text=b"   ab1--a  ab1--a", chunk=8)
@@ -55,7 +56,7 @@ def test_every_match_lies_in_a_window_and_is_found_there(node: Node, text: bytes
     assert found == spans_by_re(node, text)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(node=trees(), text=texts(40))
 def test_what_is_left_of_a_trimmed_expression_is_in_every_match(node: Node, text: bytes) -> None:
     core = trimmed_head(trimmed_tail(stripped(node)))
@@ -67,7 +68,7 @@ def test_what_is_left_of_a_trimmed_expression_is_in_every_match(node: Node, text
 
 
 @given(node=trees(), text=texts(40))
-@settings(max_examples=200, deadline=None)
+@examples(100)
 def test_a_loosened_expression_matches_all_that_it_did(node: Node, text: bytes) -> None:
     loose = re.compile(to_python(loosened(stripped(node))), re.DOTALL)
     for spans in spans_by_re(node, text):

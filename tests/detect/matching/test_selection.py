@@ -2,13 +2,14 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.matching.confirm import Hit
 from strandline.detect.matching.selection import selected
 from strandline.detect.rules.rule import Required, Rule
 from tests.detect.fakes import hashed
+from tests.effort import examples
 
 SECRET = hashed(b"x")
 RULES = (
@@ -52,7 +53,7 @@ def _is_near(hit: Hit, other: Hit, need: Required) -> bool:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(
     hits=st.lists(
         st.builds(

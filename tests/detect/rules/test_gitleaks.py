@@ -5,7 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.errors import RegexInvalid, RulesInvalid
@@ -13,6 +13,7 @@ from strandline.detect.rules.gitleaks import load_builtin, load_rules, parse_rul
 from strandline.detect.rules.gitleaks_format import format_set
 from strandline.detect.rules.rule import Allowlist, Required, Rule, RuleSet
 from tests.detect.fakes import engine_of, spans
+from tests.effort import examples
 
 FULL = r"""
 title = "rules of a team"
@@ -97,7 +98,7 @@ def test_what_was_read_is_written_and_read_again() -> None:
     assert parse_rules(format_set(load_builtin())) == load_builtin()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(
     words=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=4),
     entropy=st.floats(0, 8),
@@ -247,7 +248,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
             load_rules(path)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     lines=st.lists(
         st.sampled_from([*FULL.splitlines(), "[extend]", "rules = {}", "regex = '('", "x = 1", "id = 5", "[[", "'''"]),
@@ -259,7 +260,7 @@ def test_any_lines_are_rules_or_refused(lines: list[str]) -> None:
         parse_rules("\n".join(lines))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(text=st.text(max_size=200))
 def test_any_text_is_rules_or_refused(text: str) -> None:
     with contextlib.suppress(RulesInvalid):

@@ -4,7 +4,7 @@ import base64
 import hashlib
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from strandline.detect.limits import MIB, Limits
@@ -14,6 +14,7 @@ from strandline.detect.rules.rule import Rule
 from strandline.detect.views.decoding import Room, views
 from tests.detect.fakes import engine, hashed, only
 from tests.detect.packing import ARCHIVES, TEXTS, VIEWS, Packed, in_base64, in_hex, in_utf16
+from tests.effort import examples
 
 SECRET = b"zyxwvu9876543210"
 ENGINE = engine(limits=Limits(view_bytes_max=4 * MIB, views_total_max=16 * MIB))
@@ -23,7 +24,7 @@ def planted(before: bytes = b"some words\nx = tok_", after: bytes = b" and more 
     return Packed(before + SECRET + after, (len(before), len(before) + len(SECRET)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     layers=st.lists(st.sampled_from(VIEWS + TEXTS + ARCHIVES), max_size=5),
     before=st.text("abc xyz\n", max_size=30),
@@ -201,7 +202,7 @@ def marks_of(data: bytes) -> dict[int, int]:
     return sweep.marks
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(
     data=st.lists(
         st.sampled_from(

@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from strandline.detect.locations import Location, shown
 from strandline.findings.reports import Report, ReportFacts, SourceFacts
 from strandline.findings.reports.html import embedded, format_html
+from tests.effort import examples
 from tests.findings.reports.examples import HOSTILE, REPORT, SECRETS, finding, reports
 
 
@@ -97,7 +98,7 @@ class TestData:
     """Names are data."""
 
     @given(reports)
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @examples(40)
     def test_any_report_makes_the_same_page_around_its_data(self, report: Report) -> None:
         page, plain = page_of(report), page_of(Report([]))
         used = [tag for tag, _ in page.tags]

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from strandline.findings.reports import Report
 from strandline.findings.reports.sarif import format_sarif
+from tests.effort import examples
 from tests.findings.reports.examples import REPORT, SECRETS, reports
 from tests.findings.reports.schema import Invalid, check_sarif
 
@@ -18,7 +19,7 @@ def log_of(report: Report) -> dict[str, Any]:
 
 
 @given(reports)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 def test_any_report_is_valid(report: Report) -> None:
     log_of(report)
 

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from strandline.detect.locations import Location, parse_url
 from strandline.findings import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
@@ -14,10 +14,11 @@ from strandline.findings.reports.csv import COLUMNS, safe_cell
 from strandline.findings.reports.values import gaps_code, level_of, reason_text, status_of
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneStatus
+from tests.effort import examples
 from tests.findings.reports.examples import REPORT, SECRETS, finding, reports
 
 KEY = TenantSecretKey(bytes(32))
-loose = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+loose = examples(60)
 
 
 def text_of(report: Report, form: ReportFormat) -> str:

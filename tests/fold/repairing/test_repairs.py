@@ -723,6 +723,7 @@ def test_a_repair_that_is_struck_at_any_write_ends_equal_to_the_truth(
 ) -> None:
     monkeypatch.setattr("strandline.fold.repairing.relisting.KEYS_PER_CHUNK", 1)
     monkeypatch.setattr("strandline.fold.repairing.restoring.ROWS_PER_CHUNK", 2)
+    monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.05)  # the last mark, refused, is stored at a look
 
     async def strike(nth: int) -> bool:
         bucket, shelf, policy, truth = await scene()

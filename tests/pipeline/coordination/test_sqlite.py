@@ -9,7 +9,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +19,7 @@ from strandline.protocol.runs import InitialShard, Progress
 from strandline.protocol.shards import Cursor, Lease, ParkReason, RunKey, ShardKey
 from strandline.protocol.splits import ResidualPlan
 from strandline.testing.coordination_words import CUT, LEASE_TTL_NS, NOW, RUN, WHOLE, begin, take
+from tests.effort import examples
 from tests.pipeline.coordination.backends import sqlite_records
 from tests.waiting import PATIENCE_S
 
@@ -120,7 +120,7 @@ class TwinMachine(RuleBasedStateMachine):
 
 
 TestTwins = TwinMachine.TestCase
-TestTwins.settings = settings(max_examples=25, stateful_step_count=30)
+TestTwins.settings = examples(25, stateful_step_count=30)
 
 
 def test_everything_is_there_after_reopening(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from strandline.pipeline.sql import arrays
+from tests.effort import examples
 from tests.servers_postgres import PostgresServer
 
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -22,7 +23,7 @@ def connection(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[A
         yield made
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(

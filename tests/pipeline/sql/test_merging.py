@@ -5,7 +5,7 @@ from functools import reduce
 from itertools import permutations
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from strandline.pipeline import findings as findings_rules
@@ -15,6 +15,7 @@ from strandline.pipeline.identity import OvidHash, TenantId, observation_id
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import SqlReads
+from tests.effort import examples
 from tests.pipeline.rows import (
     POLICY,
     digest,
@@ -29,9 +30,7 @@ from tests.pipeline.rows import (
 from tests.pipeline.sql.stores import AnyDatabase, findings_over, ledger_over
 
 # A tenant of its own separates one example from the next.
-over_a_database = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+over_a_database = examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def new_tenant() -> TenantId:

@@ -4,7 +4,7 @@ import os
 import random
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from strandline.errors import StrandlineError
@@ -17,6 +17,7 @@ from strandline.pipeline.memory_reads import MemoryReads
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import SqlReads
 from strandline.pipeline.triage import TriageEvent, TriageState
+from tests.effort import examples
 from tests.pipeline.rows import digest, found, ovid, scope_of
 from tests.pipeline.sql.stores import AnyDatabase, clock_of, findings_over, ledger_over
 
@@ -24,7 +25,7 @@ NUMBERS = range(4)
 POLICIES = [PolicyHash(digest(number, 9)) for number in (1, 2)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(1, 8))
 def test_sql_and_memory_answer_the_same(database: AnyDatabase, seed: int, pages: int) -> None:
     choose = random.Random(seed)

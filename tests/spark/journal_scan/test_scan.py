@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ from strandline.spark.journal_scan.scan import (
     scan_journal,
 )
 from strandline.spark.journals import read_journal
+from tests.effort import examples
 from tests.servers_spark import ROOT
 from tests.spark.journal_scan.child import KEY, request_for
 from tests.waiting import PATIENCE_S
@@ -106,7 +107,7 @@ def places(path: Path) -> list[str]:
 
 
 @given(cuts=st.lists(st.integers(1, 2999), max_size=6))
-@settings(max_examples=10)
+@examples(10)
 def test_parts_of_any_cut_are_together_what_a_bounded_scan_finds(path: Path, cuts: list[int]) -> None:
     (batch,) = read_journal(str(path), rows_per_batch=10_000)
     bounds = sorted({0, *cuts, batch.num_rows})

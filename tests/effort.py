@@ -1,0 +1,44 @@
+"""How hard tests look: `make test` takes a sample of what `make test-long` does in full.
+
+Invariants: a number of examples is that of `make test`, and the profile multiplies it; a test that is cut into parts
+runs the first in `make test` and all of them in `make test-long`, and each case is in exactly one part.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+
+DEFAULT_EXAMPLES = 100
+"""How many examples hypothesis tries by default."""
+
+Case = TypeVar("Case")
+
+
+def examples(count: int, **more: Any) -> settings:  # noqa: ANN401 - those of hypothesis
+    """Return settings with a number of examples, which the profile multiplies as it does the default number."""
+    return settings(max_examples=count * settings().max_examples // DEFAULT_EXAMPLES, **more)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the parts that a test is cut into."""
+
+    number: int
+    count: int
+
+    def has(self, position: int) -> bool:
+        """Tell whether the case at a position is in it."""
+        return position % self.count == self.number
+
+    def of(self, cases: Sequence[Case]) -> Sequence[Case]:
+        """Return the cases that are in it."""
+        return cases[self.number :: self.count]
+
+
+def parts(count: int) -> pytest.MarkDecorator:
+    """Cut a test into parts, given to it as `part`; all but the first are long."""
+    more = (pytest.param(Part(number, count), marks=pytest.mark.long) for number in range(1, count))
+    return pytest.mark.parametrize("part", [Part(0, count), *more], ids=lambda part: f"part {part.number + 1}")
