@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from strandline.broker.streams import PublishBatch, Stream
+from strandline.broker.streams.checkpoint import format_checkpoint, parse_checkpoint
 from strandline.clock import ManualClock
 from strandline.gather import InlineExecutor
 
@@ -17,10 +18,11 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("with_index", [True, False])
-def test_version_one_is_read(tmp_path: Path, with_index: bool) -> None:
+def test_every_version_is_read(tmp_path: Path, with_index: bool, version: str) -> None:
     folder = tmp_path / "S"
-    shutil.copytree(FIXTURES / "v1", folder)
+    shutil.copytree(FIXTURES / version, folder)
     if not with_index:
         (folder / "index").unlink()
     stream = Stream.open(folder, clock=ManualClock(), executor=InlineExecutor())
@@ -47,3 +49,9 @@ def test_version_one_is_read_with_what_it_has_lost(tmp_path: Path, without: tupl
     if without != ("lost",):  # without it and with the index, which was written later, nothing tells which it was
         assert stream.losses.sequences.tolist() == [3]
     stream.close()
+
+
+def test_a_checkpoint_is_written_in_the_newest_version_and_says_the_same() -> None:
+    old, new = ((FIXTURES / version / "front").read_bytes() for version in ("v1", "v2"))
+    assert (old[:10], new[:10]) == (b"STRANDLF\x01\x00", b"STRANDLS\x02\x00")
+    assert format_checkpoint(parse_checkpoint(old, "front")) == new

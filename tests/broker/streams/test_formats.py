@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.streams.front import Front, format_front, parse_front
+from strandline.broker.streams.checkpoint import StreamCheckpoint, format_checkpoint, parse_checkpoint
 from strandline.broker.streams.index_file import capture, format_snapshot, parse_snapshot
 from strandline.broker.streams.records import (
     Config,
@@ -71,18 +71,21 @@ def test_ranges_are_the_sequences(sequences: np.ndarray[tuple[int], np.dtype[np.
     assert from_ranges(to_ranges(sequences)).tolist() == sequences.tolist()
 
 
-def test_a_front_is_read_back_and_damage_is_told() -> None:
-    front = Front(b"i" * 16, 5, 7, -1, 123, b'{"name":"S"}')
-    data = format_front(front)
-    assert parse_front(data, "front") == front
+def test_a_checkpoint_is_read_back_and_damage_is_told() -> None:
+    checkpoint = StreamCheckpoint(b"i" * 16, 5, 7, -1, 123, b'{"name":"S"}')
+    data = format_checkpoint(checkpoint)
+    assert parse_checkpoint(data, "front") == checkpoint
     for at in range(8, len(data)):
         broken = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         with pytest.raises((Damaged, FormatError)):
-            parse_front(broken, "front")
+            parse_checkpoint(broken, "front")
     with pytest.raises(Damaged):
-        parse_front(data[:40], "front")
+        parse_checkpoint(data[:40], "front")
     with pytest.raises(FormatError):
-        parse_front(b"something else", "front")
+        parse_checkpoint(b"something else", "front")
+    for other in (b"STRANDLF\x02", b"STRANDLS\x01", b"STRANDLS\x03"):  # the version of the other magic, and a later one
+        with pytest.raises(FormatError, match="version"):
+            parse_checkpoint(other + data[9:], "front")
 
 
 def _some_state() -> State:

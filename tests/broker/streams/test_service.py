@@ -8,7 +8,7 @@ import pytest
 
 from strandline.broker.api import responses
 from strandline.broker.api.responses import SourceInfo
-from strandline.broker.streams.front import format_front, parse_front
+from strandline.broker.streams.checkpoint import format_checkpoint, parse_checkpoint
 from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
@@ -127,8 +127,8 @@ def test_an_index_of_another_stream_is_not_looked_at(tmp_path: Path) -> None:
     talk.ask("a.x", b"1")
     service.close()
     front = tmp_path / "A" / "front"
-    known = parse_front(front.read_bytes(), "")
-    front.write_bytes(format_front(known._replace(created_ns=known.created_ns + 1)))
+    known = parse_checkpoint(front.read_bytes(), "")
+    front.write_bytes(format_checkpoint(known._replace(created_ns=known.created_ns + 1)))
     again = _service(tmp_path)
     assert again.streams["A"].created_ns == known.created_ns + 1
     assert again.streams["A"].last_seq == 1

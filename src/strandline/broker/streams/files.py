@@ -12,7 +12,7 @@ folder without a front was made or removed by halves, is nobody's, and goes befo
 import contextlib
 from pathlib import Path
 
-from strandline.broker.streams.front import FRONT_NAME, Front, format_front, parse_front
+from strandline.broker.streams.checkpoint import CHECKPOINT_NAME, StreamCheckpoint, format_checkpoint, parse_checkpoint
 from strandline.broker.streams.index_file import INDEX_NAME, Captured, format_snapshot, parse_snapshot
 from strandline.broker.streams.losses import LOST_NAME, Losses, format_losses, parse_losses
 from strandline.broker.streams.state import State
@@ -43,18 +43,18 @@ class StreamFiles:
         with storage_errors(self.folder):
             self._disk.make_folder(self.folder)
 
-    def read_front(self) -> Front | None:
+    def read_checkpoint(self) -> StreamCheckpoint | None:
         """Return where the stream begins, None if there is no stream."""
-        path = self.folder / FRONT_NAME
+        path = self.folder / CHECKPOINT_NAME
         with storage_errors(path):
             data = read_file(self._disk, path)
-        return None if data is None else parse_front(data, str(path))
+        return None if data is None else parse_checkpoint(data, str(path))
 
-    def write_front(self, front: Front) -> None:
+    def write_checkpoint(self, checkpoint: StreamCheckpoint) -> None:
         """Say where the stream begins."""
-        path = self.folder / FRONT_NAME
+        path = self.folder / CHECKPOINT_NAME
         with storage_errors(path):
-            replace_file(self._disk, path, format_front(front))
+            replace_file(self._disk, path, format_checkpoint(checkpoint))
 
     def read_losses(self, identity: bytes) -> Losses | None:
         """Return what was lost, as far as it is known; None if nothing is."""
@@ -74,15 +74,15 @@ class StreamFiles:
         with storage_errors(self.folder):
             self._disk.sync_folder(self.folder)
 
-    def read_index(self, front: Front, stop: int) -> tuple[State, int] | None:
+    def read_index(self, checkpoint: StreamCheckpoint, stop: int) -> tuple[State, int] | None:
         """Return a state and its place from the front up to `stop`, None if there is none that fits."""
         path = self.folder / INDEX_NAME
         with storage_errors(path):
             data = read_file(self._disk, path)
-        found = None if data is None else parse_snapshot(data, front.identity)
-        if found is None or found[0].created_ns != front.created_ns:
+        found = None if data is None else parse_snapshot(data, checkpoint.identity)
+        if found is None or found[0].created_ns != checkpoint.created_ns:
             return None
-        return found if front.place <= found[1] <= stop else None
+        return found if checkpoint.place <= found[1] <= stop else None
 
     def write_index(self, captured: Captured, identity: bytes, place: int) -> int:
         """Write what is known; everything up to `place` must be on stable storage. Return the size."""
@@ -107,13 +107,13 @@ class StreamFiles:
 
 def stream_exists(disk: Disk, folder: Path) -> bool:
     """Tell whether there is a stream in a folder."""
-    return FRONT_NAME in _names(disk, folder)
+    return CHECKPOINT_NAME in _names(disk, folder)
 
 
 def remove_stream(disk: Disk, folder: Path) -> None:
     """Remove a stream that is closed: first what makes it one, then the rest."""
     with storage_errors(folder):
-        remove_if_there(disk, folder / FRONT_NAME)
+        remove_if_there(disk, folder / CHECKPOINT_NAME)
         with contextlib.suppress(FileNotFoundError):
             disk.sync_folder(folder)
         _clear(disk, folder)
@@ -138,7 +138,7 @@ def _clear(disk: Disk, folder: Path) -> None:
     """Remove everything of a stream, and nothing else."""
     for part in (JOURNAL_FOLDER, CONSUMERS_FOLDER):
         _remove_folder(disk, folder / part)
-    for name in (INDEX_NAME, LOST_NAME, *(name + TEMP_SUFFIX for name in (FRONT_NAME, INDEX_NAME, LOST_NAME))):
+    for name in (INDEX_NAME, LOST_NAME, *(name + TEMP_SUFFIX for name in (CHECKPOINT_NAME, INDEX_NAME, LOST_NAME))):
         remove_if_there(disk, folder / name)
     with contextlib.suppress(OSError):
         disk.remove_folder(folder)

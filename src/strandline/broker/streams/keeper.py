@@ -12,10 +12,10 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from types import TracebackType
 
+from strandline.broker.streams.checkpoint import StreamCheckpoint
 from strandline.broker.streams.compaction import Compaction
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.files import StreamFiles
-from strandline.broker.streams.front import Front
 from strandline.broker.streams.index_file import capture
 from strandline.broker.streams.losses import Losses
 from strandline.broker.streams.replay import sequence_at
@@ -162,15 +162,17 @@ class Keeper:
     def let_go(self, end: int) -> Future[None]:
         """Write the new front, and let go of the log below a place; for compaction, which made sure nothing is lost."""
         state, log, files = self._state, self._log, self.files
-        front = None
+        checkpoint = None
         if isinstance(log, JournalLog):
             state.forget_configs(end)
-            front = Front(log.identity, end, self.last_seq_at(end), 0, state.created_ns, state.config_at(end))
+            checkpoint = StreamCheckpoint(
+                log.identity, end, self.last_seq_at(end), 0, state.created_ns, state.config_at(end)
+            )
 
         def work() -> None:
-            if files is not None and front is not None and isinstance(log, JournalLog):
+            if files is not None and checkpoint is not None and isinstance(log, JournalLog):
                 log.sync()  # what was moved may be worth more to its owner than the stream's durability now says
-                files.write_front(front)
+                files.write_checkpoint(checkpoint)
             log.remove_below(end)
 
         return self._runner.run(work)

@@ -14,8 +14,8 @@ import numpy as np
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.schema import from_json
 from strandline.broker.streams.arrays import Places
+from strandline.broker.streams.checkpoint import StreamCheckpoint
 from strandline.broker.streams.files import StreamFiles
-from strandline.broker.streams.front import Front
 from strandline.broker.streams.losses import Losses, LostPart, LostPlaces, candidates
 from strandline.broker.streams.replay import Replay, sequence_at
 from strandline.broker.streams.state import Going, State
@@ -23,18 +23,18 @@ from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Damaged
 
 
-def recover(files: StreamFiles, front: Front, log: JournalLog, stop: int) -> State:
+def recover(files: StreamFiles, checkpoint: StreamCheckpoint, log: JournalLog, stop: int) -> State:
     """Return the state that a stream's files and log, up to a place, say it has."""
-    if front.identity != log.identity:
+    if checkpoint.identity != log.identity:
         raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
-    found = files.read_index(front, stop)
-    lost = [part for part in log.lost if part.end > front.place]
-    losses = files.read_losses(front.identity) or Losses()
+    found = files.read_index(checkpoint, stop)
+    lost = [part for part in log.lost if part.end > checkpoint.place]
+    losses = files.read_losses(checkpoint.identity) or Losses()
     new = [part for part in lost if _is_new(part, losses)]
     if new:
         known = {part.first: losses.parts[part.first] for part in lost if part not in new}
-        losses.parts, losses.is_new = _Measure(files, front, log, stop).parts(known), True
-    state, place = (_begin(front), front.place) if found is None else found
+        losses.parts, losses.is_new = _Measure(files, checkpoint, log, stop).parts(known), True
+    state, place = (_begin(checkpoint), checkpoint.place) if found is None else found
     state.losses = losses
     replay = Replay(state, str(files.folder), losses.parts)
     _remove_lost(state, lost, [part for part in new if part.end <= place])
@@ -51,12 +51,12 @@ def _is_new(part: LostPlaces, losses: Losses) -> bool:
     return known is None or known.end != part.end
 
 
-def _begin(front: Front) -> State:
+def _begin(checkpoint: StreamCheckpoint) -> State:
     """Return the state at the front."""
-    state = State(from_json(StreamConfig, front.config), front.created_ns)
-    state.index.last_seq, state.index.last_time = front.last_seq, front.last_time
-    state.now_ns = front.last_time  # what was stored with times of its own may be older than the stream
-    state.configs = [(front.place, front.config)]
+    state = State(from_json(StreamConfig, checkpoint.config), checkpoint.created_ns)
+    state.index.last_seq, state.index.last_time = checkpoint.last_seq, checkpoint.last_time
+    state.now_ns = checkpoint.last_time  # what was stored with times of its own may be older than the stream
+    state.configs = [(checkpoint.place, checkpoint.config)]
     return state
 
 
@@ -76,19 +76,19 @@ def _remove_lost(state: State, lost: list[LostPlaces], new: list[LostPlaces]) ->
 class _Measure:
     """Reads the whole log to learn how sequences go on behind lost parts."""
 
-    def __init__(self, files: StreamFiles, front: Front, log: JournalLog, stop: int) -> None:
-        self._front = front
-        self._state = _begin(front)
+    def __init__(self, files: StreamFiles, checkpoint: StreamCheckpoint, log: JournalLog, stop: int) -> None:
+        self._checkpoint = checkpoint
+        self._state = _begin(checkpoint)
         self._log = log
         self._stop = stop
         self._path = str(files.folder)
-        index = files.read_index(front, stop)
+        index = files.read_index(checkpoint, stop)
         self._index = None if index is None else (index[1], index[0].index.last_seq)
 
     def parts(self, known: dict[int, LostPart]) -> dict[int, LostPart]:
         """Return every lost part from the front on; some are known."""
         replay = Replay(self._state, self._path, known, self._measured)
-        replay.run(self._log.scan(self._front.place, self._stop))
+        replay.run(self._log.scan(self._checkpoint.place, self._stop))
         return replay.parts
 
     def _measured(self, lost: LostPlaces, before: int) -> LostPart:

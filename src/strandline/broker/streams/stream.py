@@ -18,9 +18,9 @@ from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.api.schema import to_json
 from strandline.broker.listeners import Listeners
 from strandline.broker.streams.arrays import Times, Words, in_order
+from strandline.broker.streams.checkpoint import StreamCheckpoint
 from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
-from strandline.broker.streams.front import Front
 from strandline.broker.streams.keeper import Keeper
 from strandline.broker.streams.markers import mark_gone
 from strandline.broker.streams.publisher import Publisher
@@ -93,7 +93,9 @@ class Stream(Readable):
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
             place, json = log.next_place, to_json(config)
-            files.write_front(Front(log.identity, place, state.index.last_seq, 0, state.created_ns, json))
+            files.write_checkpoint(
+                StreamCheckpoint(log.identity, place, state.index.last_seq, 0, state.created_ns, json)
+            )
             state.configs = [(place, json)]
         except BaseException:
             log.close()
@@ -113,17 +115,17 @@ class Stream(Readable):
         """Open the stream in a folder as it was when its last durable change was made."""
         disk, clock = disk or OsDisk(), clock or SystemClock()
         files = StreamFiles(disk, folder)
-        front = files.read_front()
-        if front is None:
+        checkpoint = files.read_checkpoint()
+        if checkpoint is None:
             raise FormatError(str(folder), "there is no stream", hint="make one with Stream.create")
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
-            state = recover(files, front, log, log.next_place)
+            state = recover(files, checkpoint, log, log.next_place)
             if state.losses.is_new:
                 files.write_losses(state.losses, log.identity)
-            if log.first_place < front.place:
+            if log.first_place < checkpoint.place:
                 files.settle()
-                log.remove_below(front.place)
+                log.remove_below(checkpoint.place)
             stream = cls(state, log, files, executor)
             stream.expire(clock.now_ns())
         except BaseException:
@@ -139,10 +141,10 @@ class Stream(Readable):
         log, files, failure = self._log, self._keeper.files, self.failure
         if failure is None or files is None or not isinstance(log, JournalLog):
             raise InvalidInput(f"stream {self.config.name} has not failed, or is in memory")
-        front = files.read_front()
-        if front is None:
+        checkpoint = files.read_checkpoint()
+        if checkpoint is None:
             raise failure
-        return Stream(recover(files, front, log, log.durable_place), log, files, self._keeper.executor, failure)
+        return Stream(recover(files, checkpoint, log, log.durable_place), log, files, self._keeper.executor, failure)
 
     def probe(self) -> None:
         """Raise `StorageRefused` unless the stream's disk takes something now. Any thread may call it."""

@@ -1,7 +1,7 @@
-"""The front file: what a stream was, small, at the place where its log begins.
+"""The checkpoint of a stream, in its file `front`: the state of the stream where its log begins.
 
-    0   8s   magic "STRANDLF"
-    8   u16  version, 1
+    0   8s   magic "STRANDLS"; "STRANDLF" in version 1
+    8   u16  version, 2
     10  u16  zero
     12  u32  CRC-32C of bytes 0-11, then of byte 16 to the end
     16  16s  identity of the journal
@@ -11,8 +11,10 @@
     56  i64  created
     64       configuration, JSON
 
-Invariants: a stream exists from the moment this file does; it is replaced before the records below its place are let
-go.
+Version 1 differs in its magic alone, which the frontier of a journal has, too. Both versions are read.
+
+Invariants: a stream exists from the moment this file does; it is replaced before the records below its place are
+removed.
 """
 
 import struct
@@ -21,17 +23,17 @@ from typing import NamedTuple
 from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
 
-FRONT_NAME = "front"
-_MAGIC = b"STRANDLF"
+CHECKPOINT_NAME = "front"
+_MAGIC, _MAGIC_V1 = b"STRANDLS", b"STRANDLF"
 _HEAD = struct.Struct("<8sHH")
 _CRC = struct.Struct("<I")
 _BODY = struct.Struct("<16sQQqq")
 _BODY_AT = _HEAD.size + _CRC.size
-VERSION = 1
+VERSION = 2
 
 
-class Front(NamedTuple):
-    """Where a stream begins, and what it was there."""
+class StreamCheckpoint(NamedTuple):
+    """Where the log of a stream begins, and the state of the stream there."""
 
     identity: bytes
     place: int
@@ -41,22 +43,22 @@ class Front(NamedTuple):
     config: bytes
 
 
-def format_front(front: Front) -> bytes:
+def format_checkpoint(checkpoint: StreamCheckpoint) -> bytes:
     """Return the file."""
     head = _HEAD.pack(_MAGIC, VERSION, 0)
-    body = _BODY.pack(*front[:-1]) + front.config
+    body = _BODY.pack(*checkpoint[:-1]) + checkpoint.config
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
-def parse_front(data: bytes, path: str) -> Front:
-    """Return what a file says; `FormatError` or `Damaged` if it is not a whole one of ours."""
-    if not data.startswith(_MAGIC):
-        raise FormatError(path, "not the front of a stream")
+def parse_checkpoint(data: bytes, path: str) -> StreamCheckpoint:
+    """Return the checkpoint in a file, of either version; `FormatError` or `Damaged` if it is not a whole one."""
+    if not data.startswith((_MAGIC, _MAGIC_V1)):
+        raise FormatError(path, "not the checkpoint of a stream")
     if len(data) < _BODY_AT + _BODY.size:
         raise Damaged(path, "the file ends too early", safe="restore it from a copy; the messages are in the journal")
     head = data[: _HEAD.size]
-    _, version, _ = _HEAD.unpack(head)
-    if version != VERSION:
+    magic, version, _ = _HEAD.unpack(head)
+    if version != (VERSION if magic == _MAGIC else 1):
         raise FormatError(path, f"version {version} is not known", hint="was it written by a later one?")
     body = data[_BODY_AT:]
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(body, crc32c(head)):
@@ -64,4 +66,4 @@ def parse_front(data: bytes, path: str) -> Front:
             path, "the checksum does not match", safe="restore it from a copy; the messages are in the journal"
         )
     identity, place, last_seq, last_time, created_ns = _BODY.unpack_from(body)
-    return Front(identity, place, last_seq, last_time, created_ns, body[_BODY.size :])
+    return StreamCheckpoint(identity, place, last_seq, last_time, created_ns, body[_BODY.size :])

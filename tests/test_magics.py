@@ -1,0 +1,54 @@
+"""Every file format has a magic of its own, so that a file says which format it is."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "strandline"
+SHARED = {
+    b"STRANDLF": {"broker/streams/checkpoint.py", "journal/frontier.py"},  # version 1 of a stream's checkpoint
+    b"PGSS": {"fold/log_format.py", "fold/opening.py"},  # one format, told from SQLite before it is opened
+}
+"""Magics that stand in two modules, and why."""
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _magics(path: Path) -> Iterator[bytes | int]:
+    """Yield the constants that a module assigns to a name with MAGIC in it."""
+    for node in ast.parse(path.read_text()).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if any("MAGIC" in name for target in targets for name in _names(target)):
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            for part in ast.walk(node.value) if node.value is not None else ():
+                if isinstance(part, ast.Constant) and isinstance(part.value, bytes | int):
+                    yield part.value
+
+
+def _modules() -> dict[bytes | int, set[str]]:
+    found: dict[bytes | int, set[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for magic in _magics(path):
+            found.setdefault(magic, set()).add(path.relative_to(SOURCE).as_posix())
+    return found
+
+
+def test_no_magic_stands_in_two_modules() -> None:
+    twice = {magic: modules for magic, modules in _modules().items() if len(modules) > 1}
+    assert twice == SHARED
+
+
+def test_the_magics_of_our_binary_files_are_found() -> None:
+    ours = {magic for magic in _modules() if isinstance(magic, bytes) and magic.startswith(b"STRANDL")}
+    written = {
+        node.value
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and node.value.startswith(b"STRANDL")
+    }
+    assert ours == written
+    assert len(ours) >= 8
