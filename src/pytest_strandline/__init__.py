@@ -43,7 +43,7 @@ def nats_server_settings() -> "ServerSettings":
 @pytest.fixture
 def nats_server(request: pytest.FixtureRequest, nats_server_settings: "ServerSettings") -> Iterator[str]:
     """Give a test the URL of a fresh server, gone afterwards."""
-    from strandline.broker.serving import running  # noqa: PLC0415 - only for those who ask
+    from strandline.broker.embedded_server import running  # noqa: PLC0415 - only for those who ask
 
     mark = request.node.get_closest_marker("nats_server")
     settings = nats_server_settings if mark is None else _changed(nats_server_settings, mark)
@@ -62,7 +62,7 @@ def _changed(settings: "ServerSettings", mark: pytest.Mark) -> "ServerSettings":
 @pytest.fixture(scope="session")
 def shared_nats_server(nats_server_settings: "ServerSettings") -> Iterator[str]:
     """Give all tests the URL of one server."""
-    from strandline.broker.serving import running  # noqa: PLC0415 - only for those who ask
+    from strandline.broker.embedded_server import running  # noqa: PLC0415 - only for those who ask
 
     with running(nats_server_settings) as url:
         yield url

@@ -12,8 +12,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from strandline.broker.buckets import EmbeddedConnection
+from strandline.broker.embedded_server import serve
 from strandline.broker.server import Server
-from strandline.broker.serving import serve
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
 from strandline.broker.streams import Stream
 from strandline.broker.streams.storage import JournalLog

@@ -14,10 +14,10 @@ import pytest
 from strandline.broker.buckets import EmbeddedConnection
 from strandline.broker.buckets.server_link import Home, Host
 from strandline.broker.buckets.watch import Tap, Told
-from strandline.broker.ending import Ending
+from strandline.broker.embedded_server import serve
 from strandline.broker.server import Server
-from strandline.broker.serving import serve
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
+from strandline.broker.shutdown_hooks import Ending
 from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Closed, StorageRefused
 from strandline.journal import WRITTEN

@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.js.errors import APIError
 
-from strandline.broker.serving import serve
+from strandline.broker.embedded_server import serve
 from strandline.broker.settings import AccountSettings, ServerSettings, UserSettings
 from strandline.journal import WRITTEN
 from tests.servers_nats import running_nats

@@ -16,8 +16,8 @@ import pytest
 
 from strandline.broker.core import session as sessions
 from strandline.broker.core.session import Session
+from strandline.broker.embedded_server import running, serve
 from strandline.broker.server import THREADS_MAX, Server
-from strandline.broker.serving import running, serve
 from strandline.broker.settings import (
     AccountSettings,
     JetStreamSettings,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strandline.broker.serving import running
+from strandline.broker.embedded_server import running
 from strandline.broker.settings import AccountSettings, ServerSettings, UserSettings
 from strandline.broker.store import FOLDER_BYTES_MAX, format_account_folder
 from tests.broker.socket_client import SocketClient

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
+from strandline.broker.embedded_server import running
 from strandline.broker.mirrors.handover import _Target
-from strandline.broker.serving import running
 from strandline.broker.streams import OriginBatch
 from strandline.nats.errors import ConnectionDropped
 from tests.broker.mirrors.hub import Hub

@@ -46,8 +46,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from strandline.broker.api.codes import ApiError
     from strandline.broker.api.config import StreamConfig
+    from strandline.broker.embedded_server import running, serve
     from strandline.broker.server import Server
-    from strandline.broker.serving import running, serve
     from strandline.broker.settings import ServerSettings
     from strandline.broker.streams.stream import Stream
 
@@ -64,8 +64,8 @@ def __getattr__(name: str) -> object:
         "ServerSettings": "settings",
         "Stream": "streams.stream",
         "StreamConfig": "api.config",
-        "running": "serving",
-        "serve": "serving",
+        "running": "embedded_server",
+        "serve": "embedded_server",
     }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from strandline.broker.streams.sharing import Sharing
+from strandline.broker.streams.shared_limits import Sharing
 from strandline.broker.thread_runner import Post
 from strandline.files import Disk, OsDisk
 from strandline.wire import WireLimits

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from strandline.broker.api.responses import AccountLimits
+from strandline.broker.commit_cycle import Turn
 from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
 from strandline.broker.core.protocol_trace import ProtocolTracer
 from strandline.broker.core.server_info import ServerInfo, make_server_info, new_server_id
 from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream
-from strandline.broker.jetstream.absent import Absent
+from strandline.broker.jetstream.disabled import Absent
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
@@ -35,10 +36,9 @@ from strandline.broker.sockets.descriptors import descriptor_budget
 from strandline.broker.sockets.read_size import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store, storage_unavailable
-from strandline.broker.streams.sharing import Sharing
+from strandline.broker.streams.shared_limits import Sharing
 from strandline.broker.system_requests import SystemRequests
 from strandline.broker.thread_runner import Post, ThreadRunner
-from strandline.broker.turn import Turn
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
 from strandline.files import Disk
@@ -73,7 +73,6 @@ class Server:
         self.store_dir: Path | None = None
         self.read_buffer = bytearray(READ_BYTES_MAX)
         self.started_ns = 0
-        self.is_lame_duck = False
         self._connections: dict[int, Connection] = {}
         self._last_client = 0
         self.descriptors = descriptor_budget()
@@ -287,7 +286,6 @@ class Server:
             await self._let_go()
 
     async def _let_go(self) -> None:
-        self.is_lame_duck = True
         self._acceptor.stop()
         for session in list(self.sessions):
             session.lame_duck()

@@ -143,7 +143,7 @@ class _Serving:
         _raise_handles()
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)  # whoever sends one while the server starts does not mean to end it
-        from strandline.broker.serving import serve as serving  # noqa: PLC0415 - settings are checked before
+        from strandline.broker.embedded_server import serve as serving  # noqa: PLC0415 - settings are checked before
 
         try:
             await self._run(serving)

@@ -17,7 +17,7 @@ import pytest
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.consumer_requests import PullRequest
-from strandline.broker.serving import running
+from strandline.broker.embedded_server import running
 from strandline.broker.settings import ServerSettings
 from strandline.broker.streams import headers
 from tests.broker.socket_client import Ended, SocketClient, pub_frame

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
-from strandline.broker.serving import serve
+from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
 from strandline.journal import SYNCED, Durability
 from tests.servers_nats import free_ports

@@ -15,7 +15,7 @@ from nats.errors import TimeoutError as NothingCame
 from nats.js.api import AckPolicy, ConsumerConfig, StreamSource
 from nats.js.errors import NotFoundError
 
-from strandline.broker.serving import serve
+from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
 from tests.broker.durability.child import mortal
 from tests.broker.socket_client import Ended, SocketClient

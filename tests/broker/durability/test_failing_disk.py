@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from strandline.broker.jetstream.mending import RETRY_MIN_NS
+from strandline.broker.jetstream.stream_recovery import RETRY_MIN_NS
 from strandline.clock import NS_PER_S
 from tests.broker.durability.simulated import SimBroker
 from tests.broker.socket_client import SocketClient

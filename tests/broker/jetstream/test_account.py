@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from strandline.broker.jetstream import holding
+from strandline.broker.jetstream import inflight_bytes
 from strandline.journal import WRITTEN
 from tests.broker.jetstream.fakes import World
 
@@ -198,7 +198,7 @@ def test_messages_go_when_their_time_has_come(world: World) -> None:
 def test_a_client_that_is_ahead_of_the_disk_is_paused_until_it_has_caught_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "CLIENT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(inflight_bytes, "CLIENT_BYTES_MAX", 1_000)
     world.stream("S")
     world.routes.publish(*[("S", bytes(500), "r")] * 3, client=7)
     world.routes.publish(("S", bytes(500), "r"), client=8)

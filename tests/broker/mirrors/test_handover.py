@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from strandline.broker.embedded_server import running
 from strandline.broker.mirrors.handover import HandOver, NotOurs, _Target
-from strandline.broker.serving import running
 from strandline.broker.settings import ServerSettings
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.serving import running
+from strandline.broker.embedded_server import running
 from tests.broker.mirrors.hub import Hub
 from tests.waiting import PATIENCE_S
 

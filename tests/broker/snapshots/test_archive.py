@@ -22,7 +22,7 @@ from strandline.broker.snapshots.archive import (
     format_messages,
     format_uvarint,
 )
-from strandline.broker.snapshots.consumers import format_saved, parse_saved
+from strandline.broker.snapshots.archived_consumer import format_saved, parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
 from strandline.broker.streams import Messages
 from tests.broker.snapshots.test_s2 import REAL

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from strandline.broker import work_queue
-from strandline.broker.snapshots import restores, service
+from strandline.broker.snapshots import restore_service, service
 from strandline.broker.snapshots.archive import END, MAGIC, format_uvarint
-from strandline.broker.snapshots.restoring import Restoring
+from strandline.broker.snapshots.restore import Restoring
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import packed, saved_consumer
@@ -105,7 +105,7 @@ def test_a_restore_with_too_many_consumers_is_refused(world: World) -> None:
 
 
 def test_only_so_many_restores_are_under_way_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restores, "RESTORES_MAX", 2)
+    monkeypatch.setattr(restore_service, "RESTORES_MAX", 2)
     assert all("error" not in _begin(world, name) for name in "ST")
     assert _begin(world, "U")["error"]["err_code"] == 10062
 
@@ -184,7 +184,7 @@ def test_a_restore_that_was_given_up_unpacks_no_more(world: World) -> None:
 
 
 def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restores, "CONSUMERS_MAX", 3)
+    monkeypatch.setattr(restore_service, "CONSUMERS_MAX", 3)
     four = [saved_consumer(name) for name in "CDEF"]
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, packed(*four, end=b""), "chunk"))
@@ -196,7 +196,7 @@ def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest
 
 
 def test_restores_take_only_so_much_memory_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restores, "HELD_MAX", 150_000)
+    monkeypatch.setattr(restore_service, "HELD_MAX", 150_000)
     part = BEGIN + format_chunks(MAGIC + ENTRY_HEAD + Random(1).randbytes(100_000))
     places = [_begin(world, name)["deliver_subject"] for name in "ST"]
     for place in places:

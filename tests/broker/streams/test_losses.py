@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.broker.api.config import StreamSource
 from strandline.broker.api.requests import GetRequest, PurgeRequest
-from strandline.broker.streams.copying import OriginBatch
+from strandline.broker.streams.copier import OriginBatch
 from strandline.broker.streams.index_file import INDEX_NAME
 from strandline.broker.streams.losses import Losses, LostPart, format_losses, parse_losses
 from strandline.errors import StorageRefused

@@ -9,7 +9,7 @@ import pytest
 from strandline.broker.api import responses
 from strandline.broker.api.responses import SourceInfo
 from strandline.broker.streams.checkpoint import format_checkpoint, parse_checkpoint
-from strandline.broker.streams.reader import Reader
+from strandline.broker.streams.message_reader import Reader
 from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
 from strandline.errors import Closed

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.broker.api.config import Discard, RePublish, Retention, Storage, SubjectTransform
 from strandline.broker.api.requests import PurgeRequest
-from strandline.broker.streams import Removed, Stream, atomic
+from strandline.broker.streams import Removed, Stream, atomic_batches
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.storage import JournalLog, Ticket
 from strandline.errors import Closed, InvalidInput, Poisoned, StrandlineError, Unavailable
@@ -123,7 +123,7 @@ def test_there_are_not_more_than_fifty_batches_or_a_thousand_messages_in_one() -
 
 
 def test_batches_that_nobody_commits_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "BYTES_MAX", 10_000)
+    monkeypatch.setattr(atomic_batches, "BYTES_MAX", 10_000)
     kept, dropped = Kept(allow_atomic=True), []
     kept.stream.on_abandoned(lambda identifier, reason: dropped.append((identifier, reason)))
     for batch, number in (("a", 1), ("b", 1), ("a", 2)):

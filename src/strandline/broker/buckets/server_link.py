@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from strandline.broker.ending import Ending
 from strandline.broker.listeners import Listeners
+from strandline.broker.shutdown_hooks import Ending
 from strandline.broker.streams import Published, Ticket
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock

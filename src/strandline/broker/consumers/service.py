@@ -24,7 +24,7 @@ from strandline.broker.api.paging import page_of
 from strandline.broker.api.responses import LIST_LIMIT, NAMES_LIMIT, TYPE_PREFIX, ClusterOnly
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
-from strandline.broker.mirrors.names import stream_identity
+from strandline.broker.mirrors.source_names import stream_identity
 from strandline.broker.routes import Origin
 from strandline.broker.streams.headers import special_headers
 from strandline.broker.streams.messages import Reply

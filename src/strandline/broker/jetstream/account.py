@@ -18,21 +18,21 @@ from strandline.broker.api.error_text import for_clients, for_log
 from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.context import ServerContext
-from strandline.broker.ending import Ending
-from strandline.broker.jetstream.delivering import Delivering, FlowSink
-from strandline.broker.jetstream.holding import Holding, Pauses
+from strandline.broker.jetstream.completion_queue import Line, Settling
+from strandline.broker.jetstream.consumer_scheduler import Delivering, FlowSink
 from strandline.broker.jetstream.inbound import inbound_of
+from strandline.broker.jetstream.inflight_bytes import Holding, Pauses
 from strandline.broker.jetstream.loss_reports import LossReports
-from strandline.broker.jetstream.mending import Mending
-from strandline.broker.jetstream.requests import Requests
+from strandline.broker.jetstream.request_handler import Requests
 from strandline.broker.jetstream.returning import go_on
-from strandline.broker.jetstream.settling import Line, Settling
 from strandline.broker.jetstream.sinks import Sinks
+from strandline.broker.jetstream.stream_maintenance import Upkeep
+from strandline.broker.jetstream.stream_recovery import Mending
 from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
-from strandline.broker.jetstream.upkeep import Upkeep
 from strandline.broker.listeners import Listeners
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Inbound, Origin, Routes
+from strandline.broker.shutdown_hooks import Ending
 from strandline.broker.snapshots import SnapshotService
 from strandline.broker.streams import Published, Removed, Republish, Stream
 from strandline.broker.streams.service import StreamService

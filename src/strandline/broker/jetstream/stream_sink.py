@@ -13,7 +13,7 @@ from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.json_text import write_json
 from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
-from strandline.broker.jetstream.settling import Line
+from strandline.broker.jetstream.completion_queue import Line
 from strandline.broker.routes import Cancel, Deliveries, Inbound
 from strandline.broker.streams import PublishBatch, Published, Stream
 from strandline.broker.streams.headers import EXPECTED_LAST_SEQ, EXPECTED_LAST_SUBJECT_SEQ

@@ -17,7 +17,7 @@ reads a stream of another server (`origins`) as nats-server's mirrors do. `Mirro
 since there are no leaf nodes (docs/decisions/0018-remotes-by-api-prefix.md). `external.deliver` has no meaning here.
 """
 
-from strandline.broker.mirrors.names import stream_identity
 from strandline.broker.mirrors.service import Mirrors
+from strandline.broker.mirrors.source_names import stream_identity
 
 __all__ = ["Mirrors", "stream_identity"]

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strandline.broker.api.config import StreamSource
-from strandline.broker.mirrors.origins import NatsOrigin, OriginEnded
-from strandline.broker.mirrors.plans import Start, plan_of
+from strandline.broker.mirrors.copy_plan import Start, plan_of
+from strandline.broker.mirrors.nats_origin import NatsOrigin, OriginEnded
 from strandline.broker.streams import OriginBatch, Position, part_of
 from strandline.broker.streams.headers import (
     EXPECTED_LAST_ID,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.responses import SourceInfo
-from strandline.broker.mirrors.feeds import RETRY_NS, Feed, LostFeed, Stored
-from strandline.broker.mirrors.local import LocalFeed, Released
-from strandline.broker.mirrors.plans import Plan, plan_of, plans_of
+from strandline.broker.mirrors.copy_plan import Plan, plan_of, plans_of
+from strandline.broker.mirrors.feed import RETRY_NS, Feed, LostFeed, Stored
+from strandline.broker.mirrors.local_feed import LocalFeed, Released
 from strandline.broker.streams import Published, Stream
 from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.registry import source_info
@@ -34,8 +34,8 @@ def _ignore(stream: Stream, sequences: Words) -> None:
 
 def _load_client() -> None:
     """Import the client that only those need who mirror another server: at the start, not on the loop."""
-    import strandline.broker.mirrors.origins  # noqa: PLC0415
-    import strandline.broker.mirrors.remote  # noqa: F401, PLC0415
+    import strandline.broker.mirrors.nats_origin  # noqa: PLC0415
+    import strandline.broker.mirrors.remote_feed  # noqa: F401, PLC0415
 
 
 class Mirrors:
@@ -153,8 +153,8 @@ class Mirrors:
         if len(self._remote) >= REMOTE_FEEDS_MAX:
             problem = f"an account copies from no more than {REMOTE_FEEDS_MAX} streams of other servers"
             return LostFeed(stream, plan, self._stored, problem)
-        from strandline.broker.mirrors.origins import NatsOrigin  # noqa: PLC0415 - `_load_client` was before
-        from strandline.broker.mirrors.remote import RemoteFeed  # noqa: PLC0415 - as above
+        from strandline.broker.mirrors.nats_origin import NatsOrigin  # noqa: PLC0415 - `_load_client` was before
+        from strandline.broker.mirrors.remote_feed import RemoteFeed  # noqa: PLC0415 - as above
 
         name = stream.config.name
         remote: RemoteFeed | None = None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from strandline.broker.api.advisories import ClientInfo
 from strandline.broker.routes import Cancel, Inbound
-from strandline.broker.snapshots.restoring import Restoring
+from strandline.broker.snapshots.restore import Restoring
 
 
 class Chunk(NamedTuple):

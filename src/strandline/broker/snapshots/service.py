@@ -20,9 +20,9 @@ from strandline.broker.consumers.registry import Registry
 from strandline.broker.context import ServerContext
 from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived
-from strandline.broker.snapshots.consumers import format_saved, saved
-from strandline.broker.snapshots.restores import Restores
-from strandline.broker.snapshots.sending import Sending, pieces
+from strandline.broker.snapshots.archived_consumer import format_saved, saved
+from strandline.broker.snapshots.restore_service import Restores
+from strandline.broker.snapshots.snapshot_sender import Sending, pieces
 from strandline.broker.streams.service import PREFIX, check_level
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError

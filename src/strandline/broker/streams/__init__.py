@@ -8,7 +8,7 @@ of rows and subjects, the duplicate window, times to live), and the log (`storag
 from the log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
 """
 
-from strandline.broker.streams.copying import Claim, Copied, OriginBatch, part_of
+from strandline.broker.streams.copier import Claim, Copied, OriginBatch, part_of
 from strandline.broker.streams.files import remove_stream, stream_exists
 from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.records import Position
@@ -16,7 +16,7 @@ from strandline.broker.streams.state import Removed
 from strandline.broker.streams.storage import Ticket
 from strandline.broker.streams.stream import Stream
 from strandline.broker.streams.subjects import Filter
-from strandline.broker.streams.writing import PublishBatch, Published, Republish
+from strandline.broker.streams.write_batch import PublishBatch, Published, Republish
 
 __all__ = [
     "Claim",

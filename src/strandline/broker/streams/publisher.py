@@ -18,13 +18,13 @@ from strandline.broker.api.trace_headers import TRACE_DEST, parse_trace, without
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import HEADERS_MAX, BatchSoFar, Checker, Draft, Duplicate
 from strandline.broker.streams.arrays import Times, Words
-from strandline.broker.streams.atomic import AtomicBatches
+from strandline.broker.streams.atomic_batches import AtomicBatches
 from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses
-from strandline.broker.streams.scheduling import Scheduling
+from strandline.broker.streams.scheduler import Scheduling
 from strandline.broker.streams.state import State
 from strandline.broker.streams.subjects import Filter
-from strandline.broker.streams.writing import PublishBatch, Republish, Writing
+from strandline.broker.streams.write_batch import PublishBatch, Republish, Writing
 
 OVERHEAD, OVERHEAD_MAX = 16, 512
 """What a message takes beside its subject, headers and payload: at least, and with the longest usual subject."""

@@ -21,7 +21,7 @@ from strandline.broker.api.origins import Neighbours, StreamSubjects
 from strandline.broker.api.requests import InfoRequest
 from strandline.broker.api.responses import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
-from strandline.broker.streams.sharing import Sharing
+from strandline.broker.streams.shared_limits import Sharing
 from strandline.broker.streams.storage import Ticket, is_passed
 from strandline.broker.streams.stream import Stream
 from strandline.clock import Clock, SystemClock

@@ -19,20 +19,20 @@ from strandline.broker.api.schema import to_json
 from strandline.broker.listeners import Listeners
 from strandline.broker.streams.arrays import Times, Words, in_order
 from strandline.broker.streams.checkpoint import StreamCheckpoint
-from strandline.broker.streams.copying import Claim, Copied, Copier, OriginBatch
+from strandline.broker.streams.copier import Claim, Copied, Copier, OriginBatch
+from strandline.broker.streams.delete_markers import mark_gone
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
-from strandline.broker.streams.keeper import Keeper
-from strandline.broker.streams.markers import mark_gone
+from strandline.broker.streams.message_reader import Reader
 from strandline.broker.streams.publisher import Publisher
-from strandline.broker.streams.readable import Readable
-from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.records import Config, Gone, Position
 from strandline.broker.streams.recovery import recover
-from strandline.broker.streams.sharing import Sharing
+from strandline.broker.streams.shared_limits import Sharing
 from strandline.broker.streams.state import Removed, State
 from strandline.broker.streams.storage import JournalLog, MemoryLog, MessageLog, Ticket
+from strandline.broker.streams.stream_store import Keeper
+from strandline.broker.streams.stream_view import Readable
 from strandline.broker.streams.subjects import Filter
-from strandline.broker.streams.writing import Anchor, PublishBatch, Published, Writing
+from strandline.broker.streams.write_batch import Anchor, PublishBatch, Published, Writing
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, FormatError, InvalidInput, StrandlineError
 from strandline.files import Disk, OsDisk

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from strandline.broker.embedded_server import serve
 from strandline.broker.mirrors import service
-from strandline.broker.mirrors.names import short_hash
-from strandline.broker.serving import serve
+from strandline.broker.mirrors.source_names import short_hash
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
@@ -90,7 +90,7 @@ def test_filters_and_starts_are_asked_of_the_remote(world: World, hub: Hub, name
 def test_purged_and_made_anew_as_the_real_server_treats_it(
     world: World, hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.broker.mirrors.origins.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("strandline.broker.mirrors.nats_origin.HEARTBEAT_S", 0.2)
     hub.create(name, subjects=[name])
     hub.publish(*[name] * 3)
     world.create("M", mirror={"name": name, "external": EXTERNAL})
@@ -133,7 +133,7 @@ def test_a_copy_outlives_kills_of_its_origin_and_restarts_of_its_own(tmp_path: P
 
 
 def test_a_copy_goes_on_after_its_origin_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.broker.mirrors.origins.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("strandline.broker.mirrors.nats_origin.HEARTBEAT_S", 0.1)
     with running_nats() as server, closing(Hub(server.url)) as hub:
         world = World(remotes=hub.remotes)
         hub.create("O", subjects=["o"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from strandline.broker.api.config import StreamConfig, StreamSource
 from strandline.broker.api.subject_mapping import SubjectMapping
-from strandline.broker.mirrors.names import ALL, source_name
+from strandline.broker.mirrors.source_names import ALL, source_name
 from strandline.broker.streams import OriginBatch, Position, Stream
 from strandline.broker.streams.headers import STREAM_SOURCE, VERSION_LINE, with_headers, without_header
 from strandline.broker.streams.source_header import format_source

@@ -9,11 +9,11 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.origins import Neighbours
 from strandline.broker.consumers.state import memory_state
 from strandline.broker.snapshots.archive import ArchiveReader
-from strandline.broker.snapshots.consumers import saved
+from strandline.broker.snapshots.archived_consumer import saved
 from strandline.broker.snapshots.s2 import S2Reader
-from strandline.broker.snapshots.sending import READ_BYTES, pieces
+from strandline.broker.snapshots.snapshot_sender import READ_BYTES, pieces
 from strandline.broker.streams.stream import Stream
-from strandline.broker.streams.writing import PublishBatch
+from strandline.broker.streams.write_batch import PublishBatch
 
 
 def _stream(count: int) -> Stream:

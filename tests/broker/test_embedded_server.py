@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from strandline.broker.embedded_server import running
 from strandline.broker.server import Server
-from strandline.broker.serving import running
 from strandline.errors import StrandlineError
 
 

@@ -25,8 +25,8 @@ from strandline.broker.api.schema import SEQUENCE_MAX
 from strandline.broker.consumers.restore import Restored, check_restored, write_restored
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
+from strandline.broker.snapshots.archived_consumer import parse_saved
 from strandline.broker.snapshots.checks import check_messages
-from strandline.broker.snapshots.consumers import parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
 from strandline.broker.streams.service import StreamService

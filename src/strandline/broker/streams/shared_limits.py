@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from strandline.broker.api.account_limits import Used, check_account
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.responses import AccountLimits
-from strandline.broker.streams.atomic import AllBatches
+from strandline.broker.streams.atomic_batches import AllBatches
 
 
 @dataclass

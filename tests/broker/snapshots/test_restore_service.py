@@ -16,8 +16,8 @@ from strandline.broker import work_queue
 from strandline.broker.consumers.files import Kept
 from strandline.broker.consumers.restore import Restored, bring_in, settle_in, write_restored
 from strandline.broker.consumers.state import Saved
-from strandline.broker.snapshots import restoring
-from strandline.broker.snapshots.restoring import Restoring
+from strandline.broker.snapshots import restore as restore_module
+from strandline.broker.snapshots.restore import Restoring
 from strandline.errors import Closed
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import done_with, messages, packed, saved_consumer
@@ -278,7 +278,7 @@ def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
         write_restored(*arguments)
         written.append(arguments)
 
-    monkeypatch.setattr(restoring, "write_restored", write_some)
+    monkeypatch.setattr(restore_module, "write_restored", write_some)
     place = _begin(world, retention="interest")["deliver_subject"]
     consumers = [*(done_with(name, 10) for name in "CDE"), saved_consumer("LATE")]
     world.routes.publish((place, packed(*consumers, *messages(10)), "chunk"))

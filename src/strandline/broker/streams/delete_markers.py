@@ -15,7 +15,7 @@ from strandline.broker.streams.admission import ROLLUP_SUBJECT, Draft, lifted_tt
 from strandline.broker.streams.arrays import Places
 from strandline.broker.streams.headers import special_headers, with_headers
 from strandline.broker.streams.storage import MessageLog
-from strandline.broker.streams.writing import Writing
+from strandline.broker.streams.write_batch import Writing
 from strandline.clock import NS_PER_S
 
 MAX_AGE = b"MaxAge"

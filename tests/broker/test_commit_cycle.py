@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from strandline.broker.turn import ALONE_TURNS, Turn
+from strandline.broker.commit_cycle import ALONE_TURNS, Turn
 from strandline.clock import SystemClock
 
 

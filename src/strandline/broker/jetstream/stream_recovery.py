@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 
-from strandline.broker.jetstream.settling import Settling
+from strandline.broker.jetstream.completion_queue import Settling
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
 from strandline.broker.thread_runner import Post, ThreadRunner

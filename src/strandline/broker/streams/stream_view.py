@@ -9,8 +9,8 @@ from strandline.broker.api.requests import GetRequest
 from strandline.broker.api.responses import StreamState
 from strandline.broker.streams.arrays import Flags, Words
 from strandline.broker.streams.losses import Losses
+from strandline.broker.streams.message_reader import Reader
 from strandline.broker.streams.messages import Message, Messages, Reply
-from strandline.broker.streams.reader import Reader
 from strandline.broker.streams.state import State
 from strandline.broker.streams.status import stream_state
 from strandline.broker.streams.subjects import Filter

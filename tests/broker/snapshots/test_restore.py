@@ -9,7 +9,7 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.origins import Neighbours
 from strandline.broker.api.times import format_time
 from strandline.broker.snapshots.archive import END, Archived, BadArchive, format_entry
-from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
+from strandline.broker.snapshots.restore import Restoring, forget_unfinished
 from strandline.broker.snapshots.s2 import format_chunks
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.stream import Stream

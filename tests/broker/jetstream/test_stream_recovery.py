@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 
 from strandline.broker.consumers.stream_events import Following
-from strandline.broker.jetstream.mending import RETRY_MIN_NS
+from strandline.broker.jetstream.stream_recovery import RETRY_MIN_NS
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
 from strandline.clock import NS_PER_S

@@ -12,9 +12,9 @@ import numpy as np
 
 from strandline.broker.api import codes
 from strandline.broker.api.config import Retention
-from strandline.broker.mirrors.feeds import NO_SEQUENCES, Feed, Stored
-from strandline.broker.mirrors.names import stream_identity
-from strandline.broker.mirrors.plans import Plan
+from strandline.broker.mirrors.copy_plan import Plan
+from strandline.broker.mirrors.feed import NO_SEQUENCES, Feed, Stored
+from strandline.broker.mirrors.source_names import stream_identity
 from strandline.broker.streams import OriginBatch, Stream, Ticket
 from strandline.broker.streams.arrays import Flags, Words, among
 from strandline.broker.streams.storage import is_passed

@@ -20,9 +20,9 @@ from strandline.broker.api.times import format_time, parse_time
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import Draft
 from strandline.broker.streams.headers import Special, special_headers, with_headers, without_header
-from strandline.broker.streams.reader import Reader
+from strandline.broker.streams.message_reader import Reader
 from strandline.broker.streams.records import Gone
-from strandline.broker.streams.writing import Writing
+from strandline.broker.streams.write_batch import Writing
 
 READ_COUNT = 4096
 Read = Callable[[int], tuple[bytes, bytes]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.broker.streams.markers import is_marker
+from strandline.broker.streams.delete_markers import is_marker
 from tests.broker.streams.helpers import SECOND, Kept
 
 

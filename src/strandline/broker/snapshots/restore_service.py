@@ -24,7 +24,7 @@ from strandline.broker.consumers.restore import bring_in, settle_in, tell_restor
 from strandline.broker.context import ServerContext
 from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.chunks import Chunk, RestoreSink
-from strandline.broker.snapshots.restoring import Restoring, forget_unfinished
+from strandline.broker.snapshots.restore import Restoring, forget_unfinished
 from strandline.broker.thread_runner import ThreadPerTask, ThreadRunner
 from strandline.broker.work_queue import Steps, WorkQueue
 from strandline.errors import StrandlineError

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from strandline.broker.api.codes import ApiError
-from strandline.broker.mirrors.feeds import Feed, Stored
-from strandline.broker.mirrors.origins import Origin, OriginEnded, Received
-from strandline.broker.mirrors.plans import Plan, Start
+from strandline.broker.mirrors.copy_plan import Plan, Start
+from strandline.broker.mirrors.feed import Feed, Stored
+from strandline.broker.mirrors.nats_origin import Origin, OriginEnded, Received
 from strandline.broker.streams import OriginBatch, Stream, part_of
 from strandline.errors import Closed, StrandlineError
 from strandline.nats import CancelToken

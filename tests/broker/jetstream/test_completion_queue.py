@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from strandline.broker.jetstream.settling import Line, Settling
+from strandline.broker.jetstream.completion_queue import Line, Settling
 
 
 class _Posted:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from strandline.broker.api.config import Storage
-from strandline.broker.streams import OriginBatch, PublishBatch, Stream, atomic
+from strandline.broker.streams import OriginBatch, PublishBatch, Stream, atomic_batches
 from strandline.broker.streams.service import StreamService
-from strandline.broker.streams.sharing import Sharing
+from strandline.broker.streams.shared_limits import Sharing
 from strandline.clock import ManualClock
 from tests.broker.conversations import Talk
 from tests.broker.streams.helpers import Kept
@@ -110,21 +110,21 @@ def batching(count: int) -> tuple[Accounts, list[Stream]]:
 
 
 def test_all_streams_together_have_a_bounded_number_of_atomic_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "ALL_BATCHES_MAX", 100)
+    monkeypatch.setattr(atomic_batches, "ALL_BATCHES_MAX", 100)
     accounts, streams = batching(3)
     for stream in streams[:2]:
         assert [stage(stream, f"b{number}") for number in range(51)] == [0] * 50 + [10210]
     assert stage(streams[2], "one too many") == 10210
     accounts.services[0].delete("S0")
     assert stage(streams[2], "there is room again") == 0
-    streams[1].expire(accounts.services[1].clock.now_ns() + atomic.IDLE_NS)
+    streams[1].expire(accounts.services[1].clock.now_ns() + atomic_batches.IDLE_NS)
     assert accounts.sharing.batches.count == 1
     streams[2].close()
     assert (accounts.sharing.batches.count, accounts.sharing.batches.size) == (0, 0)
 
 
 def test_all_streams_together_have_bounded_atomic_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "ALL_BYTES_MAX", 100_000)
+    monkeypatch.setattr(atomic_batches, "ALL_BYTES_MAX", 100_000)
     accounts, streams = batching(2)
     assert stage(streams[0], "a", size=60_000) == 0
     assert stage(streams[1], "b", size=60_000) == 10210

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.mirrors.names import stream_identity
+from strandline.broker.mirrors.source_names import stream_identity
 from strandline.clock import ManualClock
 from tests.broker.mirrors.world import World
 

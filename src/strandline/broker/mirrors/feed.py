@@ -11,7 +11,7 @@ import numpy as np
 from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.responses import SourceInfo
-from strandline.broker.mirrors.plans import Plan, Start
+from strandline.broker.mirrors.copy_plan import Plan, Start
 from strandline.broker.streams import Copied, OriginBatch, Published, Stream
 from strandline.clock import NS_PER_S
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from strandline.broker.api.times import format_time
-from strandline.broker.mirrors.names import short_hash
-from strandline.broker.mirrors.plans import Plan, Start
+from strandline.broker.mirrors.copy_plan import Plan, Start
+from strandline.broker.mirrors.source_names import short_hash
 from strandline.broker.streams import OriginBatch
 from strandline.clock import NS_PER_S
 from strandline.errors import Unavailable

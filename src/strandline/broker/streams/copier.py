@@ -26,7 +26,7 @@ from strandline.broker.streams.records import Gone, Origins, Position
 from strandline.broker.streams.sizes import stored_size
 from strandline.broker.streams.source_header import positions_of
 from strandline.broker.streams.state import State
-from strandline.broker.streams.writing import PublishBatch, Published, Writing
+from strandline.broker.streams.write_batch import PublishBatch, Published, Writing
 
 ReadLast = Callable[[int, Writing], tuple[bytes, bytes]]
 """Return headers and payload of the last message of a subject, given by number."""
