@@ -17,22 +17,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
-from rocksdict import (
-    AccessType,
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Cache,
-    DbClosedError,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-    WriteOptions,
-)
-
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
+from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
 from strandline.fold.digests import digest_rows
@@ -41,6 +27,22 @@ from strandline.fold.records import FoldEntry, make_entry
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
+
+with needs("rocksdb"):
+    from rocksdict import (
+        AccessType,
+        BlockBasedIndexType,
+        BlockBasedOptions,
+        Cache,
+        DbClosedError,
+        DBCompressionType,
+        DBRecoveryMode,
+        Options,
+        Rdict,
+        ReadOptions,
+        WriteBatch,
+        WriteOptions,
+    )
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MIB = 1024 * 1024

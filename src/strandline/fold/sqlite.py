@@ -11,9 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import apsw
-
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
+from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, check_cursor, paged
 from strandline.fold.digests import digest_rows
@@ -22,6 +21,9 @@ from strandline.fold.records import FoldEntry, make_entry, prefix_end
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import NO_CURSOR, WatchCursor
+
+with needs("sqlite"):
+    import apsw
 
 APPLICATION_ID = 0x53545246  # "STRF", in the header of the file
 SCHEMA_VERSION = 2

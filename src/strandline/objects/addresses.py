@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
+from strandline.extras import needs
 from strandline.objects.contracts import ObjectStore
 from strandline.objects.errors import InvalidAddress, StoreRefused
 from strandline.objects.keys import validate_key
@@ -80,13 +81,12 @@ def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> Objec
 
 
 def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStore:
-    try:
+    with needs("s3"):
         import obstore.store  # noqa: PLC0415 - only buckets need it
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
-        from strandline.objects.remote import REQUEST_TIMEOUT, RemoteObjects  # noqa: PLC0415
-    except ImportError as error:
-        raise InvalidInput("buckets need the package obstore", hint="pip install obstore") from error
+    from strandline.objects.remote import REQUEST_TIMEOUT, RemoteObjects  # noqa: PLC0415
+
     open_store: Any = obstore.store.from_url  # its overloads tell the stores apart, which the address does here
     client: dict[str, Any] = {"timeout": REQUEST_TIMEOUT}
     config: dict[str, Any] = {}

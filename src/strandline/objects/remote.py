@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
-import obstore
-from obstore import exceptions
-
 from strandline.errors import Closed, StrandlineError
+from strandline.extras import needs
 from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
 from strandline.objects.errors import ObjectConflict, StoreRefused, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import validate_key, validate_prefix
+
+with needs("s3"):
+    import obstore
+    from obstore import exceptions
 
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 4

@@ -11,7 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-import zstandard
+from strandline.extras import needs
+
+with needs("scan"):
+    import zstandard
+
 
 _PIECE_OUT = 1 << 20
 _LZMA_MEMORY = 256 << 20

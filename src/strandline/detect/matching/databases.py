@@ -8,7 +8,11 @@ import threading
 from collections.abc import Sequence
 from typing import Self
 
-import hyperscan
+from strandline.extras import needs
+
+with needs("scan"):
+    import hyperscan
+
 
 FIRST_ONLY = int(hyperscan.HS_FLAG_SINGLEMATCH)
 """The flag of an expression of which one match is enough."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import grpc  # type: ignore[import-untyped] # ships no type information
     from aetcd import rpc  # type: ignore[import-untyped] # the same
 else:
-    grpc, rpc = deferred("grpc"), deferred("aetcd.rpc")
+    grpc, rpc = deferred("grpc", "etcd"), deferred("aetcd.rpc", "etcd")
 
 TIMEOUT_S = 5.0
 OPERATIONS_MAX = 128

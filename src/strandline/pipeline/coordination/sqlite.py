@@ -7,14 +7,16 @@ the version it was decided on. The columns beside a record repeat it and are wri
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
-
+from strandline.extras import needs
 from strandline.pipeline.coordination.codec import format_run, format_shard, parse_run, parse_shard
 from strandline.pipeline.coordination.store import Claimable, Plan, Result, RunChange, ShardChange, Versioned
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.statements import statements
 from strandline.protocol.runs import Progress, RunRecord
 from strandline.protocol.shards import RunKey, ShardKey, ShardRecord, ShardStatus
+
+with needs("sqlite"):
+    import apsw
 
 _SMALLEST = -(2**63)
 

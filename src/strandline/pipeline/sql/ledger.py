@@ -28,7 +28,7 @@ from strandline.pipeline.sql.statements import statements
 if TYPE_CHECKING:
     from psycopg import errors as postgres_errors
 else:
-    postgres_errors = deferred("psycopg.errors")
+    postgres_errors = deferred("psycopg.errors", "postgres")
 
 _ovid = itemgetter(LedgerRecord._fields.index("ovid"))
 _STATUSES = {int(status): status for status in DoneStatus}

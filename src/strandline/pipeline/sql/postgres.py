@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import conninfo
 else:
-    psycopg, conninfo = deferred("psycopg"), deferred("psycopg.conninfo")
+    psycopg, conninfo = deferred("psycopg", "postgres"), deferred("psycopg.conninfo", "postgres")
 
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"

@@ -21,7 +21,7 @@ from strandline.pipeline.sql.sqlite_errors import not_migrated
 if TYPE_CHECKING:
     import psycopg
 else:
-    psycopg = deferred("psycopg")
+    psycopg = deferred("psycopg", "postgres")
 
 RETRIED = ("40001", "40P01")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import conninfo
 else:
-    psycopg, conninfo = deferred("psycopg"), deferred("psycopg.conninfo")
+    psycopg, conninfo = deferred("psycopg", "postgres"), deferred("psycopg.conninfo", "postgres")
 
 _ALWAYS = frozenset({"user", "dbname"})
 _NEVER = frozenset({"password", "sslpassword", "passfile", "service", "servicefile", "client_encoding", "replication"})

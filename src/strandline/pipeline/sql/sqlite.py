@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
-import apsw
-
 from strandline.clock import Clock, SystemClock
 from strandline.errors import FormatError
+from strandline.extras import needs
 from strandline.pipeline.sql.migrations import (
     Applied,
     Dialect,
@@ -29,6 +28,9 @@ from strandline.pipeline.sql.migrations import (
 from strandline.pipeline.sql.pool import Pool
 from strandline.pipeline.sql.sqlite_errors import sqlite_commit_error, sqlite_error
 from strandline.pipeline.sql.statements import statements
+
+with needs("sqlite"):
+    import apsw
 
 T = TypeVar("T")
 

@@ -1,7 +1,5 @@
 """What SQLite says, as our errors. Its messages name files, tables and columns, never a value."""
 
-import apsw
-
 from strandline.errors import (
     CommitFailed,
     Damaged,
@@ -11,6 +9,10 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from strandline.extras import needs
+
+with needs("sqlite"):
+    import apsw
 
 _REFUSED: dict[type[apsw.Error], tuple[str, str]] = {
     apsw.FullError: ("no space is left", "free some space, then try again; nothing acknowledged is lost"),
