@@ -17,7 +17,7 @@ from strandline.broker.buckets.watch import Tap, Told
 from strandline.broker.embedded_server import serve
 from strandline.broker.server import Server
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
-from strandline.broker.shutdown_hooks import Ending
+from strandline.broker.shutdown_hooks import ShutdownHooks
 from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Closed, StorageRefused
 from strandline.journal import WRITTEN
@@ -64,8 +64,8 @@ def run_elsewhere(loop: asyncio.AbstractEventLoop, work: Coroutine[object, objec
     return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE_S)
 
 
-def home_of(ending: Ending) -> Home:
-    return cast("Home", SimpleNamespace(ending=ending))
+def home_of(shutdown: ShutdownHooks) -> Home:
+    return cast("Home", SimpleNamespace(shutdown=shutdown))
 
 
 @pytest.mark.parametrize("is_attached", [False, True], ids=["at once", "when it is attached"])
@@ -295,13 +295,13 @@ def test_who_waits_for_the_server_s_thread_hears_of_the_end() -> None:
     """The loop does not go on, so nothing else would ever wake him."""
 
     async def run() -> None:
-        ending, loop, done = Ending(), asyncio.new_event_loop(), list[int]()
-        host = Host(home_of(ending), loop)
+        shutdown, loop, done = ShutdownHooks(), asyncio.new_event_loop(), list[int]()
+        host = Host(home_of(shutdown), loop)
         waiting = [asyncio.ensure_future(host.call(lambda: done.append(1))) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.wait(waiting[:1])
-        ending.end()
+        shutdown.end()
         for each in waiting[1:]:
             await is_closed(each)
         await is_closed(host.call(lambda: done.append(1)))
@@ -318,7 +318,7 @@ def test_who_stops_to_wait_for_the_server_s_thread_does_not_disturb_it(is_under_
     done: list[int] = []
 
     async def run(loop: asyncio.AbstractEventLoop) -> None:
-        host = Host(home_of(Ending()), loop)
+        host = Host(home_of(ShutdownHooks()), loop)
 
         def work() -> None:
             begun.set()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from strandline.broker.commit_cycle import ALONE_TURNS, Turn
+from strandline.broker.commit_cycle import ALONE_TURNS, CommitCycle
 from strandline.clock import SystemClock
 
 
@@ -31,12 +31,12 @@ class _Part:
         self.told.append(f"write {self.name}")
 
 
-def _with_turn(test: Callable[[Turn, list[str]], None]) -> list[str]:
+def _with_turn(test: Callable[[CommitCycle, list[str]], None]) -> list[str]:
     """Run something, then a few turns of the loop, and return what was told."""
     told: list[str] = []
 
     async def run() -> None:
-        turn = Turn(asyncio.get_running_loop(), SystemClock())
+        turn = CommitCycle(asyncio.get_running_loop(), SystemClock())
         test(turn, told)
         for _ in range(5):
             await asyncio.sleep(0.005)
@@ -47,7 +47,7 @@ def _with_turn(test: Callable[[Turn, list[str]], None]) -> list[str]:
 
 
 def test_everything_is_stored_before_anything_is_written_and_once() -> None:
-    def test(turn: Turn, told: list[str]) -> None:
+    def test(turn: CommitCycle, told: list[str]) -> None:
         one, two, client = _Part("one", told), _Part("two", told), _Part("client", told)
         wake_one, wake_two = turn.add(one), turn.add(two)
         turn.write(client)
@@ -60,7 +60,7 @@ def test_everything_is_stored_before_anything_is_written_and_once() -> None:
 
 
 def test_what_is_said_while_storing_leaves_with_the_same_turn() -> None:
-    def test(turn: Turn, told: list[str]) -> None:
+    def test(turn: CommitCycle, told: list[str]) -> None:
         part, client = _Part("part", told), _Part("client", told)
         part.also = lambda: turn.write(client)
         turn.add(part)()
@@ -69,7 +69,7 @@ def test_what_is_said_while_storing_leaves_with_the_same_turn() -> None:
 
 
 def test_who_asks_again_during_a_turn_has_the_next() -> None:
-    def test(turn: Turn, told: list[str]) -> None:
+    def test(turn: CommitCycle, told: list[str]) -> None:
         part = _Part("part", told)
         wake = turn.add(part)
         part.also = lambda: wake() if told.count("flush part") < 3 else None
@@ -79,7 +79,7 @@ def test_who_asks_again_during_a_turn_has_the_next() -> None:
 
 
 def test_a_part_that_fails_does_not_keep_others_from_their_turn() -> None:
-    def test(turn: Turn, told: list[str]) -> None:
+    def test(turn: CommitCycle, told: list[str]) -> None:
         bad, good = _Part("bad", told), _Part("good", told)
 
         def fail() -> None:
@@ -94,7 +94,7 @@ def test_a_part_that_fails_does_not_keep_others_from_their_turn() -> None:
 
 
 def test_timers_of_all_are_kept() -> None:
-    def test(turn: Turn, told: list[str]) -> None:
+    def test(turn: CommitCycle, told: list[str]) -> None:
         part = _Part("part", told)
         turn.add(part)
         now_ns = SystemClock().now_ns()
@@ -110,7 +110,7 @@ def test_timers_of_all_are_kept() -> None:
 def test_a_single_reader_is_answered_with_its_read_but_many_share_a_turn() -> None:
     async def run() -> None:
         told: list[str] = []
-        turn = Turn(asyncio.get_running_loop(), SystemClock())
+        turn = CommitCycle(asyncio.get_running_loop(), SystemClock())
         part = _Part("part", told)
         wake = turn.add(part)
 

@@ -5,14 +5,15 @@ Duplicate windows, expected sequences, deletes, purges and configurations hold a
 who expect the same sequence one wins. Answers, codes and texts are those of nats-server 2.15.1, so clients need not
 know.
 
-**Parts.** What is said: `api`, every request, answer, advisory and error code as a frozen type, checks and defaults
-in the server's order, JSON as Go writes it. What is kept: `streams`, one stream on a journal; `consumers`, who reads
-it, on `groups`; `snapshots`, streams as archives; `mirrors`, streams that copy others. Who is there: `core`,
-connections as machines of states and the subjects they share; `sockets`, TLS, WebSocket and asyncio's side of a
-connection. `jetstream` brings the two together for an account, by the two Protocols of `routes`. `turn` gathers what
-all sockets bring, so that one append and one fsync serve it; `server` owns listeners, threads and files; `serving`
-runs one for a block. `settings` is what a server is told, `monitoring` what it tells, `buckets` its buckets without a
-socket, `logs` where its log goes.
+**Parts.** The API: `api` has every request, response, advisory and error code as a frozen type, checks and defaults in
+the server's order, and JSON as Go writes it. Data: `streams` has one stream on a journal; `consumers` read it, on
+`groups`; `snapshots` are streams as archives; `mirrors` are streams that copy others. Connections: `core` has them as
+state machines, with the subjects that they share; `sockets` has TLS, WebSocket and asyncio's side of a connection.
+`jetstream` joins the two for an account, by the two Protocols of `routes`. The server: `commit_cycle` gathers the input
+of all sockets, so that one append and one fsync serve it; `server` owns listeners, threads and files, and hands them to
+accounts as a `context`; `embedded_server` runs a server for a block. `thread_runner` runs work on other threads,
+`work_queue` long work on the loop, `timers` work at a time. `settings` are a server's options, `monitoring` its pages,
+`buckets` its buckets without a socket, `logs` its log.
 
 **A stream on a journal.** A message is one journal record: its subject is the key, its headers and payload are the
 other columns. A few control records say what cannot be seen from the messages: which were removed by hand, which were
@@ -26,7 +27,7 @@ the log through the code that made it (`docs/formats/broker-stream.md`).
   shortcut.
 - Sequences are given out once, whatever was deleted, purged or compacted.
 - Counts are exact: messages, bytes, by subject, and pending for any filter.
-- One thread does everything but fsync and reading remote origins; a turn stores before it answers.
+- One thread does everything but fsync and reading remote origins; a commit cycle stores before it answers.
 - A stream, consumer or client that fails is cut off alone.
 
 **Trade-offs.**

@@ -22,7 +22,7 @@ ALONE_TURNS = 32
 logger = logging.getLogger("strandline.broker")
 
 
-class Flushed(Protocol):
+class CyclePart(Protocol):
     """What gathers during a turn, and has times of its own."""
 
     @property
@@ -44,7 +44,7 @@ class Flushed(Protocol):
         ...
 
 
-class Written(Protocol):
+class CycleWriter(Protocol):
     """What has something to be written."""
 
     def write_out(self) -> None:
@@ -52,7 +52,7 @@ class Written(Protocol):
         ...
 
 
-class Turn:
+class CommitCycle:
     """Who asked for the next turn."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -72,14 +72,14 @@ class Turn:
         """
         self.bounded_s = 0.0
         """How long such work took in a turn that ran with its read, or in the last one after the reads."""
-        self._flushed: list[Flushed] = []
-        self._written: list[Written] = []
+        self._flushed: list[CyclePart] = []
+        self._written: list[CycleWriter] = []
         self._timers = Timers()
         self._armed_ns: int | None = None
         self._armed: asyncio.TimerHandle | None = None
-        self._parts: list[Flushed] = []
+        self._parts: list[CyclePart] = []
 
-    def add(self, part: Flushed) -> Callable[[], None]:
+    def add(self, part: CyclePart) -> Callable[[], None]:
         """Take somebody in; return what it calls to be flushed in the next turn."""
         self._parts.append(part)
 
@@ -117,7 +117,7 @@ class Turn:
         else:
             self._loop.call_soon(self.run, context=self._context)
 
-    def write(self, part: Written) -> None:
+    def write(self, part: CycleWriter) -> None:
         """Let somebody write in the next turn; to be called once until then."""
         self._written.append(part)
         if not self._is_asked:

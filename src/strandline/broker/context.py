@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from strandline.broker.streams.shared_limits import Sharing
+from strandline.broker.streams.shared_limits import SharedLimits
 from strandline.broker.thread_runner import Post
 from strandline.files import Disk, OsDisk
 from strandline.wire import WireLimits
@@ -34,5 +34,5 @@ class ServerContext:
     executor: Executor | None = None
     disk: Disk = field(default_factory=OsDisk)
     server_name: str = ""
-    sharing: Sharing = field(default_factory=Sharing)
+    shared_limits: SharedLimits = field(default_factory=SharedLimits)
     """Room and batches that all accounts of the server share."""

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from strandline.broker.api.responses import AccountLimits
-from strandline.broker.commit_cycle import Turn
+from strandline.broker.commit_cycle import CommitCycle
 from strandline.broker.context import ServerContext
 from strandline.broker.core.accounts import Accounts
 from strandline.broker.core.protocol_trace import ProtocolTracer
 from strandline.broker.core.server_info import ServerInfo, make_server_info, new_server_id
 from strandline.broker.core.session import Session
 from strandline.broker.jetstream import JetStream
-from strandline.broker.jetstream.disabled import Absent
+from strandline.broker.jetstream.disabled import DisabledJetStream
 from strandline.broker.logs import Log, heard_by
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.broker.settings.model import format_address
@@ -36,7 +36,7 @@ from strandline.broker.sockets.descriptors import descriptor_budget
 from strandline.broker.sockets.read_size import READ_BYTES_MAX
 from strandline.broker.sockets.tls import server_context
 from strandline.broker.store import format_account_folder, open_store, storage_unavailable
-from strandline.broker.streams.shared_limits import Sharing
+from strandline.broker.streams.shared_limits import SharedLimits
 from strandline.broker.system_requests import SystemRequests
 from strandline.broker.thread_runner import Post, ThreadRunner
 from strandline.clock import Clock, SystemClock
@@ -68,7 +68,7 @@ class Server:
         self.server_info: ServerInfo
         self.accounts: Accounts
         self.loop: asyncio.AbstractEventLoop
-        self.turn: Turn
+        self.cycle: CommitCycle
         self.jetstreams: dict[str, JetStream] = {}
         self.store_dir: Path | None = None
         self.read_buffer = bytearray(READ_BYTES_MAX)
@@ -79,8 +79,8 @@ class Server:
         self._listener = ListenerOptions()
         self._websocket_listener = ListenerOptions()
         self._acceptor = ConnectionAcceptor(lambda: self._most + self.descriptors.refused)
-        self._held_input = ExitStack()
-        self._sharing = Sharing()
+        self._resources = ExitStack()
+        self._shared_limits = SharedLimits()
         self._is_empty: asyncio.Event
         self._post: Post
         self._executor: ThreadPoolExecutor
@@ -137,14 +137,14 @@ class Server:
             self.loop = loop
             context = contextvars.copy_context()
             self._post = lambda call: loop.call_soon_threadsafe(call, context=context)
-            self.turn = Turn(loop, self.clock)
-            self._held_input.callback(self.turn.close)
+            self.cycle = CommitCycle(loop, self.clock)
+            self._resources.callback(self.cycle.close)
             self._is_empty = asyncio.Event()
             self._is_empty.set()
             self._executor = ThreadPoolExecutor(THREADS_MAX, "strandline-broker")
-            self._held_input.callback(self._executor.shutdown)
+            self._resources.callback(self._executor.shutdown)
             self._password_executor = ThreadPoolExecutor(PASSWORD_THREADS_MAX, "strandline-passwords")
-            self._held_input.callback(self._password_executor.shutdown, cancel_futures=True)
+            self._resources.callback(self._password_executor.shutdown, cancel_futures=True)
             passwords = ThreadRunner(self._password_executor, self._post)
             self.accounts = Accounts(
                 self.settings, loop.call_soon, lambda work, done: passwords.run(work, lambda _: done())
@@ -175,26 +175,26 @@ class Server:
             return
         if settings.store_dir is None:
             self.store_dir = Path(tempfile.mkdtemp(prefix="strandline-"))
-            self._held_input.callback(shutil.rmtree, self.store_dir, ignore_errors=True)
+            self._resources.callback(shutil.rmtree, self.store_dir, ignore_errors=True)
         else:
             self.store_dir = settings.store_dir
         folder = self.store_dir / "strandline"
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
         try:
-            disk = self._held_input.enter_context(open_store(folder, self.descriptors.files, self._executor))
+            disk = self._resources.enter_context(open_store(folder, self.descriptors.files, self._executor))
         except Locked as error:
             hint = "stop that server, or give this one another folder (store_dir, -sd)"
             raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
         except OSError as error:
             raise storage_unavailable(self.store_dir, error) from error
-        self._sharing = Sharing(settings.jetstream.max_memory, settings.jetstream.max_storage)
+        self._shared_limits = SharedLimits(settings.jetstream.max_memory, settings.jetstream.max_storage)
         for account in settings.accounts:
             if account.jetstream is not None and account.name != settings.system_account:
                 limits = AccountLimits(**asdict(account.jetstream))
                 self._open_account(account, limits, folder / format_account_folder(account.name), disk)
             else:
-                Absent(self.accounts.by_name[account.name].router)
+                DisabledJetStream(self.accounts.by_name[account.name].router)
 
     def _open_account(
         self,
@@ -221,7 +221,7 @@ class Server:
                 limits=lambda: self.server_info.wire_limits,
                 executor=self._executor,
                 disk=disk,
-                sharing=self._sharing,
+                shared_limits=self._shared_limits,
                 server_name=self.server_name,
             ),
             clock=self.clock,
@@ -230,8 +230,8 @@ class Server:
             limits=limits,
             remotes=settings.remotes_of(account),
         )
-        wakes.append(self.turn.add(jetstream))
-        self._held_input.callback(jetstream.close)
+        wakes.append(self.cycle.add(jetstream))
+        self._resources.callback(jetstream.close)
         jetstream.open()
         self.jetstreams[name] = jetstream
 
@@ -258,7 +258,7 @@ class Server:
             try:
                 await self._end_all()
             finally:
-                self._held_input.close()
+                self._resources.close()
         await asyncio.sleep(0)  # what was posted from other threads meanwhile finds nothing to do
 
     async def _end_all(self) -> None:
@@ -361,15 +361,15 @@ class Server:
             if session.client_id in self._connections:
                 if session.closing is not None:
                     self._connections[session.client_id].note_output()
-                self.turn.at(session, session.next_due_ns, tick)
+                self.cycle.at(session, session.next_due_ns, tick)
 
-        self.turn.at(session, session.next_due_ns, tick)
+        self.cycle.at(session, session.next_due_ns, tick)
 
     def forget(self, connection: Connection) -> None:
         """Let go of a connection that has ended."""
         self._acceptor.release(connection)
         self._connections.pop(connection.session.client_id, None)
-        self.turn.at(connection.session, None, lambda _: None)
+        self.cycle.at(connection.session, None, lambda _: None)
         if self._monitor is not None:
             self._monitor.note_closed(connection.session)
         if not self._connections:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from strandline.errors import Closed
 
 
-class Ending:
+class ShutdownHooks:
     """Tells of the end of a server; `end` is called on its own thread."""
 
     def __init__(self) -> None:

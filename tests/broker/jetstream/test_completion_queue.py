@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from strandline.broker.jetstream.completion_queue import Line, Settling
+from strandline.broker.jetstream.completion_queue import CompletionLine, CompletionQueue
 
 
 class _Posted:
@@ -12,7 +12,7 @@ class _Posted:
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
-        self.settling = Settling(self.calls.append)
+        self.completions = CompletionQueue(self.calls.append)
 
     def run(self) -> None:
         while self.calls:
@@ -21,7 +21,7 @@ class _Posted:
 
 def test_actions_keep_their_order_whatever_the_tickets_do() -> None:
     posted, done = _Posted(), list[int]()
-    line = Line(posted.settling)
+    line = CompletionLine(posted.completions)
     tickets = [Future[None]() for _ in range(3)]
     for number, ticket in enumerate(tickets):
         line.then(ticket, lambda _, number=number: done.append(number))  # type: ignore[misc]
@@ -41,9 +41,9 @@ def test_what_need_not_wait_is_done_at_once() -> None:
     posted, done = _Posted(), list[BaseException | None]()
     ticket = Future[None]()
     ticket.set_result(None)
-    Line(posted.settling).then(ticket, done.append)
-    posted.settling.after([], done.append)
-    posted.settling.after([ticket, ticket], done.append)
+    CompletionLine(posted.completions).then(ticket, done.append)
+    posted.completions.after([], done.append)
+    posted.completions.after([ticket, ticket], done.append)
     assert done == [None, None, None]
     assert posted.calls == []
 
@@ -51,7 +51,7 @@ def test_what_need_not_wait_is_done_at_once() -> None:
 def test_a_failed_ticket_is_told_as_its_error() -> None:
     posted, done = _Posted(), list[BaseException | None]()
     failed, fine = Future[None](), Future[None]()
-    posted.settling.after([failed, fine], done.append)
+    posted.completions.after([failed, fine], done.append)
     problem = OSError("no space")
     failed.set_exception(problem)
     posted.run()
@@ -63,7 +63,7 @@ def test_a_failed_ticket_is_told_as_its_error() -> None:
 
 def test_an_action_that_fails_does_not_keep_the_others_from_it() -> None:
     posted, done = _Posted(), list[BaseException | None]()
-    line, tickets = Line(posted.settling), [Future[None](), Future[None]()]
+    line, tickets = CompletionLine(posted.completions), [Future[None](), Future[None]()]
 
     def fail(_: BaseException | None) -> None:
         raise ValueError
@@ -78,7 +78,7 @@ def test_an_action_that_fails_does_not_keep_the_others_from_it() -> None:
 
 def test_tickets_settled_by_other_threads_are_all_noticed() -> None:
     posted, done = _Posted(), list[int]()
-    lines = [Line(posted.settling) for _ in range(4)]
+    lines = [CompletionLine(posted.completions) for _ in range(4)]
     tickets = [[Future[None]() for _ in range(200)] for _ in lines]
     for line, some in zip(lines, tickets, strict=True):
         for number, ticket in enumerate(some):

@@ -52,7 +52,7 @@ class Gate:
         monkeypatch.setattr(Streams, "_open", opens)
 
 
-class Mending:
+class StreamRecovery:
     """An account with threads for its disk, one of whose streams fails when it is told to."""
 
     def __init__(self, folder: Path, executor: ThreadPoolExecutor) -> None:
@@ -117,16 +117,16 @@ class Mending:
 
 
 @pytest.fixture
-def mending(tmp_path: Path) -> Iterator[Mending]:
+def mending(tmp_path: Path) -> Iterator[StreamRecovery]:
     with ThreadPoolExecutor(3) as executor:
-        made = Mending(tmp_path, executor)
+        made = StreamRecovery(tmp_path, executor)
         yield made
         made.turn()
         made.world.jetstream.close()
 
 
 @pytest.fixture
-def gate(mending: Mending, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+def gate(mending: StreamRecovery, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Let a stream be opened again, but not yet."""
     made = Gate(monkeypatch)
     config = {"durable_name": "c", "ack_policy": "none", "mem_storage": True}
@@ -138,13 +138,13 @@ def gate(mending: Mending, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made.open.set()
 
 
-def _is_read(mending: Mending) -> None:
+def _is_read(mending: StreamRecovery) -> None:
     assert mending.raw("$JS.API.DIRECT.GET.BAD", b'{"seq":1}') == b"before"
     assert mending.raw("$JS.API.CONSUMER.MSG.NEXT.BAD.c", b"1") == b"before"
     assert mending.ask("$JS.API.STREAM.INFO.BAD")["state"]["messages"] == 1
 
 
-def test_everybody_is_served_while_a_stream_is_opened_again(mending: Mending, gate: Gate) -> None:
+def test_everybody_is_served_while_a_stream_is_opened_again(mending: StreamRecovery, gate: Gate) -> None:
     assert mending.ask("GOOD.a", b"meanwhile")["seq"] == 2
     _is_read(mending)
     assert "error" in mending.ask("BAD.a", b"too early")
@@ -160,7 +160,7 @@ def test_everybody_is_served_while_a_stream_is_opened_again(mending: Mending, ga
     assert mending.ask("$JS.API.CONSUMER.INFO.BAD.c")["name"] == "c"
 
 
-def test_a_stream_that_cannot_be_opened_yet_can_still_be_read(mending: Mending, gate: Gate) -> None:
+def test_a_stream_that_cannot_be_opened_yet_can_still_be_read(mending: StreamRecovery, gate: Gate) -> None:
     gate.refusals.append(StorageRefused("journal", "it fails again", "EIO"))
     gate.reached.clear()
     gate.open.set()
@@ -177,7 +177,7 @@ def test_a_stream_that_cannot_be_opened_yet_can_still_be_read(mending: Mending, 
     assert mending.ask("BAD.a", b"after")["seq"] > 1
 
 
-def test_a_stream_is_not_removed_while_it_is_opened_again(mending: Mending, gate: Gate) -> None:
+def test_a_stream_is_not_removed_while_it_is_opened_again(mending: StreamRecovery, gate: Gate) -> None:
     error = mending.ask("$JS.API.STREAM.DELETE.BAD")["error"]
     assert (error["code"], error["err_code"]) == (500, 10050)
     assert "is being read anew" in error["description"]
@@ -189,7 +189,7 @@ def test_a_stream_is_not_removed_while_it_is_opened_again(mending: Mending, gate
 
 
 def test_a_stream_that_is_removed_just_when_it_was_opened_again_is_gone_and_let_go_of(
-    mending: Mending, gate: Gate
+    mending: StreamRecovery, gate: Gate
 ) -> None:
     gate.open.set()
     assert gate.ended.wait(PATIENCE_S)  # and the loop has not heard of it
@@ -205,7 +205,7 @@ def test_a_stream_that_is_removed_just_when_it_was_opened_again_is_gone_and_let_
 
 
 def test_a_server_that_ends_waits_for_a_stream_that_is_opened_again_and_lets_go_of_it(
-    mending: Mending, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mending: StreamRecovery, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jetstream = mending.world.jetstream
     closing = threading.Thread(target=jetstream.close)
@@ -224,7 +224,9 @@ def test_a_server_that_ends_waits_for_a_stream_that_is_opened_again_and_lets_go_
     after.close()
 
 
-def test_a_removal_that_fails_does_not_end_the_mending(mending: Mending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_fails_does_not_end_the_mending(
+    mending: StreamRecovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mending.fail()
     mending.pause()
     mending.world.jetstream.tick(mending.world.clock.now_ns())  # which probes the disk
@@ -247,7 +249,7 @@ def test_a_stream_is_not_opened_again_before_it_is_known_what_of_it_can_be_shown
     world = World(tmp_path)
     world.stream("S")
     stream = world.jetstream.streams.streams["S"]
-    stream._keeper.append = Mock(side_effect=StorageRefused("S", "it fails", "EIO"))  # type: ignore[method-assign] # noqa: SLF001
+    stream._store.append = Mock(side_effect=StorageRefused("S", "it fails", "EIO"))  # type: ignore[method-assign] # noqa: SLF001
     world.routes.publish(("S", b"1", "one"))
     world.turn()
     for _ in range(3):

@@ -9,7 +9,7 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.origins import Neighbours
 from strandline.broker.api.times import format_time
 from strandline.broker.snapshots.archive import END, Archived, BadArchive, format_entry
-from strandline.broker.snapshots.restore import Restoring, forget_unfinished
+from strandline.broker.snapshots.restore import Restore, forget_unfinished
 from strandline.broker.snapshots.s2 import format_chunks
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.stream import Stream
@@ -28,8 +28,8 @@ def _config(**options: object) -> StreamConfig:
     return check_create(config, Neighbours())
 
 
-def _feed(restoring: Restoring, data: bytes) -> None:
-    for _ in restoring.feed(data):
+def _feed(restore: Restore, data: bytes) -> None:
+    for _ in restore.feed(data):
         pass
 
 
@@ -37,13 +37,13 @@ def _feed(restoring: Restoring, data: bytes) -> None:
 def test_a_stream_of_nats_server_is_restored(tmp_path: Path, storage: Storage) -> None:
     streams = StreamService(folder=tmp_path / "streams")
     streams.open_all()
-    restoring = Restoring(_config(storage=storage), streams, "one", 0, LIMITS)
+    restore = Restore(_config(storage=storage), streams, "one", 0, LIMITS)
     for at in range(0, len(REAL), 1000):
-        _feed(restoring, REAL[at : at + 1000])
+        _feed(restore, REAL[at : at + 1000])
         assert not (tmp_path / "streams" / "S").exists()
-    restoring.check_whole()
-    restoring.finish()
-    stream = restoring.stream
+    restore.check_whole()
+    restore.finish()
+    stream = restore.stream
     assert stream.state().messages == 22
     assert (stream.first_seq, stream.last_seq) == (1, 23)
     message = stream.get(9)
@@ -53,7 +53,7 @@ def test_a_stream_of_nats_server_is_restored(tmp_path: Path, storage: Storage) -
         b"NATS/1.0\r\nA: b\r\n\r\n",
         b"hello hello hello hello 8",
     )
-    assert list(restoring.restored) == ["c"]
+    assert list(restore.restored) == ["c"]
     stream.close()
     if storage is Storage.FILE:
         again = StreamService(folder=tmp_path / "streams")
@@ -66,13 +66,13 @@ def test_what_is_given_up_or_cut_off_leaves_nothing(tmp_path: Path) -> None:
     streams = StreamService(folder=tmp_path / "streams")
     streams.open_all()
     for name in ("one", "two"):
-        restoring = Restoring(_config(), streams, name, 0, LIMITS)
-        _feed(restoring, REAL[: len(REAL) // 2])
+        restore = Restore(_config(), streams, name, 0, LIMITS)
+        _feed(restore, REAL[: len(REAL) // 2])
         if name == "one":
-            restoring.abandon()
+            restore.abandon()
     assert list((tmp_path / "streams").iterdir()) == []
     assert [folder.name for folder in (tmp_path / "restoring").iterdir()] == ["two"]
-    restoring.abandon()
+    restore.abandon()
     (tmp_path / "restoring" / "three").mkdir()
     forget_unfinished(streams)
     assert not (tmp_path / "restoring").exists()
@@ -81,29 +81,29 @@ def test_what_is_given_up_or_cut_off_leaves_nothing(tmp_path: Path) -> None:
 def test_sequences_beyond_the_last_message_are_used_up(tmp_path: Path) -> None:
     streams = StreamService(folder=tmp_path / "streams")
     streams.open_all()
-    restoring = Restoring(_config(), streams, "one", 0, LIMITS)
-    _feed(restoring, packed(Archived(b"state.json", 0, 0, b"", b'{"last_seq":9}'), Archived(b"s.a", 5, 4, b"", b"x")))
-    restoring.check_whole()
-    restoring.finish()
-    stream = restoring.stream
+    restore = Restore(_config(), streams, "one", 0, LIMITS)
+    _feed(restore, packed(Archived(b"state.json", 0, 0, b"", b'{"last_seq":9}'), Archived(b"s.a", 5, 4, b"", b"x")))
+    restore.check_whole()
+    restore.finish()
+    stream = restore.stream
     assert (stream.first_seq, stream.last_seq) == (4, 9)
     stream.close()
 
 
 @pytest.mark.parametrize("sequences", [(2, 2), (3, 1)])
 def test_messages_out_of_order_are_refused(sequences: tuple[int, int]) -> None:
-    restoring = Restoring(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
+    restore = Restore(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
     with pytest.raises(BadArchive, match="out of order"):
-        _feed(restoring, packed(*(Archived(b"s.a", 5, sequence, b"", b"x") for sequence in sequences)))
+        _feed(restore, packed(*(Archived(b"s.a", 5, sequence, b"", b"x") for sequence in sequences)))
 
 
 @pytest.mark.parametrize(
     "payload", [b"[]", b'{"last_seq":-1}', b'{"last_seq":9223372036854775808}', b'{"last_seq":1e999}']
 )
 def test_a_state_that_cannot_be_read_is_refused(payload: bytes) -> None:
-    restoring = Restoring(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
+    restore = Restore(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
     with pytest.raises(BadArchive, match="state"):
-        _feed(restoring, packed(Archived(b"state.json", 0, 0, b"", payload)))
+        _feed(restore, packed(Archived(b"state.json", 0, 0, b"", payload)))
 
 
 @pytest.mark.parametrize(
@@ -127,28 +127,28 @@ def test_a_state_that_cannot_be_read_is_refused(payload: bytes) -> None:
     ids=str,
 )
 def test_messages_that_nobody_could_have_published_are_refused(message: Archived) -> None:
-    restoring = Restoring(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
+    restore = Restore(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
     with pytest.raises(BadArchive):
-        _feed(restoring, packed(message))
-    assert not restoring.stored_bytes
+        _feed(restore, packed(message))
+    assert not restore.stored_bytes
 
 
 def test_messages_at_the_limits_are_taken() -> None:
-    restoring = Restoring(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
+    restore = Restore(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
     large = Archived(b"s" * 4096, 0, 1, BLOCK, bytes(250_000 - len(BLOCK)))
-    _feed(restoring, packed(large, Archived("s.ä".encode(), 2**62, 2**62, b"", b"")))
-    restoring.check_whole()
-    restoring.finish()
-    assert restoring.stream.last_seq == 2**62
+    _feed(restore, packed(large, Archived("s.ä".encode(), 2**62, 2**62, b"", b"")))
+    restore.check_whole()
+    restore.finish()
+    assert restore.stream.last_seq == 2**62
 
 
 def test_odd_messages_that_a_client_may_publish_are_taken() -> None:
-    restoring = Restoring(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
+    restore = Restore(_config(storage=Storage.MEMORY), StreamService(), "one", 0, LIMITS)
     odd = [Archived(b"s.*", 5, 1, b"", b"x"), Archived(b"s.\x01\xff", 5, 2, b"junk", b"x")]
-    _feed(restoring, packed(*odd))
-    restoring.check_whole()
-    restoring.finish()
-    assert restoring.stream.state().messages == 2
+    _feed(restore, packed(*odd))
+    restore.check_whole()
+    restore.finish()
+    assert restore.stream.state().messages == 2
 
 
 def test_a_stream_that_cannot_be_opened_in_its_place_leaves_nothing(
@@ -156,16 +156,16 @@ def test_a_stream_that_cannot_be_opened_in_its_place_leaves_nothing(
 ) -> None:
     streams = StreamService(folder=tmp_path / "streams")
     streams.open_all()
-    restoring = Restoring(_config(), streams, "one", 0, LIMITS)
-    _feed(restoring, REAL)
+    restore = Restore(_config(), streams, "one", 0, LIMITS)
+    _feed(restore, REAL)
 
     def fail(*_: object, **__: object) -> None:
         raise OSError("no more files")
 
     monkeypatch.setattr(Stream, "open", fail)
     with pytest.raises(OSError, match="no more files"):
-        restoring.finish()
-    restoring.abandon()
+        restore.finish()
+    restore.abandon()
     assert list((tmp_path / "streams").iterdir()) == []
 
 
@@ -179,11 +179,11 @@ def _restored(tmp_path: Path, *chunks: bytes, **options: object) -> tuple[Stream
     clock = ManualClock()
     streams = StreamService(folder=tmp_path / "streams", clock=clock)
     streams.open_all()
-    restoring = Restoring(_config(**options), streams, "one", clock.now_ns(), LIMITS)
+    restore = Restore(_config(**options), streams, "one", clock.now_ns(), LIMITS)
     for chunk in chunks:
-        _feed(restoring, chunk)
-    restoring.finish()
-    return restoring.stream, clock
+        _feed(restore, chunk)
+    restore.finish()
+    return restore.stream, clock
 
 
 @pytest.mark.parametrize("storage", [Storage.FILE, Storage.MEMORY])
@@ -211,14 +211,14 @@ def _chunks(*messages: Archived) -> list[bytes]:
 def test_messages_whose_time_passed_before_are_marked_after_all_have_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indexed: bool
 ) -> None:
-    place = Restoring._place  # noqa: SLF001
+    place = Restore._place  # noqa: SLF001
 
-    def forgetful(restoring: Restoring, aside: Path, home: Path) -> None:
+    def forgetful(restore: Restore, aside: Path, home: Path) -> None:
         (aside / "index").unlink()
-        place(restoring, aside, home)
+        place(restore, aside, home)
 
     if not indexed:
-        monkeypatch.setattr(Restoring, "_place", forgetful)
+        monkeypatch.setattr(Restore, "_place", forgetful)
     then_ns = ManualClock().now_ns() - 100 * SECOND
     chunks = _chunks(
         Archived(b"s.a", then_ns, 1, TTL, b"x"),

@@ -17,7 +17,7 @@ from strandline.broker.consumers.files import Kept
 from strandline.broker.consumers.restore import Restored, bring_in, settle_in, write_restored
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots import restore as restore_module
-from strandline.broker.snapshots.restore import Restoring
+from strandline.broker.snapshots.restore import Restore
 from strandline.errors import Closed
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import done_with, messages, packed, saved_consumer
@@ -47,16 +47,16 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
         self.passed: list[str] = []
-        place = Restoring._place  # noqa: SLF001
+        place = Restore._place  # noqa: SLF001
 
-        def wait(restore: Restoring, aside: Path, home: Path) -> None:
+        def wait(restore: Restore, aside: Path, home: Path) -> None:
             self.reached.set()
             assert self.open.wait(PATIENCE_S)
             restore._refuse_if_stopped()  # noqa: SLF001
             place(restore, aside, home)
             self.passed.append(restore.config.name)
 
-        monkeypatch.setattr(Restoring, "_place", wait)
+        monkeypatch.setattr(Restore, "_place", wait)
 
 
 def _until(is_so: Callable[[], object]) -> None:
@@ -116,7 +116,7 @@ def test_a_server_that_ends_waits_for_its_restores_and_nothing_of_them_follows(
 
     closing = threading.Thread(target=close)
     closing.start()
-    _until(lambda: sink.restoring._is_stopped)  # noqa: SLF001
+    _until(lambda: sink.restore._is_stopped)  # noqa: SLF001
     closing.join(0.1)
     assert order == []
     gate.open.set()
@@ -166,7 +166,7 @@ def test_a_stream_that_is_in_the_way_is_not_touched(world: World) -> None:
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, packed(*messages(3)), "chunk"))
     world.settle()
-    restore = next(iter(world.jetstream.snapshots._restores.under_way.values())).restoring  # noqa: SLF001
+    restore = next(iter(world.jetstream.snapshots._restores.under_way.values())).restore  # noqa: SLF001
     world.stream("S", "S.>")
     with pytest.raises(Exception, match="already in use"):
         restore.finish()
@@ -209,7 +209,7 @@ def test_while_a_stream_is_put_in_its_place_nobody_takes_its_name_subjects_or_ro
 
 def test_after_a_restore_has_failed_its_name_is_free(threaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(Restoring, "finish", lambda _: json.loads("{"))
+        patched.setattr(Restore, "finish", lambda _: json.loads("{"))
         _send(threaded, packed(*messages(3)))
         assert "error" in _answered(threaded)
     assert threaded.jetstream.streams.coming == {}
@@ -283,7 +283,7 @@ def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
     consumers = [*(done_with(name, 10) for name in "CDE"), saved_consumer("LATE")]
     world.routes.publish((place, packed(*consumers, *messages(10)), "chunk"))
     world.settle()
-    restore = next(iter(world.jetstream.snapshots._restores.under_way.values())).restoring  # noqa: SLF001
+    restore = next(iter(world.jetstream.snapshots._restores.under_way.values())).restore  # noqa: SLF001
     if cut:
         with pytest.raises(Closed):
             restore.finish()

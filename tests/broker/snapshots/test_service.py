@@ -13,7 +13,7 @@ import pytest
 from strandline.broker import work_queue
 from strandline.broker.snapshots import restore_service, service
 from strandline.broker.snapshots.archive import END, MAGIC, format_uvarint
-from strandline.broker.snapshots.restore import Restoring
+from strandline.broker.snapshots.restore import Restore
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import packed, saved_consumer
@@ -98,7 +98,7 @@ def test_a_restore_with_too_many_consumers_is_refused(world: World) -> None:
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, REAL, "chunk"))
     world.settle()
-    found = next(iter(world.jetstream.snapshots._restores.under_way.values())).restoring.consumers  # noqa: SLF001
+    found = next(iter(world.jetstream.snapshots._restores.under_way.values())).restore.consumers  # noqa: SLF001
     found.append(found[0]._replace(name="d"))
     assert _end(world, place)["error"]["err_code"] == 10026
     assert not world.jetstream.streams.streams
@@ -144,7 +144,7 @@ def test_whatever_goes_wrong_is_answered_and_nothing_stays(
     if where == "attach":
         monkeypatch.setattr(world.jetstream.consumers, "add", fail)
     else:
-        monkeypatch.setattr(Restoring, "_learn" if where == "feed" else "finish", fail)
+        monkeypatch.setattr(Restore, "_learn" if where == "feed" else "finish", fail)
     assert "surprise" in _refused(world, REAL)
 
 
@@ -191,7 +191,7 @@ def test_consumers_are_counted_while_they_come(world: World, monkeypatch: pytest
     world.settle()
     sink = next(iter(world.jetstream.snapshots._restores.under_way.values()))  # noqa: SLF001
     assert sink.problem is not None
-    assert sink.restoring.held_bytes == 0
+    assert sink.restore.held_bytes == 0
     assert _end(world, place)["error"]["err_code"] == 10026
 
 
@@ -219,7 +219,7 @@ def test_only_so_many_snapshots_are_under_way_at_once(world: World, monkeypatch:
     asked = {"deliver_subject": "to"}
     assert all("error" not in world.ask("STREAM.SNAPSHOT.S", asked) for _ in range(2))
     assert world.ask("STREAM.SNAPSHOT.S", asked)["error"]["err_code"] == 10064
-    world.jetstream.snapshots._sending[0].stop()  # noqa: SLF001
+    world.jetstream.snapshots._senders[0].stop()  # noqa: SLF001
 
 
 def _by_pattern(world: World) -> None:

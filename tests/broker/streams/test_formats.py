@@ -20,7 +20,7 @@ from strandline.broker.streams.records import (
     parse_control,
     to_ranges,
 )
-from strandline.broker.streams.state import Going, State
+from strandline.broker.streams.state import RemovalBatch, State
 from strandline.errors import Damaged, FormatError
 from tests.broker.streams.test_stream_machine import make
 
@@ -91,19 +91,19 @@ def test_a_checkpoint_is_read_back_and_damage_is_told() -> None:
 def _some_state() -> State:
     state = State(make(allow_msg_ttl=True), 100)
     state.configs = [(0, b"{}")]
-    going = Going()
+    removals = RemovalBatch()
     for number, subject in enumerate([b"s.a", b"s.b", b"s.a", b"s.c"]):
         state.tick(200 + number)
         state.append_special(
             state.index.subjects.number(subject),
             50 + number,
             number,
-            going,
+            removals,
             identifier=b"id%d" % number,
             rollup=b"",
             ttl_s=[0, 5, -1, 0][number],
         )
-    state.remove(np.array([2], np.uint64), going)
+    state.remove(np.array([2], np.uint64), removals)
     return state
 
 

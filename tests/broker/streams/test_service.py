@@ -9,7 +9,7 @@ import pytest
 from strandline.broker.api import responses
 from strandline.broker.api.responses import SourceInfo
 from strandline.broker.streams.checkpoint import format_checkpoint, parse_checkpoint
-from strandline.broker.streams.message_reader import Reader
+from strandline.broker.streams.message_reader import MessageReader
 from strandline.broker.streams.service import StreamService
 from strandline.clock import ManualClock
 from strandline.errors import Closed
@@ -169,13 +169,13 @@ def test_one_stream_that_cannot_be_closed_does_not_keep_the_others_open(
 def test_subjects_are_counted_once_and_shown_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "SUBJECTS_LIMIT", 2)
     counted: list[str] = []
-    count = Reader.subject_counts
+    count = MessageReader.subject_counts
 
-    def counting(reader: Reader, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
+    def counting(reader: MessageReader, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
         counted.append(pattern)
         return count(reader, pattern, offset, limit)
 
-    monkeypatch.setattr(Reader, "subject_counts", counting)
+    monkeypatch.setattr(MessageReader, "subject_counts", counting)
     service = _service(tmp_path)
     talk = Talk(service)
     talk.ask("$JS.API.STREAM.CREATE.A", CREATE)

@@ -8,7 +8,7 @@ import pytest
 from strandline.broker.api.config import Storage
 from strandline.broker.streams import OriginBatch, PublishBatch, Stream, atomic_batches
 from strandline.broker.streams.service import StreamService
-from strandline.broker.streams.shared_limits import Sharing
+from strandline.broker.streams.shared_limits import SharedLimits
 from strandline.clock import ManualClock
 from tests.broker.conversations import Talk
 from tests.broker.streams.helpers import Kept
@@ -21,9 +21,9 @@ KINDS = pytest.mark.parametrize("storage", list(Storage))
 class Accounts:
     """Two accounts of one server."""
 
-    def __init__(self, sharing: Sharing) -> None:
-        self.sharing = sharing
-        self.services = [StreamService(clock=ManualClock(), sharing=sharing) for _ in range(2)]
+    def __init__(self, shared_limits: SharedLimits) -> None:
+        self.shared_limits = shared_limits
+        self.services = [StreamService(clock=ManualClock(), shared_limits=shared_limits) for _ in range(2)]
         self.talks = [Talk(service) for service in self.services]
 
     def create(self, account: int, name: str, verb: str = "CREATE", **options: object) -> int:
@@ -39,7 +39,7 @@ class Accounts:
 
 @KINDS
 def test_streams_of_all_accounts_reserve_no_more_than_the_server_has(storage: Storage) -> None:
-    accounts, code = Accounts(Sharing(LIMIT, LIMIT)), CODES[storage]
+    accounts, code = Accounts(SharedLimits(LIMIT, LIMIT)), CODES[storage]
     options = {"storage": storage.value}
     assert accounts.create(0, "A", max_bytes=LIMIT + 1, **options) == code
     assert accounts.create(0, "A", max_bytes=LIMIT, **options) == 0
@@ -66,7 +66,7 @@ def publish(stream: Stream, count: int, size: int) -> list[int]:
 
 @KINDS
 def test_nothing_is_published_while_messages_of_all_accounts_are_beyond_what_the_server_has(storage: Storage) -> None:
-    accounts = Accounts(Sharing(LIMIT, LIMIT))
+    accounts = Accounts(SharedLimits(LIMIT, LIMIT))
     for account, name in enumerate("AB"):
         accounts.create(account, name, storage=storage.value)
     first, second = accounts.stream(0, "A"), accounts.stream(1, "B")
@@ -80,10 +80,10 @@ def test_nothing_is_published_while_messages_of_all_accounts_are_beyond_what_the
 
 
 def test_a_copy_waits_while_the_server_has_no_room() -> None:
-    accounts = Accounts(Sharing(max_storage=1_000))
+    accounts = Accounts(SharedLimits(max_storage=1_000))
     accounts.create(0, "A")
     copy = Kept().stream
-    copy.share(accounts.sharing)
+    copy.share(accounts.shared_limits)
     batch = OriginBatch(np.array([1], np.uint64), np.array([1]), [b"s.c"], [b""], [b"1"])
     publish(accounts.stream(0, "A"), 1, 2_000)
     copied = copy.copy(batch, 1)
@@ -103,7 +103,7 @@ def stage(stream: Stream, batch: str, number: int = 1, size: int = 0) -> int:
 
 
 def batching(count: int) -> tuple[Accounts, list[Stream]]:
-    accounts = Accounts(Sharing())
+    accounts = Accounts(SharedLimits())
     for number in range(count):
         assert accounts.create(number % 2, f"S{number}", allow_atomic=True) == 0
     return accounts, [accounts.stream(number % 2, f"S{number}") for number in range(count)]
@@ -118,9 +118,9 @@ def test_all_streams_together_have_a_bounded_number_of_atomic_batches(monkeypatc
     accounts.services[0].delete("S0")
     assert stage(streams[2], "there is room again") == 0
     streams[1].expire(accounts.services[1].clock.now_ns() + atomic_batches.IDLE_NS)
-    assert accounts.sharing.batches.count == 1
+    assert accounts.shared_limits.batches.count == 1
     streams[2].close()
-    assert (accounts.sharing.batches.count, accounts.sharing.batches.size) == (0, 0)
+    assert (accounts.shared_limits.batches.count, accounts.shared_limits.batches.size) == (0, 0)
 
 
 def test_all_streams_together_have_bounded_atomic_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,5 +129,5 @@ def test_all_streams_together_have_bounded_atomic_batches(monkeypatch: pytest.Mo
     assert stage(streams[0], "a", size=60_000) == 0
     assert stage(streams[1], "b", size=60_000) == 10210
     assert stage(streams[1], "b", number=2) == 10176
-    assert accounts.sharing.batches.count == 1
+    assert accounts.shared_limits.batches.count == 1
     assert stage(streams[1], "c", size=30_000) == 0

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from strandline.broker.listeners import Listeners
-from strandline.broker.shutdown_hooks import Ending
+from strandline.broker.shutdown_hooks import ShutdownHooks
 from strandline.broker.streams import Published, Ticket
 from strandline.broker.streams.service import StreamService
 from strandline.clock import Clock
@@ -26,7 +26,7 @@ class Home(Protocol):
     clock: Clock
     streams: StreamService
     listeners: Listeners[[]]
-    ending: Ending
+    shutdown: ShutdownHooks
 
     def publish_gathered(self, now_ns: int) -> None:
         """Store what clients have published so far."""
@@ -48,13 +48,13 @@ class Host:
     @property
     def is_there(self) -> bool:
         """Whether the server runs."""
-        return not self.home.ending.is_over and self._loop.is_running()
+        return not self.home.shutdown.is_over and self._loop.is_running()
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Do something on the server's thread and return what it returns; `Closed` if that is over."""
-        ending = self.home.ending
+        shutdown = self.home.shutdown
         if asyncio.get_running_loop() is self._loop:
-            ending.check()
+            shutdown.check()
             return work()
         done: Future[Result] = Future()
 
@@ -63,18 +63,18 @@ class Host:
                 done.set_exception(Closed("the server"))
 
         def run() -> None:
-            if not ending.discard(refuse) or not done.set_running_or_notify_cancel():
+            if not shutdown.discard(refuse) or not done.set_running_or_notify_cancel():
                 return  # it was refused, or nobody waits any more
             try:
                 done.set_result(work())
             except BaseException as error:  # noqa: BLE001 - it belongs to who called
                 done.set_exception(error)
 
-        ending.add(refuse)
+        shutdown.add(refuse)
         try:
             self.post(run)
         except Closed:
-            ending.discard(refuse)
+            shutdown.discard(refuse)
             raise
         return await asyncio.wrap_future(done)
 

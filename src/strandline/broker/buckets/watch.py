@@ -83,7 +83,7 @@ class Tap:
             if not resume_window_ok(after, stream.first_seq) or after > stream.last_seq:
                 raise CursorExpired(bucket_name(self._info.name), after, stream.first_seq, stream.last_seq)
             self._position = after
-        home.ending.add(self._server_closed)
+        home.shutdown.add(self._server_closed)
         self._cancels = [home.listeners.add(self._info.name, self.pump), stream.add_listener(self._removed)]
         return Told(None, self._is_current, self._frontier)
 
@@ -175,7 +175,7 @@ class Tap:
     def close(self) -> None:
         """Hear nothing more."""
         self._is_over = True
-        self._host.home.ending.discard(self._server_closed)
+        self._host.home.shutdown.discard(self._server_closed)
         while self._cancels:
             self._cancels.pop()()
 

@@ -18,21 +18,18 @@ from strandline.broker.api.error_text import for_clients, for_log
 from strandline.broker.api.responses import AccountLimits
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.context import ServerContext
-from strandline.broker.jetstream.completion_queue import Line, Settling
-from strandline.broker.jetstream.consumer_scheduler import Delivering, FlowSink
-from strandline.broker.jetstream.inbound import inbound_of
-from strandline.broker.jetstream.inflight_bytes import Holding, Pauses
+from strandline.broker.jetstream.completion_queue import CompletionLine, CompletionQueue
+from strandline.broker.jetstream.consumer_scheduler import ConsumerScheduler, FlowSink
+from strandline.broker.jetstream.inflight_bytes import ClientPauses, InflightBytes
 from strandline.broker.jetstream.loss_reports import LossReports
-from strandline.broker.jetstream.request_handler import Requests
-from strandline.broker.jetstream.returning import go_on
-from strandline.broker.jetstream.sinks import Sinks
-from strandline.broker.jetstream.stream_maintenance import Upkeep
-from strandline.broker.jetstream.stream_recovery import Mending
-from strandline.broker.jetstream.stream_sink import StreamSink, Traces, traces_of
+from strandline.broker.jetstream.request_handler import RequestHandler
+from strandline.broker.jetstream.stream_maintenance import StreamMaintenance
+from strandline.broker.jetstream.stream_recovery import StreamRecovery, resume_consumers
+from strandline.broker.jetstream.stream_sink import StreamSink, StreamSinks, Traces, traces_of
 from strandline.broker.listeners import Listeners
 from strandline.broker.mirrors import Mirrors
 from strandline.broker.routes import Inbound, Origin, Routes
-from strandline.broker.shutdown_hooks import Ending
+from strandline.broker.shutdown_hooks import ShutdownHooks
 from strandline.broker.snapshots import SnapshotService
 from strandline.broker.streams import Published, Removed, Republish, Stream
 from strandline.broker.streams.service import StreamService
@@ -41,11 +38,13 @@ from strandline.broker.timers import Timers
 from strandline.broker.work_queue import WorkQueue
 from strandline.clock import Clock, SystemClock
 from strandline.journal import SYNCED, Durability
+from strandline.wire import FrameParser, Side, WireLimits, format_pub
 
 if TYPE_CHECKING:
     from strandline.nats import NatsSettings
 
 logger = logging.getLogger("strandline.broker")
+_OWN_LIMITS = WireLimits(payload_bytes_max=1 << 30, line_bytes_max=1 << 20)
 
 
 class JetStream:
@@ -64,7 +63,7 @@ class JetStream:
         limits: AccountLimits | None = None,
         remotes: "Mapping[str, NatsSettings] | None" = None,
     ) -> None:
-        pauses = Pauses(context.pause, context.resume)
+        pauses = ClientPauses(context.pause, context.resume)
         context = replace(context, pause=pauses.begin, resume=pauses.end)
         self.account = account
         self._wake, self._post = context.wake, context.post
@@ -82,22 +81,22 @@ class JetStream:
             domain=domain,
             limits=limits or AccountLimits(),
             on_delete=self._removed,
-            sharing=context.sharing,
+            shared_limits=context.shared_limits,
         )
-        self.settling = Settling(context.post)
+        self.completions = CompletionQueue(context.post)
         self.timers = Timers()
-        self._upkeep = Upkeep(self.timers, self.failures, stored=self.stored, fail=self.fail)
-        self._mending = Mending(
+        self._maintenance = StreamMaintenance(self.timers, self.failures, stored=self.stored, fail=self.fail)
+        self._recovery = StreamRecovery(
             self.streams,
             self.timers,
-            self.settling,
+            self.completions,
             clock=self.clock,
             post=context.post,
             executor=context.executor,
             replaced=self._replace,
-            mended=self._mended,
+            recovered=self._recovered,
         )
-        self._holding = Holding(context.pause, context.resume)
+        self._inflight = InflightBytes(context.pause, context.resume)
         self._reads = WorkQueue(
             self.clock,
             context.wake,
@@ -105,11 +104,11 @@ class JetStream:
             hold=context.pause,
             release=context.resume,
         )
-        self._sinks = Sinks()
+        self._sinks = StreamSinks()
         self._dirty: list[StreamSink] = []
         self.listeners: Listeners[[]] = Listeners()
         """Called when a message of a stream is durable, and when a stream is opened again or removed."""
-        self.ending = Ending()
+        self.shutdown = ShutdownHooks()
         advisories = Advisories(
             account,
             domain,
@@ -122,24 +121,24 @@ class JetStream:
         self.bounded_s = 0.0
         """Processor time of the last `flush` for reads that clients asked for, which have a limit of their own."""
         self._loss_reports = LossReports(self.timers, advisories)
-        self._delivering = Delivering(routes, self.timers, context.wake)
-        self.consumers = self._delivering.consumers = Registry(
+        self._scheduler = ConsumerScheduler(routes, self.timers, context.wake)
+        self.consumers = self._scheduler.consumers = Registry(
             self.streams,
             routes,
             tell=advisories.tell,
-            request_turn=self._delivering.request_turn,
+            request_turn=self._scheduler.request_turn,
             post=context.post,
         )
-        self.consumers.ended = self._delivering.forget
+        self.consumers.ended = self._scheduler.forget
         self.consumers.when_settled = lambda name, ticket, then: self.line(name).then(ticket, lambda _: then())
         self.mirrors = Mirrors(self.streams, wake=context.wake, post=context.post, stored=self.stored, remotes=remotes)
         self.mirrors.released = self.consumers.copied
         self.snapshots = SnapshotService(self.consumers, routes, advisories, context, restored=self.follow)
-        requests = Requests(self, self._reads)
+        requests = RequestHandler(self, self._reads)
         self._cancels = [
             routes.subscribe(requests.pattern, requests),
-            routes.subscribe(b"$JS.ACK.>", self._delivering),
-            routes.subscribe(b"$JS.FC.>", FlowSink(self._delivering)),
+            routes.subscribe(b"$JS.ACK.>", self._scheduler),
+            routes.subscribe(b"$JS.FC.>", FlowSink(self._scheduler)),
         ]
 
     def open(self) -> None:
@@ -159,7 +158,7 @@ class JetStream:
 
     def close(self) -> None:
         """Store what was gathered, and let go of everything."""
-        self.ending.end()
+        self.shutdown.end()
         for cancel in self._cancels:
             cancel()
         self.publish_gathered(self.clock.now_ns())
@@ -167,9 +166,9 @@ class JetStream:
             for cancel in sink.cancels:
                 cancel()
         with contextlib.ExitStack() as rest:  # each of them, whatever becomes of those before it
-            for end in (self.settling.run, self.streams.close, self.consumers.close, self.snapshots.close):
+            for end in (self.completions.run, self.streams.close, self.consumers.close, self.snapshots.close):
                 rest.callback(end)
-            rest.callback(self._mending.close)
+            rest.callback(self._recovery.close)
             self.mirrors.close()
 
     # The turn.
@@ -182,11 +181,11 @@ class JetStream:
         self._reads.run()
         self.bounded_s = thread_time() - began_s
         self.mirrors.flush(now_ns)
-        self._delivering.flush(now_ns)
+        self._scheduler.flush(now_ns)
 
     def let_consumers_go_on(self, now_ns: int) -> None:
         """Give consumers their turn now: whoever asks for something afterwards sees what they were told before."""
-        self._delivering.flush(now_ns)
+        self._scheduler.flush(now_ns)
 
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
@@ -234,17 +233,17 @@ class JetStream:
                 continue
             self._settle(sink, published, replies, gathered)
         if not sink.has_chores or sink.expires:
-            self._upkeep.touch(sink, now_ns)
+            self._maintenance.touch(sink, now_ns)
 
     def _settle(self, sink: StreamSink, published: Published, replies: list[bytes], gathered: list[Inbound]) -> None:
         ticket, traces = published.ticket, traces_of(gathered)
         if not len(sink.line) and (ticket is DONE or ticket.done()):
             self._answer(sink, published, replies, traces, None if ticket is DONE else ticket.exception())
             return
-        noted = self._holding.add(gathered)
+        noted = self._inflight.add(gathered)
 
         def answer(error: BaseException | None) -> None:
-            self._holding.remove(noted)
+            self._inflight.remove(noted)
             self._answer(sink, published, replies, traces, error)
 
         sink.line.then(published.ticket, answer)
@@ -280,9 +279,9 @@ class JetStream:
             advice = "what it holds can be read, and it is opened again as soon as its disk has room and works"
             text = for_log(error, advice)
             logger.error("stream %s of account %s cannot store anything: %s", name, self.account, text)
-        self._mending.begin(name)
+        self._recovery.begin(name)
 
-    def _mended(self, name: str) -> None:
+    def _recovered(self, name: str) -> None:
         """Note that a stream is well again."""
         self.failures.pop(name, None)
         logger.warning("stream %s of account %s stores again", name, self.account)
@@ -301,7 +300,7 @@ class JetStream:
                 self.fail(name, error)
 
         sink.line.then(published.ticket, tell)
-        self._upkeep.touch(sink, self.clock.now_ns())
+        self._maintenance.touch(sink, self.clock.now_ns())
         self._wake()  # who called may not be in a turn, after which timers are looked at
 
     def _tell_stored(self, sink: StreamSink, published: Published) -> None:
@@ -325,7 +324,7 @@ class JetStream:
         """Publish something of the server's own, to clients and to streams that keep such subjects."""
         self.routes.send(message.subject, message.payload, headers=message.headers)
         if self._sinks.listening(message.subject):
-            self.take(inbound_of(message.subject, message.payload, message.headers, Origin(0, self.account)))
+            self.take(_inbound(message.subject, message.payload, message.headers, Origin(0, self.account)))
 
     def take(self, messages: Inbound) -> None:
         """Take one message to the streams that keep its subject; its sender is told if none does."""
@@ -342,10 +341,10 @@ class JetStream:
 
     # Streams.
 
-    def line(self, name: str) -> Line:
+    def line(self, name: str) -> CompletionLine:
         """Return what waits for a stream's tickets; for one that is gone, a line in which nothing waits."""
         sink = self._sinks.get(name)
-        return sink.line if sink is not None else Line(self.settling)
+        return sink.line if sink is not None else CompletionLine(self.completions)
 
     def follow(self, name: str) -> None:
         """Listen to what a stream says it wants, after it was made or changed."""
@@ -356,9 +355,15 @@ class JetStream:
         sink = self._sinks.get(name)
         if sink is None:
             sink = self._sinks[name] = StreamSink(
-                name, stream, Line(self.settling), self._note, self._late, self.routes.send_many, self.domain
+                name,
+                stream,
+                CompletionLine(self.completions),
+                self._note,
+                self._late,
+                self.routes.send_many,
+                self.domain,
             )
-            self._attend(stream)
+            self._observe(stream)
             self._sinks.changed()
         if sink.subjects != stream.config.subjects:
             for cancel in sink.cancels:
@@ -366,10 +371,10 @@ class JetStream:
             sink.subjects = stream.config.subjects
             sink.cancels = [self.routes.subscribe(each.encode(), sink) for each in sink.subjects]
             self._sinks.changed()
-        self._upkeep.changed(sink, self.clock.now_ns())
+        self._maintenance.changed(sink, self.clock.now_ns())
         self._loss_reports.begin(stream, self.clock.now_ns())
 
-    def _attend(self, stream: Stream) -> None:
+    def _observe(self, stream: Stream) -> None:
         """Hear of what becomes of a stream."""
         name = stream.config.name
 
@@ -383,12 +388,12 @@ class JetStream:
     def _replace(self, stream: Stream) -> None:
         """Go on with a stream in the place of itself, as it was before it failed."""
         name = stream.config.name
-        self._delivering.flush(self.clock.now_ns())  # what consumers were told is theirs before they change
+        self._scheduler.flush(self.clock.now_ns())  # what consumers were told is theirs before they change
         self.streams.replace(stream)
         self._sinks[name].stream = stream
-        self._attend(stream)
+        self._observe(stream)
         self.mirrors.changed(name)
-        go_on(self.consumers, stream)
+        resume_consumers(self.consumers, stream)
         self.listeners.tell(name)
 
     def _removed(self, name: str) -> None:
@@ -399,9 +404,15 @@ class JetStream:
         sink.is_gone = True
         for cancel in sink.cancels:
             cancel()
-        self._mending.end(name)
+        self._recovery.end(name)
         self.failures.pop(name, None)
         self._sinks.changed()
         self.listeners.tell(name)
-        self._upkeep.end(name)
+        self._maintenance.end(name)
         self._loss_reports.end(name)
+
+
+def _inbound(subject: bytes, payload: bytes, headers: bytes, origin: Origin, reply: bytes = b"") -> Inbound:
+    """Return a message of the server's own in the form in which the parser hands out messages of clients."""
+    frames = FrameParser(Side.CLIENT, _OWN_LIMITS).feed(format_pub(subject, payload, reply, headers))
+    return Inbound(frames, [subject], origin)

@@ -1,7 +1,8 @@
-"""What waits until something is durable, and is then done on the server's own thread.
+"""Actions that wait until an append is durable, and then run on the loop's thread.
 
-Invariants: what waits in one `Line` is done in the order in which it came, each after its own ticket; whoever settles
-tickets, from whatever thread, only says so, once for many. A ticket that failed is told as its error.
+Invariants: the actions of one `CompletionLine` run in the order in which they were added, each after its own ticket.
+The threads that settle tickets only post a notice, one for many tickets. An action receives the error of a ticket that
+failed.
 """
 
 import logging
@@ -16,17 +17,17 @@ Then = Callable[[BaseException | None], object]
 logger = logging.getLogger("strandline.broker")
 
 
-class Settling:
+class CompletionQueue:
     """Brings the news of settled tickets to the server's thread; `post` calls something there, soon."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
-        self._settled: deque[Line] = deque()
+        self._settled: deque[CompletionLine] = deque()
         self._is_posted = False
 
     def after(self, tickets: Sequence[Ticket], action: Then) -> None:
         """Do something when all of some tickets are settled: at once, if they are."""
-        line = Line(self)
+        line = CompletionLine(self)
         errors: list[BaseException] = []
 
         def note(error: BaseException | None) -> None:
@@ -37,7 +38,7 @@ class Settling:
             line.then(ticket, note)
         line.then(None, lambda _: action(errors[0] if errors else None))
 
-    def note(self, line: "Line") -> None:
+    def note(self, line: "CompletionLine") -> None:
         """Say, from any thread, that a ticket of a line was settled."""
         self._settled.append(line)
         if not self._is_posted:
@@ -52,13 +53,13 @@ class Settling:
             settled.popleft().run()
 
 
-class Line:
+class CompletionLine:
     """Actions that wait for tickets, in order."""
 
-    __slots__ = ("_settling", "_waiting")
+    __slots__ = ("_completions", "_waiting")
 
-    def __init__(self, settling: Settling) -> None:
-        self._settling = settling
+    def __init__(self, completions: CompletionQueue) -> None:
+        self._completions = completions
         self._waiting: deque[tuple[Ticket | None, Then]] = deque()
 
     def __len__(self) -> int:
@@ -74,7 +75,7 @@ class Line:
             ticket.add_done_callback(self._note)
 
     def _note(self, _: Future[None]) -> None:
-        self._settling.note(self)
+        self._completions.note(self)
 
     def run(self) -> None:
         """Do what no longer has to wait."""

@@ -18,7 +18,7 @@ _SHORT_DOTS, _LONG_DOTS = 8, 10
 """How many dots an ack subject has: exactly, without a domain; at least, with one."""
 
 
-class Delivering:
+class ConsumerScheduler:
     """The consumers of one account, and which of them want a turn."""
 
     def __init__(self, routes: Routes, timers: Timers, wake: Callable[[], None]) -> None:
@@ -90,12 +90,12 @@ class Delivering:
 class FlowSink:
     """Takes answers to flow control, on `$JS.FC.>`."""
 
-    def __init__(self, delivering: Delivering) -> None:
-        self._delivering = delivering
+    def __init__(self, scheduler: ConsumerScheduler) -> None:
+        self._scheduler = scheduler
 
     def take(self, messages: Inbound) -> None:
         """Bring them to their consumers."""
-        consumers, headers = self._delivering.consumers, headers_of(messages.frames) or [b""] * len(messages)
+        consumers, headers = self._scheduler.consumers, headers_of(messages.frames) or [b""] * len(messages)
         for subject, block in zip(messages.subjects, headers, strict=True):
             words = subject.decode(errors="surrogateescape").split(".")
             consumer = consumers.find(words[2], words[3]) if len(words) > 4 else None  # noqa: PLR2004

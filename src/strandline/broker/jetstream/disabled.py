@@ -37,7 +37,7 @@ _ANSWERS: dict[str, Callable[..., object]] = {
 }
 
 
-class Absent:
+class DisabledJetStream:
     """Refuses every request below `$JS.API.`."""
 
     def __init__(self, routes: Routes) -> None:

@@ -12,7 +12,7 @@ CLIENT_BYTES_MAX = 8 << 20
 ALL_BYTES_MAX = 32 << 20
 
 
-class Pauses:
+class ClientPauses:
     """Who is paused and why: reading from a client goes on when every reason has gone."""
 
     def __init__(self, pause: Callable[[int], None], resume: Callable[[int], None]) -> None:
@@ -34,7 +34,7 @@ class Pauses:
             self._resume(client_id)
 
 
-class Holding:
+class InflightBytes:
     """Bytes on their way, by client; `pause` and `resume` stop and restart the reading from one."""
 
     def __init__(self, pause: Callable[[int], None], resume: Callable[[int], None]) -> None:

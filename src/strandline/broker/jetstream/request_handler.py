@@ -55,7 +55,7 @@ class _Row(NamedTuple):
     reply: bytes
 
 
-class Requests:
+class RequestHandler:
     """Takes requests below `$JS.API.`."""
 
     pattern = b"$JS.API.>"
@@ -144,7 +144,9 @@ class Requests:
         except StrandlineError:
             found = lost
         send, ticket = self._owner.routes.send_many, stream.barrier()
-        self._owner.settling.after([ticket], lambda error: send(_deliveries(replies, found if error is None else lost)))
+        self._owner.completions.after(
+            [ticket], lambda error: send(_deliveries(replies, found if error is None else lost))
+        )
 
     def _one(self, asked: str, headers: bytes, payload: bytes, reply: bytes, origin: Origin, now_ns: int) -> Answer:
         owner = self._owner
@@ -179,7 +181,7 @@ class Requests:
             parts = answer if error is None else [STORAGE_FAILED]
             self._owner.routes.send_many(_deliveries([reply] * len(parts), parts))
 
-        self._owner.settling.after(self._barriers(asked), told)
+        self._owner.completions.after(self._barriers(asked), told)
 
     def _tell(self, asked: str, reply: bytes, answer: bytes, audit: Callable[[bytes], None]) -> None:
         """Send an answer, and let those hear of it who watch all requests."""
@@ -190,7 +192,7 @@ class Requests:
                 self._owner.routes.send(reply, text)
             audit(text)
 
-        self._owner.settling.after(self._barriers(asked), told)
+        self._owner.completions.after(self._barriers(asked), told)
 
     def _barriers(self, asked: str) -> list[Ticket]:
         """Return what has to be durable before an answer may be seen: that of the stream asked for, else of all."""

@@ -15,7 +15,7 @@ CHORE_NS, CHORE_AGAIN_NS = 100_000_000, 2_000_000
 """When a stream that was written to is looked at for dead records, and when again while there are some."""
 
 
-class Upkeep:
+class StreamMaintenance:
     """Looks after streams; `stored` is told of what was put into one, `fail` of what went wrong."""
 
     def __init__(

@@ -13,7 +13,9 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 
-from strandline.broker.jetstream.completion_queue import Settling
+from strandline.broker.consumers.loader import SHUTDOWN
+from strandline.broker.consumers.registry import Registry
+from strandline.broker.jetstream.completion_queue import CompletionQueue
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
 from strandline.broker.thread_runner import Post, ThreadRunner
@@ -29,28 +31,28 @@ PATIENCE_S = 0.1
 """How long the removal of a stream waits for who is at its files."""
 
 
-class Mending:
+class StreamRecovery:
     """Brings them back; `replaced` hears of what takes the place of one that failed, `mended` of one that is well."""
 
     def __init__(
         self,
         streams: Streams,
         timers: Timers,
-        settling: Settling,
+        completions: CompletionQueue,
         *,
         clock: Clock,
         post: Post,
         executor: Executor | None,
         replaced: Callable[[Stream], None],
-        mended: Callable[[str], None],
+        recovered: Callable[[str], None],
     ) -> None:
         self._streams = streams
         self._timers = timers
-        self._settling = settling
+        self._completions = completions
         self._clock = clock
         self._runner = ThreadRunner(executor, post)
         self._replaced = replaced
-        self._mended = mended
+        self._recovered = recovered
         self._pauses_ns: dict[str, int] = {}
         self._unsalvaged: dict[str, Stream] = {}
         """Streams of which is not known yet what can be shown."""
@@ -65,7 +67,7 @@ class Mending:
         self._wait(name)
         if stream.failure is not None:
             self._unsalvaged[name] = stream
-            self._settling.after([stream.last_ticket], lambda _: self._salvage(stream))
+            self._completions.after([stream.last_ticket], lambda _: self._salvage(stream))
 
     def vacate(self, name: str) -> None:
         """Leave a stream's files alone until the next attempt; `Unavailable` if that cannot be done at once."""
@@ -151,7 +153,7 @@ class Mending:
 
     def _well(self, stream: Stream) -> None:
         self.end(stream.config.name)
-        self._mended(stream.config.name)
+        self._recovered(stream.config.name)
 
     def _not_yet(self, stream: Stream, problem: Outcome) -> None:
         logger.warning("stream %s cannot be opened again yet: %s", stream.config.name, problem)
@@ -167,3 +169,28 @@ def _close(stream: Outcome) -> None:
     if isinstance(stream, Stream):
         with suppress(StrandlineError):
             stream.close(keep_index=False)
+
+
+def resume_consumers(consumers: Registry, stream: Stream) -> None:
+    """Let the consumers of a stream that was opened again go on with it, as after a restart of the server.
+
+    A consumer goes on where it was, or at the end of the stream, if that is before. Its state stays in memory, so its
+    files need not be read. Pulls that wait are ended, so that clients pull again.
+    """
+    name, now_ns = stream.config.name, consumers.streams.clock.now_ns()
+    entries = consumers.entries.get(name, {})
+    consumers.begin(stream)
+    for entry in entries.values():
+        old, state = entry.consumer, entry.state
+        consumers.drop(entry, SHUTDOWN)
+        state.take_back()
+        try:
+            new = consumers.add(
+                stream, entry.config, entry.created_ns, state, now_ns, is_kept=entry.is_kept, name=old.name
+            )
+        except StrandlineError as error:
+            consumers.entries[name][old.name] = entry  # where `lose` looks for it
+            consumers.loading.lose(old, error)
+        else:
+            new.consumer.history = old.history
+    consumers.settle(stream)

@@ -13,11 +13,11 @@ from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.json_text import write_json
 from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
-from strandline.broker.jetstream.completion_queue import Line
+from strandline.broker.jetstream.completion_queue import CompletionLine
 from strandline.broker.routes import Cancel, Deliveries, Inbound
 from strandline.broker.streams import PublishBatch, Published, Stream
 from strandline.broker.streams.headers import EXPECTED_LAST_SEQ, EXPECTED_LAST_SUBJECT_SEQ
-from strandline.wire import FrameBatch
+from strandline.wire import FrameBatch, matcher
 from strandline.wire.lines import Row
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FAST_INGEST = b".$FI"
 """How the reply subject of a message ends that belongs to a batch of fast ingest."""
+LISTENERS_MAX = 10_000
+"""How many subjects `StreamSinks` remembers."""
 BATCH_BYTES_MAX = 16 << 20
 """How much is stored by one append."""
 _REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
@@ -45,7 +47,7 @@ class StreamSink:
         self,
         name: str,
         stream: Stream,
-        line: Line,
+        line: CompletionLine,
         note: Callable[["StreamSink"], None],
         late: Callable[[Inbound], None],
         refuse: Callable[[Deliveries], None],
@@ -133,6 +135,32 @@ class StreamSink:
         """Return the answers to those whose messages could not be stored."""
         refusal = codes.STREAM_STORE_FAILED.with_text(err=for_clients(error))
         return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
+
+
+class StreamSinks(dict[str, StreamSink]):
+    """The sinks of an account by stream, and which of them keep a subject.
+
+    What it remembers of subjects is bounded, and is forgotten when a stream is made, changed or removed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listeners: dict[bytes, list[StreamSink]] = {}
+
+    def listening(self, subject: bytes) -> list[StreamSink]:
+        """Return the sinks that keep a subject."""
+        found = self._listeners.get(subject)
+        if found is None:
+            if len(self._listeners) >= LISTENERS_MAX:
+                self._listeners.clear()
+            text = subject.decode(errors="surrogateescape")
+            found = [sink for sink in self.values() if matcher(sink.subjects)(text)]
+            self._listeners[subject] = found
+        return found
+
+    def changed(self) -> None:
+        """Forget which sink keeps which subject."""
+        self._listeners.clear()
 
 
 def traces_of(gathered: list[Inbound]) -> Traces:

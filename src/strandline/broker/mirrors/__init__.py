@@ -1,17 +1,18 @@
 """Streams that copy others: mirrors, which keep sequences and times, and sources, which several streams flow into.
 
-**Promise.** A copy gets every message of its origin that its filter lets through and that the origin still has when its
-turn comes, once and in order; through crashes of either side, lost connections, purges of the origin, and its deletion.
-A source whose origin was made anew begins with the new one from its beginning, as nats-server does; a mirror goes on
-after the last sequence it has.
+**Promise.** A copy gets every message of its origin that its filter lets through and that the origin still has when the
+copy reads it, once and in order; through crashes of either side, lost connections, purges of the origin, and its
+deletion. When the origin was deleted and created again, a source begins at the beginning of the new one, as nats-server
+does; a mirror goes on after its last sequence.
 
-**Invariant.** Where to go on is what the copy holds. A mirror's last sequence says it; for a source it is recorded in
-the stream's log in the same append as its messages (`streams.copying`). There is nothing beside the stream that could
-be ahead of it or behind.
+**Invariant.** A copy goes on from what it holds: a mirror from its last sequence, a source from the position that the
+stream's log has in the same append as its messages (`streams.copier`). Nothing beside the stream could be ahead of it
+or behind it.
 
-**Parts.** `names` and `plans` decide, without I/O: what a source is called, what is taken, from where, how it is kept.
-A `Feed` is one origin of one stream: `local` reads a stream of the same account where it is, `remote` has a thread that
-reads a stream of another server (`origins`) as nats-server's mirrors do. `Mirrors` keeps all feeds of an account going.
+**Parts.** `source_names` and `copy_plan` decide without I/O: the name of a source, which messages it takes, from where,
+and how they are stored. A `Feed` is one origin of one stream. `local_feed` reads a stream of the same account in place;
+`remote_feed` has a thread that reads a stream of another server (`nats_origin`) as nats-server's mirrors do. `Mirrors`
+runs all feeds of an account.
 
 **Trade-offs.** A remote is named by the API prefix in `external`, which the settings map to an address and credentials,
 since there are no leaf nodes (docs/decisions/0018-remotes-by-api-prefix.md). `external.deliver` has no meaning here.

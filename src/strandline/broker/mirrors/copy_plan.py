@@ -25,7 +25,7 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class CopyPlan:
     """One mirror or source of one stream; `name` is empty for a mirror."""
 
     source: StreamSource
@@ -80,15 +80,15 @@ def _unconditional(block: bytes) -> bytes:
     return block
 
 
-def plan_of(source: StreamSource, *, mirror: bool) -> Plan:
+def plan_of(source: StreamSource, *, mirror: bool) -> CopyPlan:
     """Return the plan of a mirror or a source."""
     transforms = source.subject_transforms
     filters = tuple(part.src or ALL for part in transforms) or ((source.filter_subject,) * bool(source.filter_subject))
     mappings = tuple(SubjectMapping(part.src, part.dest) for part in transforms if part.dest)
-    return Plan(source, b"" if mirror else source_name(source), filters, mappings)
+    return CopyPlan(source, b"" if mirror else source_name(source), filters, mappings)
 
 
-def plans_of(config: StreamConfig) -> dict[bytes, Plan]:
+def plans_of(config: StreamConfig) -> dict[bytes, CopyPlan]:
     """Return the plans of a stream by their names; a mirror's is empty."""
     if config.mirror is not None:
         return {b"": plan_of(config.mirror, mirror=True)}

@@ -11,7 +11,7 @@ import numpy as np
 from strandline.broker.api import codes
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.responses import SourceInfo
-from strandline.broker.mirrors.copy_plan import Plan, Start
+from strandline.broker.mirrors.copy_plan import CopyPlan, Start
 from strandline.broker.streams import Copied, OriginBatch, Published, Stream
 from strandline.clock import NS_PER_S
 
@@ -24,7 +24,7 @@ Stored = Callable[[str, Published], None]
 class Feed:
     """What local and remote origins have in common."""
 
-    def __init__(self, stream: Stream, plan: Plan, stored: Stored) -> None:
+    def __init__(self, stream: Stream, plan: CopyPlan, stored: Stored) -> None:
         self.stream = stream
         self.plan = plan
         self.error: ApiError | None = None
@@ -82,7 +82,7 @@ class Feed:
 class LostFeed(Feed):
     """An origin that nothing is known of."""
 
-    def __init__(self, stream: Stream, plan: Plan, stored: Stored, problem: str) -> None:
+    def __init__(self, stream: Stream, plan: CopyPlan, stored: Stored, problem: str) -> None:
         super().__init__(stream, plan, stored)
         self.fail(problem)
 

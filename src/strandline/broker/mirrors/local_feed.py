@@ -12,7 +12,7 @@ import numpy as np
 
 from strandline.broker.api import codes
 from strandline.broker.api.config import Retention
-from strandline.broker.mirrors.copy_plan import Plan
+from strandline.broker.mirrors.copy_plan import CopyPlan
 from strandline.broker.mirrors.feed import NO_SEQUENCES, Feed, Stored
 from strandline.broker.mirrors.source_names import stream_identity
 from strandline.broker.streams import OriginBatch, Stream, Ticket
@@ -34,7 +34,7 @@ class LocalFeed(Feed):
     def __init__(
         self,
         stream: Stream,
-        plan: Plan,
+        plan: CopyPlan,
         stored: Stored,
         find: Callable[[str], Stream | None],
         released: Released,

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from strandline.broker.api.times import format_time
-from strandline.broker.mirrors.copy_plan import Plan, Start
+from strandline.broker.mirrors.copy_plan import CopyPlan, Start
 from strandline.broker.mirrors.source_names import short_hash
 from strandline.broker.streams import OriginBatch
 from strandline.clock import NS_PER_S
@@ -63,7 +63,7 @@ class Origin(Protocol):
 class NatsOrigin:
     """An origin on a NATS server."""
 
-    def __init__(self, settings: NatsSettings, plan: Plan, copy: str, cancel: CancelToken) -> None:
+    def __init__(self, settings: NatsSettings, plan: CopyPlan, copy: str, cancel: CancelToken) -> None:
         self._settings = settings
         self._plan = plan
         self._copy = copy

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from strandline.broker.api.codes import ApiError
-from strandline.broker.mirrors.copy_plan import Plan, Start
+from strandline.broker.mirrors.copy_plan import CopyPlan, Start
 from strandline.broker.mirrors.feed import Feed, Stored
 from strandline.broker.mirrors.nats_origin import Origin, OriginEnded, Received
 from strandline.broker.streams import OriginBatch, Stream, part_of
@@ -50,7 +50,7 @@ class RemoteFeed(Feed):
     def __init__(
         self,
         stream: Stream,
-        plan: Plan,
+        plan: CopyPlan,
         stored: Stored,
         make: Callable[[CancelToken], Origin],
         wake: Callable[[], None],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.responses import SourceInfo
-from strandline.broker.mirrors.copy_plan import Plan, plan_of, plans_of
+from strandline.broker.mirrors.copy_plan import CopyPlan, plan_of, plans_of
 from strandline.broker.mirrors.feed import RETRY_NS, Feed, LostFeed, Stored
 from strandline.broker.mirrors.local_feed import LocalFeed, Released
 from strandline.broker.streams import Published, Stream
@@ -140,7 +140,7 @@ class Mirrors:
         self._busy.clear()
         self._remote.clear()
 
-    def _begun(self, stream: Stream, plan: Plan) -> Feed:
+    def _begun(self, stream: Stream, plan: CopyPlan) -> Feed:
         external = plan.source.external
         if external is None or external.api in ("", self._own_prefix):
             feed = LocalFeed(stream, plan, self._stored, self._service.streams.get, self._release)
@@ -226,7 +226,7 @@ class Mirrors:
         feeds = self._feeds.get(config.name, {})
         now_ns = self._service.clock.now_ns()
 
-        def shown(plan: Plan) -> SourceInfo:
+        def shown(plan: CopyPlan) -> SourceInfo:
             feed = feeds.get(plan.name)
             if feed is None:  # nats-server does not show the filter of a mirror that has not begun
                 known = source_info(plan.source)

@@ -7,6 +7,7 @@ thread, while nobody else uses the restore but for `stop`.
 """
 
 import contextlib
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -26,8 +27,8 @@ from strandline.broker.consumers.restore import Restored, check_restored, write_
 from strandline.broker.consumers.state import Saved
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
 from strandline.broker.snapshots.archived_consumer import parse_saved
-from strandline.broker.snapshots.checks import check_messages
 from strandline.broker.snapshots.s2 import S2Reader
+from strandline.broker.streams.admission import HEADERS_MAX
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
 from strandline.broker.streams.service import StreamService
 from strandline.broker.streams.stream import Stream
@@ -36,6 +37,7 @@ from strandline.files import storage_errors
 from strandline.journal import WRITTEN
 from strandline.wire import WireLimits
 
+_SUBJECT = re.compile(rb"[^ \t\r\n.]+(?:\.[^ \t\r\n.]+)*")
 RESTORING_FOLDER = "restoring"
 CONSUMER_NAME_LENGTH = 8
 """Of a consumer that comes without a name."""
@@ -66,7 +68,7 @@ def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
     return replace(config, name=config.name or name or new_id(CONSUMER_NAME_LENGTH))
 
 
-class Restoring:
+class Restore:
     """One restore under way."""
 
     def __init__(
@@ -247,3 +249,25 @@ class Restoring:
         """Let go of everything so far."""
         self.forget()
         self.remove()
+
+
+def check_messages(messages: Iterable[Archived], limits: WireLimits) -> None:
+    """Refuse messages that no client could have published.
+
+    A subject must not end the line that it is written into, and sequences and times must leave room for more. All that
+    a client may publish is accepted: otherwise one odd message would make a whole backup worthless.
+    """
+    subjects = set()
+    for name, time_ns, sequence, headers, payload in messages:
+        subjects.add(name)
+        if not (sequence <= SEQUENCE_MAX and 0 <= time_ns <= SEQUENCE_MAX):
+            raise BadArchive("a message has a sequence or a time that cannot be")
+        if len(headers) > HEADERS_MAX:
+            raise BadArchive(f"message {sequence} has too many headers")
+        if len(headers) + len(payload) > limits.payload_bytes_max:
+            raise BadArchive(f"message {sequence} is too large", hint="raise max_payload")
+    for subject in subjects:
+        if len(subject) > limits.line_bytes_max:
+            raise BadArchive("a subject is too long", hint="raise max_control_line")
+        if not _SUBJECT.fullmatch(subject):
+            raise BadArchive("a message has a subject that is none")

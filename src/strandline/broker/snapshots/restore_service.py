@@ -8,11 +8,13 @@ and while it unpacks nothing more is read from its client. After `close` nothing
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from strandline.broker.advisories import Advisories
 from strandline.broker.api import codes, responses
-from strandline.broker.api.advisories import RestoreCompleted, RestoreCreated, new_id
+from strandline.broker.api.advisories import ClientInfo, RestoreCompleted, RestoreCreated, new_id
 from strandline.broker.api.checks import check_stream
 from strandline.broker.api.codes import ApiError
 from strandline.broker.api.config import Storage, StreamConfig
@@ -22,9 +24,8 @@ from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
 from strandline.broker.consumers.restore import bring_in, settle_in, tell_restored, turn_away
 from strandline.broker.context import ServerContext
-from strandline.broker.routes import Origin, Routes
-from strandline.broker.snapshots.chunks import Chunk, RestoreSink
-from strandline.broker.snapshots.restore import Restoring, forget_unfinished
+from strandline.broker.routes import Cancel, Inbound, Origin, Routes
+from strandline.broker.snapshots.restore import Restore, forget_unfinished
 from strandline.broker.thread_runner import ThreadPerTask, ThreadRunner
 from strandline.broker.work_queue import Steps, WorkQueue
 from strandline.errors import StrandlineError
@@ -40,7 +41,40 @@ CONSUMERS_MAX = 10_000
 """So many consumers come back with a stream."""
 
 
-class Restores:
+class Chunk(NamedTuple):
+    """A piece of a restore; without data its end."""
+
+    data: bytes
+    reply: bytes
+    client_id: int
+
+
+class RestoreSink:
+    """Takes the chunks of one restore."""
+
+    def __init__(self, restore: Restore, client: ClientInfo, came: "Callable[[RestoreSink, Chunk], None]") -> None:
+        self.restore = restore
+        self.client = client
+        self._came = came
+        self.key = ""
+        self.cancel: Cancel = lambda: None
+        self.is_ending = False
+        self.is_coming = False
+        """Whether its stream is among those that are coming."""
+        self.is_working = False
+        """Whether somebody unpacks what waits."""
+        self.waiting: deque[Chunk] = deque()
+        self.problem: Exception | None = None
+        """What is wrong with what came so far; it is told at the end."""
+
+    def take(self, messages: Inbound) -> None:
+        """Take chunks, in order."""
+        frames, client_id = messages.frames, messages.origin.client_id
+        for payload, reply in zip(frames.payloads(), frames.replies(), strict=True):
+            self._came(self, Chunk(payload, reply, client_id))
+
+
+class RestoreService:
     """The restores of one account that are under way."""
 
     def __init__(
@@ -72,25 +106,25 @@ class Restores:
     def close(self) -> None:
         """Give up on everything under way; what is in its place by now stays there."""
         for sink in self.under_way.values():
-            sink.restoring.stop()
+            sink.restore.stop()
         self._queue.close()
         self._threads.shutdown()  # a removal that was begun is not cancelled: its stream may be in its place
         self._runner.close()
         for sink in list(self.under_way.values()):
             self._drop(sink)
             self._let_in(sink)
-            restoring = sink.restoring
-            if restoring.is_placed:
-                turn_away(self._consumers, restoring.config.name)
-                restoring.close()
+            restore = sink.restore
+            if restore.is_placed:
+                turn_away(self._consumers, restore.config.name)
+                restore.close()
             else:
-                restoring.abandon()
+                restore.abandon()
         self._streams.coming.clear()
 
     def tick(self, now_ns: int) -> None:
         """Give up on clients that say nothing more."""
         for sink in list(self.under_way.values()):
-            if not sink.is_ending and now_ns - sink.restoring.heard_ns >= PATIENCE_NS:
+            if not sink.is_ending and now_ns - sink.restore.heard_ns >= PATIENCE_NS:
                 self._give_up(sink, lambda: None)
 
     # Beginning.
@@ -105,8 +139,8 @@ class Restores:
         if len(self.under_way) >= RESTORES_MAX:
             raise codes.STREAM_RESTORE.with_text(err="too many restores are under way")
         identity = new_id()
-        restoring = Restoring(config, self._streams, identity, now_ns, self._context.limits())
-        sink = RestoreSink(restoring, self._advisories.client(origin), self._take_chunk)
+        restore = Restore(config, self._streams, identity, now_ns, self._context.limits())
+        sink = RestoreSink(restore, self._advisories.client(origin), self._take_chunk)
         subject = f"$JS.SNAPSHOT.RESTORE.{name}.{identity}"
         sink.cancel = self._routes.subscribe(subject.encode(), sink)
         sink.key = identity
@@ -133,17 +167,17 @@ class Restores:
         """Refuse more bytes than the account has room for, in streams and on their way to be some."""
         limits, is_memory = self._streams.limits, config.storage is Storage.MEMORY
         limit = limits.max_memory if is_memory else limits.max_storage
-        coming = [sink.restoring for sink in self.under_way.values() if sink.restoring.config.storage is config.storage]
-        more = sum(restoring.stored_bytes for restoring in coming)
+        coming = [sink.restore for sink in self.under_way.values() if sink.restore.config.storage is config.storage]
+        more = sum(restore.stored_bytes for restore in coming)
         is_full = 0 <= limit < self._streams.used().bytes[config.storage] + more
-        if is_full or self._streams.sharing.room(config.storage, more) < more:
+        if is_full or self._streams.shared_limits.room(config.storage, more) < more:
             raise (codes.MEMORY_RESOURCES_EXCEEDED if is_memory else codes.STORAGE_RESOURCES_EXCEEDED).error()
 
-    def _check_memory(self, restoring: Restoring) -> None:
-        limits = (restoring.config.max_consumers, self._streams.limits.max_consumers, CONSUMERS_MAX)
-        if any(0 < limit < len(restoring.consumers) for limit in limits):
+    def _check_memory(self, restore: Restore) -> None:
+        limits = (restore.config.max_consumers, self._streams.limits.max_consumers, CONSUMERS_MAX)
+        if any(0 < limit < len(restore.consumers) for limit in limits):
             raise codes.MAXIMUM_CONSUMERS_LIMIT.error()
-        if sum(sink.restoring.held_bytes for sink in self.under_way.values()) > HELD_MAX:
+        if sum(sink.restore.held_bytes for sink in self.under_way.values()) > HELD_MAX:
             raise codes.STREAM_RESTORE.with_text(err="too much is restored at once")
 
     # Chunks.
@@ -151,7 +185,7 @@ class Restores:
     def _take_chunk(self, sink: RestoreSink, chunk: Chunk) -> None:
         """Take a chunk of a restore, or its end, and answer it when it is done."""
         self._context.pause(chunk.client_id)
-        sink.restoring.heard_ns = self._streams.clock.now_ns()
+        sink.restore.heard_ns = self._streams.clock.now_ns()
         sink.waiting.append(chunk)
         if not sink.is_working:
             sink.is_working = True
@@ -179,20 +213,20 @@ class Restores:
         return sink.is_ending or sink.key not in self.under_way
 
     def _unpack(self, sink: RestoreSink, data: bytes) -> Iterator[None]:
-        restoring = sink.restoring
+        restore = sink.restore
         if sink.problem is not None or self._is_over(sink):
             return
         try:
-            for _ in restoring.feed(data):
-                self._check_room(restoring.config)
-                self._check_memory(restoring)
+            for _ in restore.feed(data):
+                self._check_room(restore.config)
+                self._check_memory(restore)
                 yield
                 if self._is_over(sink):
                     return
-                restoring.heard_ns = self._streams.clock.now_ns()
+                restore.heard_ns = self._streams.clock.now_ns()
             if not data:
-                restoring.check_whole()
-                self._check_memory(restoring)
+                restore.check_whole()
+                self._check_memory(restore)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             sink.problem = error
             self._remove(sink, lambda: None)
@@ -211,15 +245,15 @@ class Restores:
 
     def _finish(self, sink: RestoreSink, reply: bytes) -> None:
         """Put the stream in its place, beside the loop."""
-        restoring = sink.restoring
-        name = restoring.config.name
+        restore = sink.restore
+        name = restore.config.name
         try:
             self._refuse_existing(name)
-            self._checked(restoring.config)
+            self._checked(restore.config)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             self._fail(sink, reply, error)
             return
-        self._streams.coming[name] = restoring.config
+        self._streams.coming[name] = restore.config
         sink.is_coming = True
 
         def finished(failure: Exception | None) -> None:
@@ -228,15 +262,15 @@ class Restores:
             else:
                 self._fail(sink, reply, failure)
 
-        self._runner.run(restoring.finish, finished)
+        self._runner.run(restore.finish, finished)
 
     def _bring_in(self, sink: RestoreSink, reply: bytes) -> Steps:
         """Have the consumers of a stream that is in its place, then the stream, and answer."""
-        restoring, name = sink.restoring, sink.restoring.config.name
-        found = list(restoring.restored.values())
+        restore, name = sink.restore, sink.restore.config.name
+        found = list(restore.restored.values())
         try:
-            yield from bring_in(self._consumers, restoring.stream, found)
-            answer = self._attach(restoring)
+            yield from bring_in(self._consumers, restore.stream, found)
+            answer = self._attach(restore)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             turn_away(self._consumers, name)
             self._fail(sink, reply, error)
@@ -246,8 +280,8 @@ class Restores:
         self._tell_ended(sink)
         yield from tell_restored(self._consumers, name, found)
 
-    def _attach(self, restoring: Restoring) -> bytes:
-        stream, now_ns = restoring.stream, self._streams.clock.now_ns()
+    def _attach(self, restore: Restore) -> bytes:
+        stream, now_ns = restore.stream, self._streams.clock.now_ns()
         name = stream.config.name
         try:
             self._streams.attach(stream)
@@ -256,17 +290,17 @@ class Restores:
             info = self._streams.info(stream, now_ns, request=InfoRequest())
         except Exception:
             self._consumers.arriving.discard(name)
-            restoring.hand_over()
+            restore.hand_over()
             self._streams.delete(name)
             raise
-        restoring.hand_over()
+        restore.hand_over()
         return to_json(responses.StreamCreated(info=info))
 
     def _fail(self, sink: RestoreSink, reply: bytes, error: Exception) -> None:
         """Remove what there is of a restore, then say why."""
         self._streams.errors += 1
         if not isinstance(error, StrandlineError):
-            logger.error("stream %s cannot be restored", sink.restoring.config.name, exc_info=error)
+            logger.error("stream %s cannot be restored", sink.restore.config.name, exc_info=error)
         refusal = error if isinstance(error, ApiError) else codes.STREAM_RESTORE.with_text(err=for_clients(error))
 
         def tell() -> None:
@@ -276,10 +310,8 @@ class Restores:
         self._give_up(sink, tell)
 
     def _tell_ended(self, sink: RestoreSink) -> None:
-        restoring, now_ns = sink.restoring, self._streams.clock.now_ns()
-        told = RestoreCompleted(
-            restoring.config.name, restoring.start_ns, now_ns, restoring.byte_count, client=sink.client
-        )
+        restore, now_ns = sink.restore, self._streams.clock.now_ns()
+        told = RestoreCompleted(restore.config.name, restore.start_ns, now_ns, restore.byte_count, client=sink.client)
         self._advisories.tell(told)
 
     def _drop(self, sink: RestoreSink) -> None:
@@ -291,13 +323,13 @@ class Restores:
             self._drop(sink)
             if sink.is_coming:
                 sink.is_coming = False
-                self._streams.coming.pop(sink.restoring.config.name, None)
+                self._streams.coming.pop(sink.restore.config.name, None)
             then()
 
         sink.is_ending = True
         self._remove(sink, removed)
 
     def _remove(self, sink: RestoreSink, then: Callable[[], None]) -> None:
-        restoring = sink.restoring
-        restoring.forget()
-        self._runner.run(restoring.remove, lambda _: then())
+        restore = sink.restore
+        restore.forget()
+        self._runner.run(restore.remove, lambda _: then())

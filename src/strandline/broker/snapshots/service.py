@@ -21,8 +21,8 @@ from strandline.broker.context import ServerContext
 from strandline.broker.routes import Origin, Routes
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived
 from strandline.broker.snapshots.archived_consumer import format_saved, saved
-from strandline.broker.snapshots.restore_service import Restores
-from strandline.broker.snapshots.snapshot_sender import Sending, pieces
+from strandline.broker.snapshots.restore_service import RestoreService
+from strandline.broker.snapshots.snapshot_sender import SnapshotSender, pieces
 from strandline.broker.streams.service import PREFIX, check_level
 from strandline.broker.streams.stream import Stream
 from strandline.errors import StrandlineError
@@ -51,8 +51,8 @@ class SnapshotService:
         self._routes = routes
         self._advisories = advisories
         self._post = context.post
-        self._sending: list[Sending] = []
-        self._restores = Restores(consumers, routes, advisories, context, restored=restored)
+        self._senders: list[SnapshotSender] = []
+        self._restores = RestoreService(consumers, routes, advisories, context, restored=restored)
         self._next_look_ns: int | None = None
 
     def open(self) -> None:
@@ -61,8 +61,8 @@ class SnapshotService:
 
     def close(self) -> None:
         """Give up on everything under way."""
-        for sending in self._sending:
-            sending.stop()
+        for sender in self._senders:
+            sender.stop()
         self._restores.close()
 
     def request(self, subject: str, headers: bytes, payload: bytes, origin: Origin, now_ns: int) -> bytes | None:
@@ -97,7 +97,7 @@ class SnapshotService:
             raise codes.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
         if stream.failure is not None:  # what it is said to hold may never have been stored
             raise stream.failure
-        if len(self._sending) >= SNAPSHOTS_MAX:
+        if len(self._senders) >= SNAPSHOTS_MAX:
             raise codes.STREAM_SNAPSHOT.with_text(err="too many snapshots are under way")
         state = stream.state(consumers=self._consumers.count(name))
         consumers = [] if request.no_consumers else self._consumers.shown(name)
@@ -106,7 +106,7 @@ class SnapshotService:
         saved_ones = self._saved_consumers(stream, consumers, now_ns)
         content = pieces(stream, chain([begin], saved_ones), state.bytes // max(1, state.messages))
         client = self._advisories.client(origin)
-        sending = Sending(
+        sender = SnapshotSender(
             name,
             request,
             content,
@@ -117,8 +117,8 @@ class SnapshotService:
             client=client,
             ended=self._sent,
         )
-        self._sending.append(sending)
-        self._post(sending.pump)
+        self._senders.append(sender)
+        self._post(sender.pump)
         self._advisories.tell(SnapshotCreated(name, state, client))
         return to_json(responses.StreamSnapshot(config=stream.config, state=state))
 
@@ -134,8 +134,8 @@ class SnapshotService:
 
         return each()
 
-    def _sent(self, sending: Sending, told: SnapshotCompleted) -> None:
-        self._sending.remove(sending)
+    def _sent(self, sender: SnapshotSender, told: SnapshotCompleted) -> None:
+        self._senders.remove(sender)
         end_ns = self._streams.clock.now_ns()
         self._advisories.tell(SnapshotCompleted(told.stream, told.start, end_ns, told.client))
 
@@ -145,10 +145,10 @@ class SnapshotService:
         """Give up on clients that say nothing more."""
         if self._next_look_ns is None or now_ns < self._next_look_ns:
             return
-        for sending in list(self._sending):
-            sending.tick(now_ns)
+        for sender in list(self._senders):
+            sender.tick(now_ns)
         self._restores.tick(now_ns)
-        self._next_look_ns = now_ns + LOOK_NS if self._sending or self._restores.under_way else None
+        self._next_look_ns = now_ns + LOOK_NS if self._senders or self._restores.under_way else None
 
     @property
     def next_due_ns(self) -> int | None:

@@ -56,7 +56,7 @@ def pieces(stream: Stream, entries: Iterable[Archived], mean_bytes: int) -> Iter
     return each()
 
 
-class Sending:
+class SnapshotSender:
     """One snapshot under way; a sink for the answers to its chunks."""
 
     def __init__(  # noqa: PLR0913 - everything that it stands between
@@ -70,7 +70,7 @@ class Sending:
         identity: str,
         now_ns: int,
         client: ClientInfo,
-        ended: "Callable[[Sending, SnapshotCompleted], None]",
+        ended: "Callable[[SnapshotSender, SnapshotCompleted], None]",
     ) -> None:
         self._name = name
         self._to = request.deliver_subject.encode()

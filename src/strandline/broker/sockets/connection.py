@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._address = address
         self._is_refused = server.is_full
-        self._turn = server.turn
+        self._cycle = server.cycle
         self._buffer = server.read_buffer
         self._view = memoryview(self._buffer)
         self._read_sizer = ReadSizer()
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
             self._awaits_first_byte = True
             self._set_handshake_deadline(listener.tls.timeout_s)
             if listener.tls.handshake_first_fallback_s is not None:
-                self._turn.at(
+                self._cycle.at(
                     (self, "greet"),
                     self._server.clock.now_ns() + int(listener.tls.handshake_first_fallback_s * NS_PER_S),
                     lambda _: self._greet(),
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _set_handshake_deadline(self, seconds: float) -> None:
         """Close the connection if its handshake is not done within some time."""
-        self._turn.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NS_PER_S), self._handshake_timeout)
+        self._cycle.at((self, "begin"), self._server.clock.now_ns() + int(seconds * NS_PER_S), self._handshake_timeout)
 
     def _handshake_timeout(self, now_ns: int) -> None:
         del now_ns
@@ -129,21 +129,21 @@ class Connection(asyncio.BufferedProtocol):
     def _start_frames(self) -> None:
         """Handle everything from here on as NATS frames."""
         self._is_plain = self._tls is None and self._websocket is None
-        self._turn.at((self, "begin"), None, self._handshake_timeout)
+        self._cycle.at((self, "begin"), None, self._handshake_timeout)
 
     # Input.
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the read buffer, shared by all connections: input is copied at once."""
         del sizehint
-        return self._view[: self._read_sizer.next_size(self._turn.run_s_per_byte)]
+        return self._view[: self._read_sizer.next_size(self._cycle.run_s_per_byte)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process what was read."""
         began_s = thread_time()
         self._take(nbytes)
         # A turn that ran with the read also did work for other connections.
-        self._read_sizer.record(nbytes, max(0.0, thread_time() - began_s - self._turn.bounded_s))
+        self._read_sizer.record(nbytes, max(0.0, thread_time() - began_s - self._cycle.bounded_s))
 
     def _take(self, nbytes: int) -> None:
         data = self._view[:nbytes].tobytes()
@@ -151,12 +151,12 @@ class Connection(asyncio.BufferedProtocol):
             data = self._decode(data)
             if not data:
                 return
-        turn = self._turn
-        turn.begin_read()
+        cycle = self._cycle
+        cycle.begin_read()
         try:
             self.session.feed(data)
         finally:
-            turn.end_read(nbytes)
+            cycle.end_read(nbytes)
 
     def _defer(self) -> None:
         """Pause reading, and resume the deferred frames in the next cycle of the loop."""
@@ -164,8 +164,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server.loop.call_soon(self._resume_deferred)
 
     def _resume_deferred(self) -> None:
-        turn = self._turn
-        turn.begin_read()
+        cycle = self._cycle
+        cycle.begin_read()
         try:
             self.session.resume()
         except Exception:
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(PROTOCOL_VIOLATION)  # later frames would wait for ever
             return
         finally:
-            turn.end_read()
+            cycle.end_read()
         if not self.session.is_deferred:
             self.resume("share")
 
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the NATS bytes within what was read."""
         if self._awaits_first_byte:
             self._awaits_first_byte = False
-            self._turn.at((self, "greet"), None, lambda _: None)
+            self._cycle.at((self, "greet"), None, lambda _: None)
             if data[0] == HANDSHAKE or not self._listener.allow_non_tls:
                 assert self._listener.context is not None  # noqa: S101 - only TLS listeners wait for the first byte
                 self._tls = TlsLayer(self._listener.context)
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         """Have the session's output written at the end of the turn."""
         if not self._is_noted and not self._is_over:
             self._is_noted = True
-            self._turn.write(self)
+            self._cycle.write(self)
 
     def write_out(self) -> None:
         """Write the session's output."""
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(SLOW_WRITE)
             return
         self._seen = self._sent - unsent
-        self._turn.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NS_PER_S), self._watch)
+        self._cycle.at((self, "write"), now_ns + int(self._server.settings.write_deadline_s * NS_PER_S), self._watch)
 
     def resume_writing(self) -> None:
         """Update the session's unsent bytes when the socket has drained."""
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
         if self._transport.get_write_buffer_size():
             deadline_ns = self._server.clock.now_ns() + int(self._server.settings.write_deadline_s * NS_PER_S)
-            self._turn.at((self, "write"), deadline_ns, lambda _: self._transport.abort())
+            self._cycle.at((self, "write"), deadline_ns, lambda _: self._transport.abort())
 
     def _send_close(self) -> None:
         out = self._websocket.end() if self._websocket is not None else b""
@@ -364,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._is_over = True
         for what in ("begin", "greet", "write"):
-            self._turn.at((self, what), None, self._handshake_timeout)
+            self._cycle.at((self, what), None, self._handshake_timeout)
         self.session.close(CLIENT_CLOSED)
         log_closed(self.session)
         self._server.forget(self)

@@ -1,11 +1,12 @@
-"""What is kept: one stream, its messages in a journal or in memory, its index beside them.
+"""One stream: its messages in a journal or in memory, and its index beside them.
 
-**Invariant.** `Stream` does the I/O; everything else is a function of what it is given. Publishing and replaying go
+**Invariant.** `Stream` does the I/O; everything else is a function of its arguments. Publishing and replaying go
 through the same state, so a crash is only a replay that stops early.
 
-**How.** `Publisher` decides about a batch, `Writing` gathers its records and applies them to the `State` (the `Index`
-of rows and subjects, the duplicate window, times to live), and the log (`storage`) keeps them. `Replay` does the same
-from the log. `Compaction` moves live messages out of the oldest part of the log so that it can go.
+**How.** `Publisher` decides about a batch of messages. `WriteBatch` gathers its records and applies them to the `State`
+(the `Index` of rows and subjects, the duplicate window, times to live), and the log (`storage`) keeps them. `Replay`
+does the same from the log. `Compaction` moves live messages out of the oldest part of the log, so that the part can be
+removed. `StreamStore` appends, compacts and writes the index, and `StreamCheckpoint` is the state where the log begins.
 """
 
 from strandline.broker.streams.copier import Claim, Copied, OriginBatch, part_of

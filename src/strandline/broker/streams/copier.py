@@ -26,9 +26,9 @@ from strandline.broker.streams.records import Gone, Origins, Position
 from strandline.broker.streams.sizes import stored_size
 from strandline.broker.streams.source_header import positions_of
 from strandline.broker.streams.state import State
-from strandline.broker.streams.write_batch import PublishBatch, Published, Writing
+from strandline.broker.streams.write_batch import PublishBatch, Published, WriteBatch
 
-ReadLast = Callable[[int, Writing], tuple[bytes, bytes]]
+ReadLast = Callable[[int, WriteBatch], tuple[bytes, bytes]]
 """Return headers and payload of the last message of a subject, given by number."""
 
 
@@ -79,7 +79,7 @@ class Copier:
         self._publisher = publisher
         self._read_last = read_last
 
-    def take(self, writing: Writing, batch: OriginBatch) -> tuple[int, ApiError | None]:
+    def take(self, write_batch: WriteBatch, batch: OriginBatch) -> tuple[int, ApiError | None]:
         """Take rows in; return how many were dealt with, and why the next one was not."""
         start = int(np.searchsorted(batch.sequences, np.uint64(self._floor(batch)), side="right"))
         if start == len(batch):
@@ -87,20 +87,20 @@ class Copier:
         if self._state.config.sealed:
             return start, codes.STREAM_SEALED.error()
         if not batch.name:
-            return self._mirror(writing, batch, start)
-        stop, refused = self._source(writing, batch, start)
+            return self._mirror(write_batch, batch, start)
+        stop, refused = self._source(write_batch, batch, start)
         if stop > start:
             position = Position(int(batch.sequences[stop - 1]), batch.identity)
             self._state.origins[batch.name] = position
-            writing.control(Origins({batch.name: position}))
+            write_batch.control(Origins({batch.name: position}))
         return stop, refused
 
-    def note(self, writing: Writing, blocks: list[bytes]) -> None:
+    def note(self, write_batch: WriteBatch, blocks: list[bytes]) -> None:
         """Note how far sources had come when messages were stored elsewhere, such as those of a snapshot."""
         positions = positions_of(blocks) if self._state.config.sources else {}
         if positions:
             self._state.origins.update(positions)
-            writing.control(Origins(positions))
+            write_batch.control(Origins(positions))
 
     def _floor(self, batch: OriginBatch) -> int:
         """Return the last sequence of the origin that was dealt with."""
@@ -111,7 +111,7 @@ class Copier:
 
     # Mirrors.
 
-    def _mirror(self, writing: Writing, batch: OriginBatch, start: int) -> tuple[int, ApiError | None]:
+    def _mirror(self, write_batch: WriteBatch, batch: OriginBatch, start: int) -> tuple[int, ApiError | None]:
         fits = self._surely_fits(batch, start)
         rollups = self._rollups(batch, start)
         ends: Iterable[int] = range(start + 1, len(batch) + 1)
@@ -121,9 +121,9 @@ class Copier:
             refused = None if fits else self._refusal(batch, start)
             if refused is not None:
                 return start, refused
-            self._place(writing, batch, start, end)
+            self._place(write_batch, batch, start, end)
             if end - 1 in rollups:
-                self._roll_up(writing, batch, end - 1, rollups[end - 1])
+                self._roll_up(write_batch, batch, end - 1, rollups[end - 1])
             start = end
         return len(batch), None
 
@@ -133,11 +133,11 @@ class Copier:
         found = [at for at in range(start, len(batch)) if names.ROLLUP in batch.headers[at]]
         return {at: special_headers(batch.headers[at]).get(names.ROLLUP, b"").lower() for at in found}
 
-    def _place(self, writing: Writing, batch: OriginBatch, start: int, end: int) -> None:
+    def _place(self, write_batch: WriteBatch, batch: OriginBatch, start: int, end: int) -> None:
         part = slice(start, end)
         rows = PublishBatch(batch.subjects[part], batch.payloads[part], batch.headers[part])
         dues = self.dues(batch.times[part], batch.headers[part])
-        writing.add_placed(batch.sequences[part], batch.times[part], rows, dues)
+        write_batch.add_placed(batch.sequences[part], batch.times[part], rows, dues)
 
     def dues(self, times: Times, blocks: list[bytes]) -> Times | None:
         """Return when messages go by themselves, -1 for never, 0 where nothing says so; None if nothing does at all."""
@@ -150,36 +150,36 @@ class Copier:
                 dues[at] = ttl_s if ttl_s == names.NEVER else due_of(int(times[at]), ttl_s)
         return dues if dues.any() else None
 
-    def _roll_up(self, writing: Writing, batch: OriginBatch, at: int, rollup: bytes) -> None:
+    def _roll_up(self, write_batch: WriteBatch, batch: OriginBatch, at: int, rollup: bytes) -> None:
         """Let go of what came before; the log says which, since it does not look at a mirror's headers."""
-        state, before = self._state, writing.going.count
+        state, before = self._state, write_batch.removals.count
         number = state.index.subjects.number(batch.subjects[at])
-        state.roll_up(number, int(batch.sequences[at]), rollup, writing.going)
-        if writing.going.count > before:
-            writing.control(Gone(writing.time_ns, state.index.last_seq, np.sort(writing.going.last())))
+        state.roll_up(number, int(batch.sequences[at]), rollup, write_batch.removals)
+        if write_batch.removals.count > before:
+            write_batch.control(Gone(write_batch.time_ns, state.index.last_seq, np.sort(write_batch.removals.last())))
 
     # Sources.
 
-    def _source(self, writing: Writing, batch: OriginBatch, start: int) -> tuple[int, ApiError | None]:
+    def _source(self, write_batch: WriteBatch, batch: OriginBatch, start: int) -> tuple[int, ApiError | None]:
         own: Iterable[int] = range(start, len(batch))
         if self._publisher.is_plain and self._surely_fits(batch, start):
             # Each has one header of ours, which says where it comes from.
             own = [at for at in own if batch.headers[at].count(names.MARK) > 1]
         for at in own:
-            self._plain(writing, batch, start, at)
-            refused = self._one(writing, batch, at)
+            self._plain(write_batch, batch, start, at)
+            refused = self._one(write_batch, batch, at)
             if refused is not None:
                 return at, refused
             start = at + 1
-        self._plain(writing, batch, start, len(batch))
+        self._plain(write_batch, batch, start, len(batch))
         return len(batch), None
 
-    def _plain(self, writing: Writing, batch: OriginBatch, start: int, stop: int) -> None:
+    def _plain(self, write_batch: WriteBatch, batch: OriginBatch, start: int, stop: int) -> None:
         if start < stop:
             part = slice(start, stop)
-            writing.add_plain(batch.subjects[part], batch.payloads[part], batch.headers[part])
+            write_batch.add_plain(batch.subjects[part], batch.payloads[part], batch.headers[part])
 
-    def _one(self, writing: Writing, batch: OriginBatch, at: int) -> ApiError | None:
+    def _one(self, write_batch: WriteBatch, batch: OriginBatch, at: int) -> ApiError | None:
         """Take one message in with what its headers ask for; return why not, if it cannot be."""
         state, config = self._state, self._state.config
         refused = self._refusal(batch, at)
@@ -187,23 +187,23 @@ class Copier:
             return refused
         special = special_headers(batch.headers[at])
         identifier = special.get(names.MSG_ID, b"")
-        if identifier and state.dedupe.find(identifier, writing.time_ns, config.duplicate_window) is not None:
+        if identifier and state.dedupe.find(identifier, write_batch.time_ns, config.duplicate_window) is not None:
             return None
         subject = self._publisher.mapped(batch.subjects[at])
         draft = Draft(subject, batch.headers[at], batch.payloads[at], special, identifier)
         draft.rollup = special.get(names.ROLLUP, b"").lower() if config.allow_rollup_hdrs else b""
         draft.ttl_s = self._ttl(special) if config.allow_msg_ttl else 0
-        if config.allow_msg_counter and not self._count(writing, draft):
+        if config.allow_msg_counter and not self._count(write_batch, draft):
             return codes.MESSAGE_COUNTER_BROKEN.error()
-        self._publisher.store(writing, draft)
+        self._publisher.store(write_batch, draft)
         return None
 
-    def _count(self, writing: Writing, draft: Draft) -> bool:
+    def _count(self, write_batch: WriteBatch, draft: Draft) -> bool:
         """Add to the sum of all sources what this one has grown by; return whether everything could be read."""
         try:
             value = parse_counter(draft.payload)
             source, _, _, _, subject, *_ = draft.special[names.STREAM_SOURCE].decode(errors="replace").split(" ")
-            total, sources = self._sum_before(writing, draft)
+            total, sources = self._sum_before(write_batch, draft)
             known = parse_value(sources.get(source, {}).get(subject, "0"))
         except (ValueError, KeyError):
             return False
@@ -215,12 +215,12 @@ class Copier:
         draft.payload = b'{"val":"%s"}' % draft.counter.encode()
         return True
 
-    def _sum_before(self, writing: Writing, draft: Draft) -> tuple[int, Sources]:
+    def _sum_before(self, write_batch: WriteBatch, draft: Draft) -> tuple[int, Sources]:
         subjects = self._state.index.subjects
         number = subjects.find(draft.subject)
         if number is None or not subjects.last_at[number]:
             return 0, {}
-        headers, payload = self._read_last(number, writing)
+        headers, payload = self._read_last(number, write_batch)
         told = special_headers(headers).get(names.COUNTER_SOURCES, b"{}")
         return parse_counter(payload), parse_sources(told)
 

@@ -15,7 +15,7 @@ from strandline.broker.streams.admission import ROLLUP_SUBJECT, Draft, lifted_tt
 from strandline.broker.streams.arrays import Places
 from strandline.broker.streams.headers import special_headers, with_headers
 from strandline.broker.streams.storage import MessageLog
-from strandline.broker.streams.write_batch import Writing
+from strandline.broker.streams.write_batch import WriteBatch
 from strandline.clock import NS_PER_S
 
 MAX_AGE = b"MaxAge"
@@ -45,9 +45,9 @@ def make_marker(subject: bytes, config: StreamConfig) -> Draft:
     return Draft(subject, headers, b"", {}, rollup=ROLLUP_SUBJECT, ttl_s=ttl_s)
 
 
-def mark_gone(writing: Writing, rows: Places, log: MessageLog) -> None:
+def mark_gone(write_batch: WriteBatch, rows: Places, log: MessageLog) -> None:
     """Add a marker for each subject whose last message is among the rows that went with time."""
-    index, config = writing.state.index, writing.state.config
+    index, config = write_batch.state.index, write_batch.state.config
     numbers = index.rows.subject[rows]
     gone = rows[index.subjects.count[numbers] == 0]
     last = {int(index.rows.subject_at[row]): row for row in gone.tolist()}
@@ -59,4 +59,4 @@ def mark_gone(writing: Writing, rows: Places, log: MessageLog) -> None:
     # By subject: when several go at once, their order must not depend on how long the stream was closed before.
     for subject, headers in sorted(zip(found.keys, found.headers, strict=True)):
         if not is_marker(headers):
-            writing.add_draft(make_marker(subject, config))
+            write_batch.add_draft(make_marker(subject, config))

@@ -292,14 +292,14 @@ class Index(Rowed):
         rows, subjects = self.rows, self.subjects
         rows.live[found] = False
         numbers, sequences = rows.subject[found], rows.sequence[found]
-        going = np.bincount(numbers) if 8 * len(numbers) > len(subjects) else None
-        touched = distinct(numbers) if going is None else np.flatnonzero(going).astype(np.uint32)
+        removals = np.bincount(numbers) if 8 * len(numbers) > len(subjects) else None
+        touched = distinct(numbers) if removals is None else np.flatnonzero(removals).astype(np.uint32)
         if len(touched) == len(numbers):
             subjects.count[numbers] -= np.uint32(1)
-        elif going is None:
+        elif removals is None:
             np.subtract.at(subjects.count, numbers, 1)
         else:
-            subjects.count[touched] -= going[touched].astype(np.uint32)
+            subjects.count[touched] -= removals[touched].astype(np.uint32)
         self.messages -= len(found)
         self.bytes -= int(rows.size[found].sum(dtype=np.int64))
         empty = touched[subjects.count[touched] == 0]

@@ -32,7 +32,7 @@ from strandline.wire import has_wildcard
 CHUNK_MESSAGES = 256
 
 
-class Reader:
+class MessageReader:
     """Reads a stream's messages by way of its state."""
 
     def __init__(self, state: State, log: MessageLog, refuse: Callable[[int], None]) -> None:

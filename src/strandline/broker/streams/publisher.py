@@ -1,7 +1,7 @@
 """From a batch of messages to one change: plain ones many at a time, those with headers of ours one by one.
 
 Invariants: rows are decided in their order, each seeing what the ones before it did; a row that is refused leaves no
-trace. Nothing here is written: the caller appends what `Writing` gathered.
+trace. Nothing here is written: the caller appends what `WriteBatch` gathered.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from strandline.broker.streams.arrays import Times, Words
 from strandline.broker.streams.atomic_batches import AtomicBatches
 from strandline.broker.streams.headers import NOTHING, special_headers, with_headers
 from strandline.broker.streams.limits import never_refuses
-from strandline.broker.streams.scheduler import Scheduling
+from strandline.broker.streams.scheduler import Scheduler
 from strandline.broker.streams.state import State
 from strandline.broker.streams.subjects import Filter
-from strandline.broker.streams.write_batch import PublishBatch, Republish, Writing
+from strandline.broker.streams.write_batch import PublishBatch, Republish, WriteBatch
 
 OVERHEAD, OVERHEAD_MAX = 16, 512
 """What a message takes beside its subject, headers and payload: at least, and with the longest usual subject."""
@@ -38,7 +38,7 @@ class Publisher:
         self._state = state
         self._read_place = read_place
         self._atomic = AtomicBatches()
-        self.scheduling = Scheduling()
+        self.scheduler = Scheduler()
         self._interest: tuple[Filter, ...] | None = None
         self._room: Callable[[], int] | None = None
         self._server_room: Callable[[int], int] | None = None
@@ -83,22 +83,22 @@ class Publisher:
         """The batches that are put aside."""
         return self._atomic
 
-    def publish(self, writing: Writing, batch: PublishBatch) -> tuple[Words, dict[int, bytes]]:
+    def publish(self, write_batch: WriteBatch, batch: PublishBatch) -> tuple[Words, dict[int, bytes]]:
         """Take messages in; return each row's sequence, 0 where it has none, and the answers that are not plain."""
         if self._mapping is not None:
             batch = PublishBatch([self.mapped(subject) for subject in batch.subjects], batch.payloads, batch.headers)
         own = self._rows_of_their_own(batch)
         if not own:
-            first = writing.add_plain(batch.subjects, batch.payloads, batch.headers)
+            first = write_batch.add_plain(batch.subjects, batch.payloads, batch.headers)
             return np.arange(first, first + len(batch), dtype=np.uint64), {}
-        run = _Run(self._state, writing, batch)
+        run = _Run(self._state, write_batch, batch)
         for at in own:
             identifier = b"" if isinstance(own, range) else _only_identifier(batch, at)
             if identifier and run.takes(at, identifier):
                 continue
             run.end(at)
             try:
-                run.sequences[at] = self._one(writing, batch, at, run.answers)
+                run.sequences[at] = self._one(write_batch, batch, at, run.answers)
             except ApiError as error:
                 run.answers[at] = to_json(PubAck(error=error, stream=self._state.config.name))
         run.end(len(batch))
@@ -139,13 +139,13 @@ class Publisher:
             return False
         return self._server_room is None or most <= self._server_room(most)
 
-    def _one(self, writing: Writing, batch: PublishBatch, at: int, answers: dict[int, bytes]) -> int:
+    def _one(self, write_batch: WriteBatch, batch: PublishBatch, at: int, answers: dict[int, bytes]) -> int:
         """Take one message in; return its sequence, or 0 if nothing was stored under one of its own."""
         block = bytes(batch.headers[at]) if batch.headers is not None else b""
         draft = Draft(
             batch.subjects[at], block, bytes(batch.payloads[at]), special_headers(block) if block else NOTHING
         )
-        checker = self._checker(writing)
+        checker = self._checker(write_batch)
         checker.check_size(draft)
         size = len(draft.subject) + len(block) + len(draft.payload)
         if self._server_room is not None and self._server_room(size + OVERHEAD_MAX) < 0:
@@ -155,8 +155,8 @@ class Publisher:
         trace = parse_trace(draft.headers) if TRACE_DEST in draft.special else None
         is_only_traced = trace is not None and trace.only
         if draft.special.get(names.BATCH_ID) and not is_only_traced:
-            return self._staged(writing, draft, at, answers)
-        found = checker.check(draft, writing.time_ns)
+            return self._staged(write_batch, draft, at, answers)
+        found = checker.check(draft, write_batch.time_ns)
         if isinstance(found, Duplicate):
             answers[at] = format_duplicate(self._state.config.name, found.sequence)
             return 0
@@ -164,30 +164,30 @@ class Publisher:
             return 0
         if trace is not None and trace.dest:
             draft.headers = without_trace(draft.headers)
-        sequence = self.store(writing, draft)
+        sequence = self.store(write_batch, draft)
         if draft.counter:
             answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, val=draft.counter))
         return sequence
 
-    def _checker(self, writing: Writing) -> Checker:
+    def _checker(self, write_batch: WriteBatch) -> Checker:
         state = self._state
 
         def read_last(number: int) -> tuple[bytes, bytes]:
             place = state.index.rows.place_at[state.index.row_of(state.index.subjects.last_at[number])]
-            return writing.read_back(place) or self._read_place(place)
+            return write_batch.read_back(place) or self._read_place(place)
 
         return Checker(state.config, state.index, state.dedupe, read_last, state.last_id)
 
-    def store(self, writing: Writing, draft: Draft) -> int:
+    def store(self, write_batch: WriteBatch, draft: Draft) -> int:
         """Store a message that was checked, if anybody wants it; return its sequence."""
         if not self._is_wanted(draft.subject):
-            return writing.skip(draft)
+            return write_batch.skip(draft)
         before = self._last_before(draft)
-        sequence = writing.add_draft(draft)
+        sequence = write_batch.add_draft(draft)
         if draft.special and self._state.config.allow_msg_schedules:
-            self.scheduling.note(draft.subject, sequence, draft.special, writing.time_ns)
+            self.scheduler.note(draft.subject, sequence, draft.special, write_batch.time_ns)
         if self._republish is not None:
-            self._publish_again(writing, draft, sequence, before)
+            self._publish_again(write_batch, draft, sequence, before)
         return sequence
 
     def note_schedules(self, sequences: Words, times: Times, batch: PublishBatch) -> None:
@@ -197,21 +197,21 @@ class Publisher:
         for at, block in enumerate(batch.headers):
             if names.SCHEDULE in block:
                 special = special_headers(block)
-                self.scheduling.note(batch.subjects[at], int(sequences[at]), special, int(times[at]))
+                self.scheduler.note(batch.subjects[at], int(sequences[at]), special, int(times[at]))
 
-    def fire(self, writing: Writing) -> None:
+    def fire(self, write_batch: WriteBatch) -> None:
         """Publish what schedules say is due."""
         index = self._state.index
 
         def read(sequence: int) -> tuple[bytes, bytes]:
             place = index.rows.place_at[index.row_of(sequence)]
-            return writing.read_back(place) or self._read_place(place)
+            return write_batch.read_back(place) or self._read_place(place)
 
         def publish(draft: Draft) -> None:
-            self._checker(writing).check(draft, writing.time_ns)
-            self.store(writing, draft)
+            self._checker(write_batch).check(draft, write_batch.time_ns)
+            self.store(write_batch, draft)
 
-        self.scheduling.fire(writing, read, publish)
+        self.scheduler.fire(write_batch, read, publish)
 
     def _is_wanted(self, subject: bytes) -> bool:
         if self._interest is None or self._state.config.retention is not Retention.INTEREST:
@@ -223,7 +223,7 @@ class Publisher:
         number = subjects.find(draft.subject)
         return 0 if number is None else int(subjects.last_at[number])
 
-    def _publish_again(self, writing: Writing, draft: Draft, sequence: int, before: int) -> None:
+    def _publish_again(self, write_batch: WriteBatch, draft: Draft, sequence: int, before: int) -> None:
         again, mapping = self._state.config.republish, self._republish
         target = mapping.apply(draft.subject.decode(errors="surrogateescape")) if mapping is not None else None
         if target is None or again is None:
@@ -232,28 +232,28 @@ class Publisher:
             (b"Nats-Stream", self._state.config.name.encode()),
             (b"Nats-Subject", draft.subject),
             (b"Nats-Sequence", b"%d" % sequence),
-            (b"Nats-Time-Stamp", format_time(writing.time_ns).encode()),
+            (b"Nats-Time-Stamp", format_time(write_batch.time_ns).encode()),
             (b"Nats-Last-Sequence", b"%d" % before),
         ]
         if again.headers_only:
             pairs.append((b"Nats-Msg-Size", b"%d" % len(draft.payload)))
         payload = b"" if again.headers_only else draft.payload
         subject = target.encode(errors="surrogateescape")
-        writing.republish.append(Republish(subject, with_headers(draft.headers, pairs), payload))
+        write_batch.republish.append(Republish(subject, with_headers(draft.headers, pairs), payload))
 
-    def _staged(self, writing: Writing, draft: Draft, at: int, answers: dict[int, bytes]) -> int:
+    def _staged(self, write_batch: WriteBatch, draft: Draft, at: int, answers: dict[int, bytes]) -> int:
         """Put a message of an atomic batch aside, or store the batch."""
-        drafts = self._atomic.stage(draft, self._state.config, writing.time_ns)
+        drafts = self._atomic.stage(draft, self._state.config, write_batch.time_ns)
         if drafts is None:
             answers[at] = b""
             return 0
-        checker, so_far = self._checker(writing), BatchSoFar()
+        checker, so_far = self._checker(write_batch), BatchSoFar()
         for part in drafts:
-            checker.check(part, writing.time_ns, so_far)
+            checker.check(part, write_batch.time_ns, so_far)
             so_far.add(part)
         sequence = 0
         for part in drafts:
-            sequence = self.store(writing, part)
+            sequence = self.store(write_batch, part)
         identifier = draft.special[names.BATCH_ID].decode(errors="replace")
         answers[at] = to_json(PubAck(stream=self._state.config.name, seq=sequence, batch=identifier, count=len(drafts)))
         return sequence
@@ -262,11 +262,11 @@ class Publisher:
 class _Run:
     """Rows that are taken together: plain ones, and those whose only header of ours is a new identifier."""
 
-    def __init__(self, state: State, writing: Writing, batch: PublishBatch) -> None:
+    def __init__(self, state: State, write_batch: WriteBatch, batch: PublishBatch) -> None:
         self.sequences: Words = np.zeros(len(batch), np.uint64)
         self.answers: dict[int, bytes] = {}
         self._state = state
-        self._writing = writing
+        self._writing = write_batch
         self._batch = batch
         self._start = 0
         self._identifiers: dict[bytes, int] = {}

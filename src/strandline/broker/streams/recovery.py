@@ -18,7 +18,7 @@ from strandline.broker.streams.checkpoint import StreamCheckpoint
 from strandline.broker.streams.files import StreamFiles
 from strandline.broker.streams.losses import Losses, LostPart, LostPlaces, candidates
 from strandline.broker.streams.replay import Replay, sequence_at
-from strandline.broker.streams.state import Going, State
+from strandline.broker.streams.state import RemovalBatch, State
 from strandline.broker.streams.storage import JournalLog
 from strandline.errors import Damaged
 
@@ -70,7 +70,7 @@ def _remove_lost(state: State, lost: list[LostPlaces], new: list[LostPlaces]) ->
         if part in new:
             state.losses.add(sequences, int(index.rows.size[rows].sum(dtype=np.int64)))
         state.dedupe.forget(set(sequences.tolist()))
-        Going().take(index, rows)
+        RemovalBatch().take(index, rows)
 
 
 class _Measure:

@@ -21,7 +21,7 @@ from strandline.broker.api.origins import Neighbours, StreamSubjects
 from strandline.broker.api.requests import InfoRequest
 from strandline.broker.api.responses import AccountLimits, ClusterInfo, SourceInfo, StreamInfo
 from strandline.broker.streams.files import remove_leftovers, remove_stream, stream_exists
-from strandline.broker.streams.shared_limits import Sharing
+from strandline.broker.streams.shared_limits import SharedLimits
 from strandline.broker.streams.storage import Ticket, is_passed
 from strandline.broker.streams.stream import Stream
 from strandline.clock import Clock, SystemClock
@@ -108,12 +108,12 @@ class Streams:
     """Streams that are there in a moment: nobody may be in their way."""
     subjects: StreamSubjects = field(default_factory=StreamSubjects)
     limits: AccountLimits = field(default_factory=AccountLimits)
-    sharing: Sharing = field(default_factory=Sharing)
+    shared_limits: SharedLimits = field(default_factory=SharedLimits)
     """What this account has together with others."""
 
     def __post_init__(self) -> None:
         """Be counted among the accounts of the server."""
-        self.sharing.add(self.used)
+        self.shared_limits.add(self.used)
 
     def open_all(self) -> None:
         """Open every stream of the folder; one that cannot be is noted, and does not keep the others from it."""
@@ -238,7 +238,7 @@ class Streams:
 
     def _bound(self, stream: Stream) -> None:
         """Let a stream know what it has together with others, and how much room its account has left, if bounded."""
-        stream.share(self.sharing)
+        stream.share(self.shared_limits)
         storage = stream.config.storage
         limit = self.limits.max_memory if storage is Storage.MEMORY else self.limits.max_storage
         if limit >= 0:
@@ -247,7 +247,7 @@ class Streams:
     def check_room(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
         """Refuse a stream, new or in the place of an old one, that the account or the server has no room for."""
         check_account(config, self.limits, self.used(), old)
-        self.sharing.check(config, old)
+        self.shared_limits.check(config, old)
 
     def used(self) -> Used:
         """Return what the streams use and have reserved; those that are coming count, too, but for their bytes."""

@@ -21,7 +21,7 @@ from strandline.broker.streams.headers import special_headers
 from strandline.broker.streams.losses import LostPart, LostPlaces
 from strandline.broker.streams.records import Config, Facts, Gone, Origins, Placed, Sequence, parse_control
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD
-from strandline.broker.streams.state import Going, State
+from strandline.broker.streams.state import RemovalBatch, State
 from strandline.errors import Damaged
 from strandline.journal import Batch
 
@@ -224,13 +224,13 @@ class Replay:
         state.last_id = identifier
         if rollup and state.config.allow_rollup_hdrs:
             self._flush()
-            state.roll_up(state.index.subjects.number(columns.keys[at]), self._last_seq, rollup, Going())
+            state.roll_up(state.index.subjects.number(columns.keys[at]), self._last_seq, rollup, RemovalBatch())
             state.last_id = identifier
 
     def _advance(self, time_ns: int) -> None:
         self._flush()
         self._state.tick(time_ns)
-        self._state.expire(Going())
+        self._state.expire(RemovalBatch())
 
     def _flush_if_needed(self) -> None:
         if self._state.needs_rows:
@@ -241,17 +241,17 @@ class Replay:
         touched = []
         if self._new.count:
             sequences, places, numbers, sizes, times = self._new.take()
-            state.place(sequences, places, numbers, sizes, times, Going())
+            state.place(sequences, places, numbers, sizes, times, RemovalBatch())
             touched.append(numbers)
         if self._moved.count:
             sequences, places, numbers, sizes, times = self._newest(self._moved.take())
             state.index.put_back(sequences, places, numbers, sizes, times)
             touched.append(numbers)
         if self._dropped:
-            state.remove(np.concatenate(self._dropped), Going())
+            state.remove(np.concatenate(self._dropped), RemovalBatch())
             self._dropped.clear()
         if touched:
-            state.enforce(distinct(np.concatenate(touched)), Going())
+            state.enforce(distinct(np.concatenate(touched)), RemovalBatch())
             state.tick(state.index.last_time)
         state.index.last_seq = max(state.index.last_seq, self._last_seq)
         state.last_id = last_id
@@ -284,12 +284,12 @@ class Replay:
             case Gone(time_ns, last_seq, sequences, _):
                 self._flush()
                 state.tick(time_ns)
-                state.remove(sequences, Going())
+                state.remove(sequences, RemovalBatch())
                 self._note_gone(sequences)
                 self._reach(last_seq)
             case Config(time_ns, json):
                 self._advance(time_ns)
-                state.set_config(from_json(StreamConfig, json), Going())
+                state.set_config(from_json(StreamConfig, json), RemovalBatch())
                 state.configs.append((place, json))
             case Facts(last_seq, last_time, last_id, known):
                 self._flush()

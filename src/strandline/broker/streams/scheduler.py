@@ -20,9 +20,9 @@ from strandline.broker.api.times import format_time, parse_time
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import Draft
 from strandline.broker.streams.headers import Special, special_headers, with_headers, without_header
-from strandline.broker.streams.message_reader import Reader
+from strandline.broker.streams.message_reader import MessageReader
 from strandline.broker.streams.records import Gone
-from strandline.broker.streams.write_batch import Writing
+from strandline.broker.streams.write_batch import WriteBatch
 
 READ_COUNT = 4096
 Read = Callable[[int], tuple[bytes, bytes]]
@@ -38,7 +38,7 @@ class Planned:
     due_ns: int
 
 
-class Scheduling:
+class Scheduler:
     """The schedules of one stream, by subject."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Scheduling:
         self._done: list[int] = []
         """Schedules that have had their day and are still there."""
 
-    def recover(self, reader: Reader) -> None:
+    def recover(self, reader: MessageReader) -> None:
         """Learn what there is from the messages of a stream that was opened."""
         sequences = reader.next_sequences(reader.filter(()), 0, 2**62)
         for at in range(0, len(sequences), READ_COUNT):
@@ -81,21 +81,21 @@ class Scheduling:
             return 0
         return min((planned.due_ns for planned in self._planned.values()), default=None)
 
-    def fire(self, writing: Writing, read: Read, publish: Callable[[Draft], object]) -> None:
+    def fire(self, write_batch: WriteBatch, read: Read, publish: Callable[[Draft], object]) -> None:
         """Publish what is due, and let go of schedules that are done; `read` returns a message by its sequence."""
-        due = [subject for subject, planned in self._planned.items() if planned.due_ns <= writing.time_ns]
+        due = [subject for subject, planned in self._planned.items() if planned.due_ns <= write_batch.time_ns]
         for subject in sorted(due, key=lambda subject: self._planned[subject].due_ns):
             planned = self._planned[subject]
-            if not self._is_there(writing, planned.sequence):
+            if not self._is_there(write_batch, planned.sequence):
                 del self._planned[subject]
                 continue
-            draft = self._draft(writing, subject, planned, read)
+            draft = self._draft(write_batch, subject, planned, read)
             if draft is not None:
                 with contextlib.suppress(ApiError):  # a full stream, for one
                     publish(draft)
-            if self._planned.get(subject) is planned and planned.due_ns <= writing.time_ns:
-                self._go_on(subject, planned, writing.time_ns)
-        self._remove_done(writing)
+            if self._planned.get(subject) is planned and planned.due_ns <= write_batch.time_ns:
+                self._go_on(subject, planned, write_batch.time_ns)
+        self._remove_done(write_batch)
 
     def _go_on(self, subject: bytes, planned: Planned, now_ns: int) -> None:
         """Go on although nothing could be published."""
@@ -105,17 +105,17 @@ class Scheduling:
         else:
             planned.due_ns = following
 
-    def _draft(self, writing: Writing, subject: bytes, planned: Planned, read: Read) -> Draft | None:
+    def _draft(self, write_batch: WriteBatch, subject: bytes, planned: Planned, read: Read) -> Draft | None:
         """Return what a schedule publishes, None if it is to copy a message that is not there."""
         headers, payload = read(planned.sequence)
         special = special_headers(headers)
         source = special.get(names.SCHEDULE_SOURCE)
         if source:
-            last = _last_of(writing, source)
+            last = _last_of(write_batch, source)
             if not last:
                 return None
             headers, payload = read(last)
-        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(writing.time_ns)
+        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(write_batch.time_ns)
         pairs = [
             (names.SCHEDULER, subject),
             (names.SCHEDULE_NEXT, (PURGE if following is None else format_time(following)).encode()),
@@ -126,20 +126,20 @@ class Scheduling:
         block = with_headers(without_header(headers, names.MARK), pairs)
         return Draft(special[names.SCHEDULE_TARGET], block, payload, special_headers(block))
 
-    def _is_there(self, writing: Writing, sequence: int) -> bool:
-        return bool(writing.state.is_live(np.array([sequence], np.uint64))[0])
+    def _is_there(self, write_batch: WriteBatch, sequence: int) -> bool:
+        return bool(write_batch.state.is_live(np.array([sequence], np.uint64))[0])
 
-    def _remove_done(self, writing: Writing) -> None:
+    def _remove_done(self, write_batch: WriteBatch) -> None:
         if not self._done:
             return
         done, self._done = np.array(sorted(self._done), np.uint64), []
-        live = done[writing.state.is_live(done)]
+        live = done[write_batch.state.is_live(done)]
         if len(live):
-            writing.state.remove(live, writing.going)
-            writing.control(Gone(writing.time_ns, writing.state.index.last_seq, live))
+            write_batch.state.remove(live, write_batch.removals)
+            write_batch.control(Gone(write_batch.time_ns, write_batch.state.index.last_seq, live))
 
 
-def _last_of(writing: Writing, subject: bytes) -> int:
-    subjects = writing.state.index.subjects
+def _last_of(write_batch: WriteBatch, subject: bytes) -> int:
+    subjects = write_batch.state.index.subjects
     number = subjects.find(subject)
     return 0 if number is None else int(subjects.last_at[number])

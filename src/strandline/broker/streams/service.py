@@ -26,13 +26,13 @@ from strandline.broker.api.requests import (
 )
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.streams.headers import parse_number, special_headers
-from strandline.broker.streams.lookup import wanted
 from strandline.broker.streams.messages import (
     BAD_REQUEST,
     EMPTY_REQUEST,
     MALFORMED_REQUEST,
     REQUIRED_API_LEVEL,
     STORAGE_FAILED,
+    Message,
     Reply,
 )
 from strandline.broker.streams.registry import Streams
@@ -218,7 +218,7 @@ def _get_message(service: StreamService, name: str, payload: bytes, now_ns: int)
     del now_ns
     request = parse_required(GetRequest, payload)
     stream = service.find(name)
-    message = wanted(stream, request)
+    message = _requested_message(stream, request)
     if message is None:
         raise codes.NO_MESSAGE_FOUND.error()
     stored = responses.StoredMessage(
@@ -297,3 +297,23 @@ _STORAGE = dict.fromkeys(_HANDLERS, codes.STREAM_GENERAL_ERROR) | {
     "STREAM.MSG.DELETE": codes.STREAM_MSG_DELETE_FAILED,
 }
 """How it is told that storage failed."""
+
+
+def _requested_message(stream: Stream, request: GetRequest) -> Message | None:
+    """Return the message, None if there is none; `ApiError` if the request does not say which, or says too much."""
+    has_time = request.start_time is not None
+    asks = request.seq or request.last_by_subj or request.next_by_subj or has_time
+    conflicts = (
+        (request.seq and request.last_by_subj)
+        or (request.last_by_subj and request.next_by_subj)
+        or (request.seq and has_time)
+        or (has_time and request.last_by_subj)
+        or request.batch
+        or request.multi_last
+    )
+    if not asks or conflicts:
+        raise codes.BAD_REQUEST.error()
+    if request.last_by_subj:
+        return stream.last(request.last_by_subj)
+    start = request.seq if request.start_time is None else stream.sequence_at(request.start_time)
+    return stream.next(request.next_by_subj, start) if request.next_by_subj else stream.get(start)

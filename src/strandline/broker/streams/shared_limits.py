@@ -15,7 +15,7 @@ from strandline.broker.streams.atomic_batches import AllBatches
 
 
 @dataclass
-class Sharing:
+class SharedLimits:
     """The limits of a server, -1 for none, and what its accounts use of them."""
 
     max_memory: int = -1

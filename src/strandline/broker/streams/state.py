@@ -39,7 +39,7 @@ class Removed:
         return len(self.sequences)
 
 
-class Going:
+class RemovalBatch:
     """Collects what goes during one change; `moved` are those whose going the log must be told of."""
 
     def __init__(self) -> None:
@@ -102,12 +102,12 @@ class State:
         """Every configuration that the log knows of, with the place from which it holds."""
         self.index.last_seq = max(0, config.first_seq - 1)
 
-    def set_config(self, config: StreamConfig, going: Going) -> None:
+    def set_config(self, config: StreamConfig, removals: RemovalBatch) -> None:
         """Change the configuration, and let go of what its limits no longer allow."""
         self.config = config
         self._has_limits = has_limits(config)
         self.needs_rows = needs_rows(config)
-        self.enforce(np.arange(len(self.index.subjects), dtype=np.uint32), going)
+        self.enforce(np.arange(len(self.index.subjects), dtype=np.uint32), removals)
 
     def config_at(self, place: int) -> bytes:
         """Return the configuration that held at a place of the log."""
@@ -131,20 +131,20 @@ class State:
 
     # What comes.
 
-    def append(self, numbers: Ids, sizes: Ids, place: int, going: Going) -> int:
+    def append(self, numbers: Ids, sizes: Ids, place: int, removals: RemovalBatch) -> int:
         """Add messages without headers of ours, at the present time; return the first sequence."""
         if self.needs_rows:
             first = self.index.last_seq + 1
             for at, (number, size) in enumerate(zip(numbers.tolist(), sizes.tolist(), strict=True)):
-                self.append_one(number, size, place + at, going)
+                self.append_one(number, size, place + at, removals)
             return first
         first = self.index.append(numbers, sizes, place, self.now_ns)
         self.last_id = b""
         if self._has_limits:
-            self.enforce(numbers, going)
+            self.enforce(numbers, removals)
         return first
 
-    def append_one(self, number: int, size: int, place: int, going: Going) -> int:
+    def append_one(self, number: int, size: int, place: int, removals: RemovalBatch) -> int:
         """Add one message without headers of ours, without the cost of arrays; return its sequence."""
         index = self.index
         old = index.subjects.last_at[number]
@@ -153,21 +153,29 @@ class State:
         if self._has_limits:
             config = self.config
             if old and config.max_msgs_per_subject == 1 and index.subjects.count_at[number] == 2:  # noqa: PLR2004
-                going.take(index, np.array([index.row_of(old)], np.int64))
+                removals.take(index, np.array([index.row_of(old)], np.int64))
             elif 0 < config.max_msgs_per_subject < index.subjects.count_at[number]:
-                going.take(index, over_subject(index, config, np.array([number], np.uint32)))
+                removals.take(index, over_subject(index, config, np.array([number], np.uint32)))
             if config.max_msgs > 0 or config.max_bytes > 0:
-                going.take(index, over_total(index, config))
+                removals.take(index, over_total(index, config))
         return sequence
 
     def append_special(
-        self, number: int, size: int, place: int, going: Going, *, identifier: bytes, rollup: bytes, ttl_s: int
+        self,
+        number: int,
+        size: int,
+        place: int,
+        removals: RemovalBatch,
+        *,
+        identifier: bytes,
+        rollup: bytes,
+        ttl_s: int,
     ) -> int:
         """Add one message with what its headers ask for; return its sequence."""
-        sequence = self.append_one(number, size, place, going)
+        sequence = self.append_one(number, size, place, removals)
         self.note(sequence, self.now_ns, identifier, ttl_s)
         self.last_id = identifier
-        self.roll_up(number, sequence, rollup, going)
+        self.roll_up(number, sequence, rollup, removals)
         return sequence
 
     def note(self, sequence: int, time_ns: int, identifier: bytes, ttl_s: int) -> None:
@@ -177,57 +185,59 @@ class State:
         if ttl_s:
             self.expiry.add(sequence, time_ns, ttl_s)
 
-    def roll_up(self, number: int, sequence: int, rollup: bytes, going: Going) -> None:
+    def roll_up(self, number: int, sequence: int, rollup: bytes, removals: RemovalBatch) -> None:
         """Let go of what came before a message on its subject, on those that its subject matches, or altogether."""
         index = self.index
         subject = index.subjects.names[number].decode(errors="surrogateescape")
         if rollup == ROLLUP_ALL:
-            going.take(index, index.live_rows(index.first_row, index.row_from(sequence)))
+            removals.take(index, index.live_rows(index.first_row, index.row_from(sequence)))
         elif rollup == ROLLUP_SUBJECT and has_wildcard(subject):  # which clients may publish to
             matching = index.subjects.filter((subject,))
-            going.take(index, index.live_rows(index.first_row, index.row_from(sequence), matching))
+            removals.take(index, index.live_rows(index.first_row, index.row_from(sequence), matching))
         elif rollup == ROLLUP_SUBJECT and index.subjects.count_at[number] > 1:
             older = index.sequences_of(number)
-            going.take(index, index.rows_of(older[older < sequence]))
+            removals.take(index, index.rows_of(older[older < sequence]))
 
     def skip(self, last_seq: int) -> None:
         """Use up sequences for which there is no message."""
         self.index.last_seq = max(self.index.last_seq, last_seq)
         self.index.last_time = self.now_ns
 
-    def place(self, sequences: Words, places: Places, numbers: Ids, sizes: Ids, times: Times, going: Going) -> None:
+    def place(
+        self, sequences: Words, places: Places, numbers: Ids, sizes: Ids, times: Times, removals: RemovalBatch
+    ) -> None:
         """Add messages under sequences of their own, which rise and are above all others, as mirrors do."""
         step = 1 if self.needs_rows else max(1, len(sequences))
         for at in range(0, len(sequences), step):
             part = slice(at, at + step)
             self.index.add(sequences[part], places[part], numbers[part], sizes[part], times[part])
-            self.enforce(numbers[part], going)
+            self.enforce(numbers[part], removals)
         self.last_id = b""
         self.tick(self.index.last_time)
 
     # What goes.
 
-    def enforce(self, numbers: Ids, going: Going) -> None:
+    def enforce(self, numbers: Ids, removals: RemovalBatch) -> None:
         """Let go of what is beyond the limits, on these subjects and altogether."""
         if not self._has_limits:
             return
         index, config = self.index, self.config
-        going.take(index, over_subject(index, config, numbers))
+        removals.take(index, over_subject(index, config, numbers))
         if config.max_msgs > 0 or config.max_bytes > 0:
-            going.take(index, over_total(index, config))
+            removals.take(index, over_total(index, config))
 
-    def expire(self, going: Going) -> Places:
+    def expire(self, removals: RemovalBatch) -> Places:
         """Let go of what is past its time; return the rows, which are dead now."""
         rows = self.expiry.due(self.index, self.now_ns, self.config.max_age)
-        going.take(self.index, rows)
+        removals.take(self.index, rows)
         if len(self.dedupe):
             self.dedupe.trim(self.now_ns, self.config.duplicate_window)
         return rows
 
-    def remove(self, sequences: Words, going: Going) -> None:
+    def remove(self, sequences: Words, removals: RemovalBatch) -> None:
         """Let go of some messages; those that are not there are left out."""
         rows = self.index.rows_of(sequences)
-        going.take(self.index, distinct(rows[rows >= 0]))
+        removals.take(self.index, distinct(rows[rows >= 0]))
 
     def is_live(self, sequences: Words) -> Flags:
         """Tell which sequences have a message."""

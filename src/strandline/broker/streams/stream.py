@@ -22,17 +22,17 @@ from strandline.broker.streams.checkpoint import StreamCheckpoint
 from strandline.broker.streams.copier import Claim, Copied, Copier, OriginBatch
 from strandline.broker.streams.delete_markers import mark_gone
 from strandline.broker.streams.files import StreamFiles, remove_leftovers
-from strandline.broker.streams.message_reader import Reader
+from strandline.broker.streams.message_reader import MessageReader
 from strandline.broker.streams.publisher import Publisher
 from strandline.broker.streams.records import Config, Gone, Position
 from strandline.broker.streams.recovery import recover
-from strandline.broker.streams.shared_limits import Sharing
+from strandline.broker.streams.shared_limits import SharedLimits
 from strandline.broker.streams.state import Removed, State
 from strandline.broker.streams.storage import JournalLog, MemoryLog, MessageLog, Ticket
-from strandline.broker.streams.stream_store import Keeper
-from strandline.broker.streams.stream_view import Readable
+from strandline.broker.streams.stream_store import StreamStore
+from strandline.broker.streams.stream_view import StreamView
 from strandline.broker.streams.subjects import Filter
-from strandline.broker.streams.write_batch import Anchor, PublishBatch, Published, Writing
+from strandline.broker.streams.write_batch import Anchor, PublishBatch, Published, WriteBatch
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, FormatError, InvalidInput, StrandlineError
 from strandline.files import Disk, OsDisk
@@ -41,7 +41,7 @@ from strandline.journal import SYNCED, Durability
 _NO_ROWS: Words = np.zeros(0, np.uint64)
 
 
-class Stream(Readable):
+class Stream(StreamView):
     """One stream, open. Made by `create`, or by `open` where there is one already."""
 
     def __init__(
@@ -52,18 +52,18 @@ class Stream(Readable):
         executor: Executor | None = None,
         refusal: StrandlineError | None = None,
     ) -> None:
-        super().__init__(state, Reader(state, log, self._refuse_if_unread))
+        super().__init__(state, MessageReader(state, log, self._refuse_if_unread))
         self._log = log
-        self._keeper = Keeper(state, log, files, executor, refusal)
+        self._store = StreamStore(state, log, files, executor, refusal)
         self._publisher = Publisher(state, self._read_place)
         self._copier = Copier(state, self._publisher, self._read_last)
         self._anchor = Anchor()
         self._listeners: Listeners[[Removed]] = Listeners()
-        self._sharing = Sharing()
+        self._shared_limits = SharedLimits()
         self.claims: list[Claim] = []
         self._closed = False
         if state.config.allow_msg_schedules:
-            self._publisher.scheduling.recover(self._reader)
+            self._publisher.scheduler.recover(self._reader)
 
     @classmethod
     def create(
@@ -138,52 +138,52 @@ class Stream(Readable):
 
         Both have the same log; this one is to be forgotten, not closed. Any thread may call it, after `last_ticket`.
         """
-        log, files, failure = self._log, self._keeper.files, self.failure
+        log, files, failure = self._log, self._store.files, self.failure
         if failure is None or files is None or not isinstance(log, JournalLog):
             raise InvalidInput(f"stream {self.config.name} has not failed, or is in memory")
         checkpoint = files.read_checkpoint()
         if checkpoint is None:
             raise failure
-        return Stream(recover(files, checkpoint, log, log.durable_place), log, files, self._keeper.executor, failure)
+        return Stream(recover(files, checkpoint, log, log.durable_place), log, files, self._store.executor, failure)
 
     def probe(self) -> None:
         """Raise `StorageRefused` unless the stream's disk takes something now. Any thread may call it."""
-        if self._keeper.files is not None:
-            self._keeper.files.probe()
+        if self._store.files is not None:
+            self._store.files.probe()
 
     def retire(self) -> None:
         """Leave the files to another that opens them; it can be read until it is closed. After `last_ticket`."""
-        self._keeper.retire()
+        self._store.retire()
 
     # What comes.
 
     def publish(self, batch: PublishBatch, now_ns: int) -> Published:
         """Take messages in. Their answers may be sent once the ticket is done."""
-        with self._keeper:
-            writing = self._begin(now_ns)
-            sequences, answers = self._publisher.publish(writing, batch)
-            return self._commit(writing, sequences, answers)
+        with self._store:
+            write_batch = self._begin(now_ns)
+            sequences, answers = self._publisher.publish(write_batch, batch)
+            return self._commit(write_batch, sequences, answers)
 
     def store(
         self, sequences: Words, times: Times, subjects: list[bytes], headers: list[bytes], payloads: list[bytes]
     ) -> Published:
         """Take messages in under sequences and times of their own, which rise, as a mirror does."""
-        with self._keeper:
-            writing = self._begin(self._state.now_ns, marks=False)  # which would take the sequences of these
+        with self._store:
+            write_batch = self._begin(self._state.now_ns, marks=False)  # which would take the sequences of these
             batch = PublishBatch(subjects, payloads, headers)
-            writing.add_placed(sequences, times, batch, self._copier.dues(times, headers))
-            self._copier.note(writing, headers)
+            write_batch.add_placed(sequences, times, batch, self._copier.dues(times, headers))
+            self._copier.note(write_batch, headers)
             self._publisher.note_schedules(sequences, times, batch)
-            return self._commit(writing, sequences, {})
+            return self._commit(write_batch, sequences, {})
 
     def copy(self, batch: OriginBatch, now_ns: int) -> Copied:
         """Take messages of an origin in, in order, up to the first for which there is no room."""
-        with self._keeper:
-            writing = self._begin(now_ns)
-            if self._sharing.room(self.config.storage, 0) < 0:
-                return Copied(self._commit(writing, _NO_ROWS, {}), 0, INSUFFICIENT_RESOURCES.error())
-            count, refusal = self._copier.take(writing, batch)
-            return Copied(self._commit(writing, _NO_ROWS, {}), count, refusal)
+        with self._store:
+            write_batch = self._begin(now_ns)
+            if self._shared_limits.room(self.config.storage, 0) < 0:
+                return Copied(self._commit(write_batch, _NO_ROWS, {}), 0, INSUFFICIENT_RESOURCES.error())
+            count, refusal = self._copier.take(write_batch, batch)
+            return Copied(self._commit(write_batch, _NO_ROWS, {}), count, refusal)
 
     def position(self, name: bytes) -> Position | None:
         """Return how far a source has come, None if nothing of it was ever stored."""
@@ -191,13 +191,13 @@ class Stream(Readable):
 
     def skip(self, last_seq: int) -> Ticket:
         """Use up the sequences up to one, as a mirror does whose origin has no messages there."""
-        with self._keeper:
-            writing = self._begin(self._state.now_ns)
+        with self._store:
+            write_batch = self._begin(self._state.now_ns)
             if last_seq > self._state.index.last_seq:
-                writing.anchor()
-                writing.control(Gone(writing.time_ns, last_seq, _NO_ROWS))
+                write_batch.anchor()
+                write_batch.control(Gone(write_batch.time_ns, last_seq, _NO_ROWS))
                 self._state.index.last_seq = last_seq
-            return self._commit(writing, _NO_ROWS, {}).ticket
+            return self._commit(write_batch, _NO_ROWS, {}).ticket
 
     def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
         """Tell what consumers want; a stream with interest retention then takes nothing else. None: everything."""
@@ -207,12 +207,12 @@ class Stream(Readable):
         """Take nothing beyond what there is room for, in bytes as `state` counts them."""
         self._publisher.set_room(room)
 
-    def share(self, sharing: Sharing) -> None:
+    def share(self, shared_limits: SharedLimits) -> None:
         """Have the server's room, and its bound of atomic batches, together with other streams."""
-        self._sharing = sharing
-        self._publisher.atomic.count_in(sharing.batches)
-        if sharing.limit(self.config.storage) >= 0:
-            self._publisher.set_server_room(lambda size: sharing.room(self.config.storage, size))
+        self._shared_limits = shared_limits
+        self._publisher.atomic.count_in(shared_limits.batches)
+        if shared_limits.limit(self.config.storage) >= 0:
+            self._publisher.set_server_room(lambda size: shared_limits.room(self.config.storage, size))
 
     def on_abandoned(self, told: Callable[[bytes, str], None]) -> None:
         """Call somebody with every atomic batch that is given up, and why."""
@@ -254,21 +254,21 @@ class Stream(Readable):
         if not np.isin(sequences, losses.sequences).any():
             return 0
         left = losses.without(sequences, self._log.first_place)
-        self._keeper.keep_losses(left)
+        self._store.keep_losses(left)
         return len(losses.sequences) - len(left.sequences)
 
     def note_told(self) -> None:
         """Remember that an advisory told what is lost."""
         self.losses.is_told = True
-        self._keeper.keep_losses(self.losses)
+        self._store.keep_losses(self.losses)
 
     def expire(self, now_ns: int) -> Published:
         """Let go of what is past its time, and of batches nobody went on with; what it stored are delete markers."""
-        with self._keeper:
-            writing = self._begin(now_ns)
-            self._publisher.atomic.abandon(writing.time_ns)
-            self._publisher.fire(writing)
-            return self._commit(writing, _NO_ROWS, {})
+        with self._store:
+            write_batch = self._begin(now_ns)
+            self._publisher.atomic.abandon(write_batch.time_ns)
+            self._publisher.fire(write_batch)
+            return self._commit(write_batch, _NO_ROWS, {})
 
     @property
     def next_expiry_ns(self) -> int | None:
@@ -276,61 +276,61 @@ class Stream(Readable):
         due = (
             self._state.expiry.next_ns(self._state.index, self._state.config.max_age),
             self._publisher.atomic.next_ns(),
-            self._publisher.scheduling.next_ns(),
+            self._publisher.scheduler.next_ns(),
         )
         return min((time_ns for time_ns in due if time_ns is not None), default=None)
 
     def update(self, config: StreamConfig, now_ns: int) -> Removed:
         """Take a checked configuration over."""
         json = to_json(config)
-        with self._keeper:
-            writing = self._begin(now_ns)
-            self._state.configs.append((writing.place, json))
-            writing.control(Config(writing.time_ns, json))
-            self._state.set_config(config, writing.going)
+        with self._store:
+            write_batch = self._begin(now_ns)
+            self._state.configs.append((write_batch.place, json))
+            write_batch.control(Config(write_batch.time_ns, json))
+            self._state.set_config(config, write_batch.removals)
             self._publisher.configure(config)
-            return self._commit(writing, _NO_ROWS, {}).removed
+            return self._commit(write_batch, _NO_ROWS, {}).removed
 
     def _remove(self, sequences: Words, now_ns: int, last_seq: int = 0, *, by_purge: bool = False) -> Removed:
         state = self._state
-        with self._keeper:
-            writing = self._begin(now_ns)
-            writing.going.by_purge = by_purge
+        with self._store:
+            write_batch = self._begin(now_ns)
+            write_batch.removals.by_purge = by_purge
             live = sequences[state.is_live(sequences)]
             if len(live) or last_seq > state.index.last_seq:
                 if last_seq > state.index.last_seq:
-                    writing.anchor()
-                state.remove(live, writing.going)
+                    write_batch.anchor()
+                state.remove(live, write_batch.removals)
                 state.index.last_seq = max(state.index.last_seq, last_seq)
-                writing.control(Gone(writing.time_ns, state.index.last_seq, in_order(live)))
-            return self._commit(writing, _NO_ROWS, {}, told=True).removed
+                write_batch.control(Gone(write_batch.time_ns, state.index.last_seq, in_order(live)))
+            return self._commit(write_batch, _NO_ROWS, {}, told=True).removed
 
     # One change.
 
-    def _begin(self, now_ns: int, *, marks: bool = True) -> Writing:
+    def _begin(self, now_ns: int, *, marks: bool = True) -> WriteBatch:
         """Begin a change: let go of what is past its time, and say so by markers where they are wanted."""
         self._refuse_if_unusable()
         state = self._state
         state.squeeze()
         state.tick(now_ns)
-        writing = Writing(state, self._log.next_place, self._anchor)
-        rows = state.expire(writing.going)
+        write_batch = WriteBatch(state, self._log.next_place, self._anchor)
+        rows = state.expire(write_batch.removals)
         if len(rows) and marks and state.config.subject_delete_marker_ttl:
-            mark_gone(writing, rows, self._log)
-        return writing
+            mark_gone(write_batch, rows, self._log)
+        return write_batch
 
     def _commit(
-        self, writing: Writing, sequences: Words, answers: dict[int, bytes], *, told: bool = False
+        self, write_batch: WriteBatch, sequences: Words, answers: dict[int, bytes], *, told: bool = False
     ) -> Published:
         """Append what was gathered, and tell who listens what went."""
         if not told:
-            writing.tell_moved()
-        published = writing.published(sequences, answers)
-        published.ticket = self._keeper.last_ticket
-        if not writing.is_empty:
-            entry = writing.entry()
-            published.ticket = self._keeper.append(entry)
-            self._sharing.note(self.config.storage, entry.size)
+            write_batch.tell_moved()
+        published = write_batch.published(sequences, answers)
+        published.ticket = self._store.last_ticket
+        if not write_batch.is_empty:
+            entry = write_batch.entry()
+            published.ticket = self._store.append(entry)
+            self._shared_limits.note(self.config.storage, entry.size)
         if len(published.removed):
             self._listeners.tell(self._state.config.name, published.removed)
         return published
@@ -338,41 +338,41 @@ class Stream(Readable):
     def _refuse_if_unusable(self) -> None:
         if self._closed:
             raise Closed(f"stream {self._state.config.name}")
-        self._keeper.refuse_if_broken()
+        self._store.refuse_if_broken()
 
     def _refuse_if_unread(self, last_seq: int) -> None:
         """Refuse to read what the log may not have."""
-        if self._closed or last_seq > self._keeper.durable_seq:
+        if self._closed or last_seq > self._store.durable_seq:
             self._refuse_if_unusable()
 
     def barrier(self) -> Ticket:
         """Return a ticket that is done when everything accepted so far is as durable as asked, failed if it is not."""
-        return self._keeper.barrier()
+        return self._store.barrier()
 
     @property
     def failure(self) -> StrandlineError | None:
         """Why the stream accepts nothing more and shows nothing, until it is opened anew; None if all is well."""
-        return self._keeper.failure
+        return self._store.failure
 
     @property
     def refusal(self) -> StrandlineError | None:
         """Why the stream accepts nothing more; what it shows is durable if there is no `failure`. None: all is well."""
-        return self._keeper.refusal
+        return self._store.refusal
 
     @property
     def last_ticket(self) -> Ticket:
         """When this is settled, well or not, nothing of the stream is on its way to its log."""
-        return self._keeper.last_ticket
+        return self._store.last_ticket
 
     @property
     def is_on_disk(self) -> bool:
         """Whether it can be opened anew."""
-        return self._keeper.files is not None
+        return self._store.files is not None
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether it has failed and will be opened anew: messages that are not there may come back."""
-        return self._keeper.files is not None and self._keeper.is_broken
+        return self._store.files is not None and self._store.is_broken
 
     def forget_batches(self) -> None:
         """Drop atomic batches that were not committed, and tell nobody."""
@@ -380,7 +380,7 @@ class Stream(Readable):
 
     def on_failed(self, told: Callable[[BaseException], object]) -> None:
         """Call somebody, from any thread and perhaps more than once, with what led to a `failure`."""
-        self._keeper.on_failed = told
+        self._store.on_failed = told
 
     def add_listener(self, listener: Callable[[Removed], None]) -> Callable[[], None]:
         """Call somebody with every message that goes, at once and in order; return what ends that."""
@@ -389,12 +389,12 @@ class Stream(Readable):
     @property
     def durable_seq(self) -> int:
         """The last sequence that is as durable as asked: what nobody may be told of yet comes after it."""
-        return self._keeper.durable_seq
+        return self._store.durable_seq
 
-    def _read_last(self, number: int, writing: Writing) -> tuple[bytes, bytes]:
+    def _read_last(self, number: int, write_batch: WriteBatch) -> tuple[bytes, bytes]:
         index = self._state.index
         place = index.rows.place_at[index.row_of(index.subjects.last_at[number])]
-        return writing.read_back(place) or self._read_place(place)
+        return write_batch.read_back(place) or self._read_place(place)
 
     def _read_place(self, place: int) -> tuple[bytes, bytes]:
         found = self._log.read(np.array([place], np.int64))
@@ -405,11 +405,11 @@ class Stream(Readable):
     def compact_step(self) -> bool:
         """Do a little against dead records; return whether there is more to do at once."""
         self._refuse_if_unusable()
-        return self._keeper.step()
+        return self._store.step()
 
     def snapshot(self) -> Future[None]:
         """Write down what is known, so that the next restart is quick."""
-        return self._keeper.snapshot()
+        return self._store.snapshot()
 
     def close(self, *, keep_index: bool = True) -> None:
         """Finish what is under way, write the index, and let go of the files. Closing twice is harmless."""
@@ -418,6 +418,6 @@ class Stream(Readable):
         self._closed = True
         self.forget_batches()
         try:
-            self._keeper.settle(keep_index=keep_index)
+            self._store.settle(keep_index=keep_index)
         finally:
             self._log.close()

@@ -27,7 +27,7 @@ from strandline.errors import Closed, Poisoned, StrandlineError, Unavailable
 SNAPSHOT_BYTES_MIN = 64 << 20
 
 
-class Keeper:
+class StreamStore:
     """Keeps a stream's log and files in order."""
 
     def __init__(
@@ -154,8 +154,8 @@ class Keeper:
         if self._compaction.step():
             return True
         if self._since_index > self._index_due and self._writing.done():
-            writing, self._writing = self._writing, DONE
-            writing.result()
+            write_batch, self._writing = self._writing, DONE
+            write_batch.result()
             self.snapshot()
         return False
 

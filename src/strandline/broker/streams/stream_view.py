@@ -4,22 +4,25 @@ Invariants: nothing here changes anything. What is not durable yet is shown as w
 for the stream's barrier, or looks at its `durable_seq`.
 """
 
+import numpy as np
+
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.requests import GetRequest
 from strandline.broker.api.responses import StreamState
+from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.streams.arrays import Flags, Words
+from strandline.broker.streams.index import Index
 from strandline.broker.streams.losses import Losses
-from strandline.broker.streams.message_reader import Reader
+from strandline.broker.streams.message_reader import MessageReader
 from strandline.broker.streams.messages import Message, Messages, Reply
 from strandline.broker.streams.state import State
-from strandline.broker.streams.status import stream_state
 from strandline.broker.streams.subjects import Filter
 
 
-class Readable:
+class StreamView:
     """A stream's state, and a reader of its messages."""
 
-    def __init__(self, state: State, reader: Reader) -> None:
+    def __init__(self, state: State, reader: MessageReader) -> None:
         self._state = state
         self._reader = reader
 
@@ -110,8 +113,38 @@ class Readable:
     ) -> StreamState:
         """Return what is in the stream, as it is shown."""
         state = self._state
-        return stream_state(state.index, state.losses, consumers=consumers, subjects=subjects, deleted=deleted)
+        return _stream_state(state.index, state.losses, consumers=consumers, subjects=subjects, deleted=deleted)
 
     def subject_counts(self, pattern: str, offset: int, limit: int) -> tuple[int, dict[str, int]]:
         """Return how many subjects a pattern matches, and of some of them, by name, how many messages each has."""
         return self._reader.subject_counts(pattern, offset, limit)
+
+
+def _stream_state(
+    index: Index, losses: Losses, *, consumers: int, subjects: dict[str, int] | None, deleted: bool
+) -> StreamState:
+    """Return the state of an index; a stream that never had a message begins at 0, not at 1."""
+    first, last = index.first_seq, index.last_seq
+    missing = last - first + 1 - index.messages
+    return StreamState(
+        messages=index.messages,
+        bytes=index.bytes,
+        first_seq=first if last else 0,
+        first_ts=index.rows.time_at[index.first_row] if index.messages else ZERO_TIME_NS,
+        last_seq=last,
+        last_ts=index.last_time or ZERO_TIME_NS,
+        num_subjects=index.subjects.used,
+        subjects=subjects,
+        num_deleted=missing,
+        deleted=_deleted_sequences(index) if deleted and missing else (),
+        lost=losses.shown(),
+        consumer_count=consumers,
+    )
+
+
+def _deleted_sequences(index: Index) -> tuple[int, ...]:
+    """Return the sequences between the first and the last that have no message."""
+    rows = index.live_rows(index.first_row, index.used)
+    everything = np.arange(index.first_seq, index.last_seq + 1, dtype=np.uint64)
+    gone = np.setdiff1d(everything, index.rows.sequence[rows], assume_unique=True)
+    return tuple(gone.tolist())

@@ -14,7 +14,7 @@ from strandline.broker.streams.arrays import Ids, Times, Words
 from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.records import Control, Facts, Gone, KnownId, Placed, Sequence, format_control
 from strandline.broker.streams.sizes import FILE_OVERHEAD, HEADER_OVERHEAD, MEMORY_OVERHEAD
-from strandline.broker.streams.state import FEW, Going, Removed, State
+from strandline.broker.streams.state import FEW, RemovalBatch, Removed, State
 from strandline.broker.streams.storage import DONE, Ticket
 
 ANCHOR_MESSAGES, ANCHOR_BYTES = 4_096, 1 << 20
@@ -83,12 +83,12 @@ class Anchor:
         self.messages = self.bytes = 0
 
 
-class Writing:
+class WriteBatch:
     """Gathers the records of one change, and applies them to the state as they come."""
 
     def __init__(self, state: State, place: int, anchor: Anchor) -> None:
         self.state = state
-        self.going = Going()
+        self.removals = RemovalBatch()
         self.time_ns = state.now_ns
         self.republish: list[Republish] = []
         self._base = place
@@ -144,7 +144,7 @@ class Writing:
         if headers is not None:
             lengths = np.array(list(map(len, headers)), np.uint32)
             sizes += lengths + np.where(lengths > 0, np.uint32(self._header_overhead), np.uint32(0))
-        first = state.append(numbers, sizes, self.place, self.going)
+        first = state.append(numbers, sizes, self.place, self.removals)
         size = int(sizes.sum(dtype=np.int64))
         self._extend(subjects, payloads, headers, size)
         self._stored.append(np.arange(first, first + count, dtype=np.uint64))
@@ -160,7 +160,7 @@ class Writing:
             size = self._overhead + len(subjects[at]) + len(payloads[at])
             if headers is not None and headers[at]:
                 size += self._header_overhead + len(headers[at])
-            state.append_one(number, size, place + at, self.going)
+            state.append_one(number, size, place + at, self.removals)
             total += size
         self._extend(subjects, payloads, headers, total)
         self._stored.append(np.arange(first, first + count, dtype=np.uint64))
@@ -190,7 +190,7 @@ class Writing:
             number,
             size,
             self.place,
-            self.going,
+            self.removals,
             identifier=draft.identifier,
             rollup=draft.rollup,
             ttl_s=draft.ttl_s,
@@ -217,7 +217,7 @@ class Writing:
             lengths = np.array(list(map(len, batch.headers)), np.uint32)
             sizes += lengths + np.where(lengths > 0, np.uint32(self._header_overhead), np.uint32(0))
         places = np.arange(self.place, self.place + count, dtype=np.int64)
-        state.place(sequences, places, numbers, sizes, times, self.going)
+        state.place(sequences, places, numbers, sizes, times, self.removals)
         self._extend(batch.subjects, batch.payloads, batch.headers, int(sizes.sum(dtype=np.int64)))
         if dues is not None:
             state.expiry.add_dues(sequences, dues)
@@ -250,7 +250,7 @@ class Writing:
 
     def tell_moved(self) -> None:
         """Say which messages that once were moved have gone: their original place may not be there to follow from."""
-        moved = self.going.moved()
+        moved = self.removals.moved()
         if len(moved):
             self.control(Gone(self.time_ns, self.state.index.last_seq, moved, by_limits=True))
 
@@ -277,6 +277,6 @@ class Writing:
             else np.concatenate(self._subjects)
             if stored
             else np.zeros(0, np.uint32),
-            self.going.removed(),
+            self.removals.removed(),
             self.republish,
         )
