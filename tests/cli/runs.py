@@ -8,7 +8,7 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.reporting import report
+from strandline.cli.exit_codes import report
 from strandline.errors import StrandlineError
 
 

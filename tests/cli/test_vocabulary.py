@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import strandline
 from strandline.cli.app import app
-from strandline.cli.reporting import report
+from strandline.cli.exit_codes import report
 from strandline.cli.vocabulary import in_cli_words
 from strandline.fold.errors import ModeChanged, ScopeChanged
 from strandline.fold.watching.mending import NO_RESTORER

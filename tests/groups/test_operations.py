@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
-from strandline.groups import OFFSET_LIMIT, Entry, GroupState
+from strandline.groups import OFFSET_LIMIT, GroupState, Scheduled
 from strandline.groups.operations import (
     ACKED,
     INFLIGHT,
@@ -27,7 +27,7 @@ from strandline.groups.operations import (
 )
 
 offsets = st.integers(0, OFFSET_LIMIT - 1)
-entries = st.builds(Entry, st.integers(0, 2**63 - 2), offsets, st.integers(1, 2**32 - 1))
+entries = st.builds(Scheduled, st.integers(0, 2**63 - 2), offsets, st.integers(1, 2**32 - 1))
 ack_runs = st.tuples(st.integers(0, 2**62), st.integers(1, RUN_MAX)).map(lambda run: (run[0], run[0] + run[1]))
 
 
@@ -39,7 +39,7 @@ def test_acknowledged_runs_come_back(written: list[tuple[int, int]]) -> None:
 
 
 @given(st.lists(entries), st.sampled_from([INFLIGHT, WAITING]))
-def test_deliveries_come_back(written: list[Entry], kind: int) -> None:
+def test_deliveries_come_back(written: list[Scheduled], kind: int) -> None:
     expected = [(entry.offset, entry.time_ns, entry.deliveries, kind) for entry in written]
     assert parse_operations(format_entries(kind, written)) == expected
 

@@ -20,15 +20,15 @@ from strandline.groups import (
     INFLIGHT,
     Acks,
     Captured,
-    Entry,
     GroupConfig,
     GroupState,
     Recorder,
+    Scheduled,
     acks_but,
     format_acked,
     format_counters,
     format_deliveries,
-    format_entry,
+    format_scheduled,
     inspect_group,
 )
 from strandline.sim import Fault, SimDisk
@@ -65,7 +65,7 @@ def test_what_was_recorded_is_found_after_the_process_died() -> None:
     disk.kill()
 
     state = found(disk)
-    assert facts(state) == (5, [], [Entry(9, 5, 1)], [])
+    assert facts(state) == (5, [], [Scheduled(9, 5, 1)], [])
     assert state.counters == {0: 8, 2: 1}
 
 
@@ -132,7 +132,7 @@ def test_a_large_delta_is_replaced_by_everything_that_is_known() -> None:
         at += 1
         recorder.record([deliveries(at), format_counters({0: at})])
 
-    recorder.compact_soon(Captured(Acks(at), [format_entry(Entry(9, at, 1))], [], {0: at}))
+    recorder.compact_soon(Captured(Acks(at), [format_scheduled(Scheduled(9, at, 1))], [], {0: at}))
     recorder.record([format_counters({1: 5})])
 
     report = inspect_group(disk, FOLDER, NAME)
@@ -141,7 +141,7 @@ def test_a_large_delta_is_replaced_by_everything_that_is_known() -> None:
     assert report.content.frames == 1
     disk.kill()
     state = found(disk)
-    assert facts(state) == (at, [], [Entry(9, at, 1)], [])
+    assert facts(state) == (at, [], [Scheduled(9, at, 1)], [])
     assert state.counters == {0: at, 1: 5}
 
 
@@ -183,7 +183,7 @@ def test_everything_can_be_replaced_at_once_and_for_good(seed: int) -> None:
     disk.crash(Random(seed))
 
     state = found(disk)
-    assert facts(state) == (10, [], [Entry(9, 11, 1)], [])
+    assert facts(state) == (10, [], [Scheduled(9, 11, 1)], [])
     assert state.counters == {0: 10}
 
 
@@ -248,14 +248,14 @@ def test_recording_goes_on_while_files_are_synced_and_replaced(tmp_path: Path) -
         for at in range(1, 2001):
             recorder.record([deliveries(at), format_acked([(0, at)]), format_counters({0: at})])
             if recorder.is_large:
-                recorder.compact_soon(Captured(Acks(at), [format_entry(Entry(9, at, 1))], [], {0: at}))
+                recorder.compact_soon(Captured(Acks(at), [format_scheduled(Scheduled(9, at, 1))], [], {0: at}))
             if at % 50 == 0:
                 recorder.sync_soon(told(outcomes))
     recorder.close()
 
     assert outcomes == [None] * 40
     state = Recorder.open(OsDisk(), tmp_path, NAME, clock=clock, executor=InlineExecutor()).take_state()
-    assert facts(state) == (2000, [], [Entry(9, 2000, 1)], [])
+    assert facts(state) == (2000, [], [Scheduled(9, 2000, 1)], [])
     assert state.counters == {0: 2000}
 
 
@@ -284,7 +284,7 @@ def test_a_compaction_that_comes_late_does_not_undo_what_took_its_place() -> Non
     recorder = Recorder.open(disk, FOLDER, NAME, clock=ManualClock(1), executor=later, config=SMALL)
     recorder.take_state()
     recorder.record([deliveries(1, 2, 3), format_counters({0: 3})])
-    recorder.compact_soon(Captured(Acks(), [format_entry(Entry(9, 3, 1))], [], {0: 3}))
+    recorder.compact_soon(Captured(Acks(), [format_scheduled(Scheduled(9, 3, 1))], [], {0: 3}))
 
     recorder.replace(Captured(Acks(), [], [], {0: 0}))
     recorder.record([deliveries(7), format_counters({0: 1})])
@@ -293,5 +293,5 @@ def test_a_compaction_that_comes_late_does_not_undo_what_took_its_place() -> Non
     disk.kill()
 
     state = found(disk)
-    assert facts(state)[2] == [Entry(9, 7, 1)]
+    assert facts(state)[2] == [Scheduled(9, 7, 1)]
     assert state.counters == {0: 1}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Damaged, FormatError
-from strandline.groups import Entry, GroupState
+from strandline.groups import GroupState, Scheduled
 from strandline.groups.acks import Acks
-from strandline.groups.schedule import format_entry
+from strandline.groups.schedule import format_scheduled
 from strandline.groups.snapshot import SNAPSHOT_HEADER_BYTES, Snapshot, format_snapshot, is_removed, parse_snapshot
 from strandline.groups.state import Captured
 from tests.groups.helpers import facts
@@ -122,25 +122,27 @@ def test_nonsense_under_a_right_checksum_is_data_or_a_typed_error() -> None:
 
 
 def captured(
-    acked: Sequence[tuple[int, int]] = (), inflight: Sequence[Entry] = (), waiting: Sequence[Entry] = ()
+    acked: Sequence[tuple[int, int]] = (), inflight: Sequence[Scheduled] = (), waiting: Sequence[Scheduled] = ()
 ) -> Captured:
     acks = Acks()
     for start, end in acked:
         acks.add_range(start, end)
-    return Captured(acks, [format_entry(entry) for entry in inflight], [format_entry(entry) for entry in waiting])
+    return Captured(
+        acks, [format_scheduled(entry) for entry in inflight], [format_scheduled(entry) for entry in waiting]
+    )
 
 
 @pytest.mark.parametrize(
     "nonsense",
     [
-        captured(inflight=[Entry(5, 1, 0)]),
-        captured(inflight=[Entry(5, 1, 1), Entry(6, 1, 1)]),
-        captured(inflight=[Entry(5, 1, 1)], waiting=[Entry(6, 1, 1)]),
-        captured(acked=[(0, 2)], inflight=[Entry(5, 1, 1)]),
-        captured(acked=[(3, 9)], waiting=[Entry(5, 8, 1)]),
-        captured(acked=[(3, 9)], waiting=[Entry(5, 3, 1)]),
-        captured(inflight=[Entry(5, 2**63 - 1, 1)]),
-        captured(inflight=[Entry(2**63 - 1, 1, 1)]),
+        captured(inflight=[Scheduled(5, 1, 0)]),
+        captured(inflight=[Scheduled(5, 1, 1), Scheduled(6, 1, 1)]),
+        captured(inflight=[Scheduled(5, 1, 1)], waiting=[Scheduled(6, 1, 1)]),
+        captured(acked=[(0, 2)], inflight=[Scheduled(5, 1, 1)]),
+        captured(acked=[(3, 9)], waiting=[Scheduled(5, 8, 1)]),
+        captured(acked=[(3, 9)], waiting=[Scheduled(5, 3, 1)]),
+        captured(inflight=[Scheduled(5, 2**63 - 1, 1)]),
+        captured(inflight=[Scheduled(2**63 - 1, 1, 1)]),
     ],
 )
 def test_what_a_group_cannot_know_is_damage(nonsense: Captured) -> None:
@@ -150,7 +152,7 @@ def test_what_a_group_cannot_know_is_damage(nonsense: Captured) -> None:
 
 
 def test_the_neighbours_of_a_range_are_not_in_it() -> None:
-    neighbours = captured(acked=[(3, 9)], waiting=[Entry(5, 2, 1), Entry(5, 9, 1)])
+    neighbours = captured(acked=[(3, 9)], waiting=[Scheduled(5, 2, 1), Scheduled(5, 9, 1)])
     assert parse_snapshot(format_snapshot(Snapshot("x", IDENTITY, 0, 0, neighbours)), "x").captured.waiting
 
 

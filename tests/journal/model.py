@@ -100,7 +100,7 @@ class PowerCut:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-class World:
+class JournalWithModel:
     """A simulated disk, the journal on it, and what it must hold."""
 
     def __init__(self, config: JournalConfig, *, later: bool = False) -> None:
@@ -307,7 +307,7 @@ class World:
             return
         before = contents(FOLDER, self.disk)
         try:
-            with patch.object(journal_reader, "LATE_S", 0):  # nobody writes here, so waiting would only take time
+            with patch.object(journal_reader, "STALE_S", 0):  # nobody writes here, so waiting would only take time
                 reader = JournalReader.open(FOLDER, disk=self.disk)
                 seen = [(record.offset, tuple(record[1:])) for record in records_of(reader)]
         except StrandlineError:

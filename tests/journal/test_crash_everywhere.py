@@ -10,7 +10,7 @@ from strandline.journal import SYNCED, WRITTEN, JournalConfig
 from strandline.journal.config import KiB
 from tests.effort import Part, parts
 from tests.journal.helpers import telling
-from tests.journal.model import CHANGES, World, fault_at
+from tests.journal.model import CHANGES, JournalWithModel, fault_at
 
 TINY = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=0)
 RESERVING = JournalConfig(segment_bytes_max=KiB, reserve_bytes_max=700)
@@ -20,7 +20,7 @@ CONFIGS = pytest.mark.parametrize("config", [TINY, RESERVING, FORGETTING], ids=[
 OPENING_CHANGES_MAX = 12
 """About how often the disk changes while a journal is opened."""
 
-Step = Callable[[World], object]
+Step = Callable[[JournalWithModel], object]
 
 WORKLOAD: list[Step] = [
     lambda world: world.append([10]),
@@ -41,7 +41,7 @@ WORKLOAD: list[Step] = [
 """Appends of both kinds, one and several, large and small; rolls, checkpoints, retention, a clean shutdown."""
 
 
-def run(world: World, workload: list[Step]) -> None:
+def run(world: JournalWithModel, workload: list[Step]) -> None:
     """Do one step after another, until one fails so that nothing more can be done."""
     for step in workload:
         if world.journal is None:
@@ -51,7 +51,7 @@ def run(world: World, workload: list[Step]) -> None:
 
 def changes_of(config: JournalConfig) -> int:
     """Return how many changes of the disk the workload makes."""
-    world = World(config)
+    world = JournalWithModel(config)
     assert world.open()
     run(world, WORKLOAD)
     assert len(world.expected.records) > 10
@@ -64,7 +64,7 @@ def cut_power_everywhere(config: JournalConfig, seeds: range) -> None:
         for seed in seeds:
             with telling(changes=changes, seed=seed):
                 random = Random(f"{changes}/{seed}")
-                world = World(config)
+                world = JournalWithModel(config)
                 world.cut.left = changes
                 if world.open():
                     run(world, WORKLOAD)
@@ -79,7 +79,7 @@ def fail_everywhere(config: JournalConfig, code: int, *, crashes: bool, seeds: r
         for seed in seeds:
             with telling(countdown=countdown, seed=seed):
                 random = Random(f"{countdown}/{seed}")
-                world = World(config)
+                world = JournalWithModel(config)
                 world.disk.fault = fault_at(countdown, CHANGES, code)
                 if world.open():
                     run(world, WORKLOAD)
@@ -101,7 +101,7 @@ def cut_power_while_opening(config: JournalConfig, seeds: range) -> None:
         for seed in seeds:
             with telling(changes=changes, seed=seed):
                 random = Random(f"{changes}/{seed}")
-                world = World(config, later=seed % 2 == 0)
+                world = JournalWithModel(config, later=seed % 2 == 0)
                 world.cut.left = changes
                 if world.open():
                     run(world, WORKLOAD)
@@ -151,7 +151,7 @@ def walk(seed: int, steps: int = 30) -> None:
         retain_bytes=random.choice([None, None, 0, 2500]),
         segment_age_max_s=random.choice([None, 10.0]),
     )
-    world = World(config, later=random.random() < 0.5)
+    world = JournalWithModel(config, later=random.random() < 0.5)
     world.reopen()
     for _ in range(steps):
         random.choice(MOVES)(world, random)
@@ -161,59 +161,59 @@ def _sizes(random: Random) -> list[int]:
     return [random.choice([0, 1, 30, 200, 400, 1100]) for _ in range(random.randint(1, 4))]
 
 
-def _append(world: World, random: Random) -> None:
+def _append(world: JournalWithModel, random: Random) -> None:
     world.append(_sizes(random), random.choice([0, 0, 1, 3, 4, 7]), random.choice([SYNCED, SYNCED, WRITTEN]))
 
 
-def _append_later(world: World, random: Random) -> None:
+def _append_later(world: JournalWithModel, random: Random) -> None:
     if world.later is None:
         return
     for _ in range(random.randint(1, 5)):
         world.append_later(_sizes(random), random.choice([0, 0, 1, 7]), random.choice([SYNCED, WRITTEN]))
 
 
-def _run_some(world: World, random: Random) -> None:
+def _run_some(world: JournalWithModel, random: Random) -> None:
     world.run_later(random.choice([None, 1, 2]))
 
 
-def _sync(world: World, _: Random) -> None:
+def _sync(world: JournalWithModel, _: Random) -> None:
     world.sync()
 
 
-def _remove(world: World, random: Random) -> None:
+def _remove(world: JournalWithModel, random: Random) -> None:
     world.remove_below(max(0, len(world.expected.records) - random.randint(0, 12)))
 
 
-def _fault(world: World, random: Random) -> None:
+def _fault(world: JournalWithModel, random: Random) -> None:
     names = random.choice([CHANGES, frozenset({random.choice(sorted(CHANGES))})])
     world.disk.fault = fault_at(random.randint(1, 25), names, random.choice([errno.EIO, errno.ENOSPC]))
 
 
-def _cut(world: World, random: Random) -> None:
+def _cut(world: JournalWithModel, random: Random) -> None:
     world.cut.left = random.randint(0, 25)
 
 
-def _time(world: World, _: Random) -> None:
+def _time(world: JournalWithModel, _: Random) -> None:
     world.clock.advance(20)
 
 
-def _close(world: World, _: Random) -> None:
+def _close(world: JournalWithModel, _: Random) -> None:
     world.close()
     world.kill()
     world.reopen()
 
 
-def _kill(world: World, _: Random) -> None:
+def _kill(world: JournalWithModel, _: Random) -> None:
     world.kill()
     world.reopen()
 
 
-def _crash(world: World, random: Random) -> None:
+def _crash(world: JournalWithModel, random: Random) -> None:
     world.crash(random)
     world.reopen()
 
 
-def _crash_while_opening(world: World, random: Random) -> None:
+def _crash_while_opening(world: JournalWithModel, random: Random) -> None:
     world.crash(random)
     world.cut.left = random.randint(0, 25)
     world.open()
@@ -221,7 +221,7 @@ def _crash_while_opening(world: World, random: Random) -> None:
     world.reopen()
 
 
-def _crash_while_opening_after_a_kill(world: World, random: Random) -> None:
+def _crash_while_opening_after_a_kill(world: JournalWithModel, random: Random) -> None:
     world.kill()
     world.cut.left = random.randint(0, 25)
     world.open()
@@ -229,7 +229,7 @@ def _crash_while_opening_after_a_kill(world: World, random: Random) -> None:
     world.reopen()
 
 
-def _crash_twice(world: World, random: Random) -> None:
+def _crash_twice(world: JournalWithModel, random: Random) -> None:
     world.crash(random)
     world.reopen()
     world.check_certain(random)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.journal import SYNCED, WRITTEN, Durability, JournalConfig
-from tests.journal.model import CHANGES, World, fault_at
+from tests.journal.model import CHANGES, JournalWithModel, fault_at
 
 SIZES = st.lists(st.integers(0, 400), min_size=1, max_size=4)
 SHAPES = st.sampled_from([0, 0, 1, 3, 4, 7])
@@ -20,7 +20,7 @@ CODES = st.sampled_from([errno.EIO, errno.ENOSPC])
 class JournalMachine(RuleBasedStateMachine):
     """A journal with tiny segments, so that it rolls, checkpoints and forgets all the time."""
 
-    world: World
+    world: JournalWithModel
 
     @initialize(
         reserve=st.sampled_from([0, 0, 700, 65536]),
@@ -32,7 +32,7 @@ class JournalMachine(RuleBasedStateMachine):
         config = JournalConfig(
             segment_bytes_max=1024, reserve_bytes_max=reserve, retain_bytes=retain, segment_age_max_s=age_s
         )
-        self.world = World(config, later=later)
+        self.world = JournalWithModel(config, later=later)
         self.world.reopen()
 
     def is_open(self) -> bool:

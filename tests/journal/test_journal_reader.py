@@ -21,7 +21,7 @@ from strandline.errors import (
     StrandlineError,
 )
 from strandline.files import OsDisk
-from strandline.journal import WRITTEN, Durability, Journal, JournalConfig, JournalReader, announcing
+from strandline.journal import WRITTEN, Durability, Journal, JournalConfig, JournalReader, frontier_file
 from strandline.journal.config import KiB
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier, parse_frontier
 from strandline.journal.segment import format_segment_name
@@ -577,7 +577,7 @@ class TestRefused:
 def test_a_writer_that_need_not_tell_readers_spares_a_lone_append_the_word(
     monkeypatch: pytest.MonkeyPatch, *, tells: bool
 ) -> None:
-    monkeypatch.setattr(announcing, "LATE_S", float("inf"))
+    monkeypatch.setattr(frontier_file, "STALE_S", float("inf"))
     disk = SimDisk()
     with open_sim(disk, JournalConfig(tells_readers=tells)) as journal:
         journal.append([b"one"])

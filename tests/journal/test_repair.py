@@ -22,7 +22,6 @@ from strandline.journal.columns import columns_of
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier, parse_frontier
 from strandline.journal.index import Index, format_index, format_index_name
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, format_manifest, load_manifest
-from strandline.journal.mended import Mended
 from strandline.journal.quarantine import format_stretch_name, parse_stretch_name
 from strandline.journal.recovery import QUARANTINE_NAME
 from strandline.journal.repair import Repaired, apply_repair, plan_repair
@@ -37,6 +36,7 @@ from strandline.journal.repair_steps import (
     fill,
     smallest,
 )
+from strandline.journal.repaired_view import RepairedView
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -45,7 +45,7 @@ from strandline.journal.segment import (
 )
 from strandline.sim import Fault, SimDisk
 from tests.effort import Part, examples, parts
-from tests.journal.harms import (
+from tests.journal.damage_cases import (
     CHANGES,
     CLEAN,
     CONFIG,
@@ -695,7 +695,7 @@ def test_the_check_at_the_end_refuses_what_is_still_damaged(ground: Ground) -> N
 
 def test_a_view_for_planning_cannot_write(ground: Ground) -> None:
     base = ground.bases[0]
-    view = Mended(ground.disk, ends={base: 100})
+    view = RepairedView(ground.disk, ends={base: 100})
     path = FOLDER / format_segment_name(base)
     file = view.open(path, "read")
     assert (file.size(), len(file.pread(1000, 40)), file.pread(10, 200)) == (100, 60, b"")

@@ -230,7 +230,7 @@ BROKEN: dict[str, tuple[Patch, str]] = {
 @contextmanager
 def broken(name: str) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("strandline.testing.kv_words.PATIENCE_S", 0.1)
+        patch.setattr("strandline.testing.kv_helpers.PATIENCE_S", 0.1)
         BROKEN[name][0](patch)
         yield BROKEN[name][1]
 

@@ -11,16 +11,16 @@ Of folds:
 `CursorModel`: batches that a store takes, refuses, tears, or takes without saying so.
 `LiveWatchModel`: a watcher that falls behind a log which evicts; with a sentinel if it watches some keys only.
 `AgedGapModel`: a hole after a cursor that is too young for evictions, by clocks that disagree.
-`LeavingModel`: what retention, deletes, a time to live and a purge remove, and what a mirror or an archive follows.
+`EvictionModel`: what retention, deletes, a time to live and a purge remove, and what a mirror or an archive follows.
 `RepairOrderModel`: a repair step by step, cut off anywhere, while the bucket goes on.
 `RepairPlanModel`: buckets that evict in every way, with settings that are edited, and what a fold is repaired from.
 """
 
 from tests.models.aged_gap import AgedBounds, AgedGapModel
 from tests.models.cursors import CursorBounds, CursorModel
+from tests.models.evictions import EvictionBounds, EvictionModel
 from tests.models.leadership import LeadershipBounds, LeadershipModel
 from tests.models.leases import LeaseBounds, LeaseModel
-from tests.models.leaving import LeavingBounds, LeavingModel
 from tests.models.live_watch import LiveBounds, LiveWatchModel
 from tests.models.page_commit import PageBounds, PageCommitModel
 from tests.models.repair_order import OrderBounds, RepairOrderModel
@@ -33,12 +33,12 @@ __all__ = [
     "AgedGapModel",
     "CursorBounds",
     "CursorModel",
+    "EvictionBounds",
+    "EvictionModel",
     "LeadershipBounds",
     "LeadershipModel",
     "LeaseBounds",
     "LeaseModel",
-    "LeavingBounds",
-    "LeavingModel",
     "LiveBounds",
     "LiveWatchModel",
     "OrderBounds",

@@ -19,7 +19,7 @@ from strandline.protocol.shards import (
     ShardSpec,
     ShardStatus,
 )
-from tests.models.lease_laws import Asked, World
+from tests.models.lease_laws import Asked, LeaseWorld
 
 TENANT = b"t" * 32
 RUN, SHARD = 1, 2
@@ -55,9 +55,9 @@ class LeaseCodec:
 
     def start(self) -> Local:
         """Return the world at the beginning: nobody has the shard."""
-        return self.format_world(World(0, self._shard, self._run))
+        return self.format_world(LeaseWorld(0, self._shard, self._run))
 
-    def format_world(self, world: World) -> Local:
+    def format_world(self, world: LeaseWorld) -> Local:
         """Return the numbers of a world; a change that they do not tell is an error."""
         shard = world.shard
         if _untold(shard) != _untold(self._shard) or world.run[:-1] != self._run[:-1]:
@@ -73,7 +73,7 @@ class LeaseCodec:
         )
         return world.now, numbers, tuple(map(self._format_op, world.run.ops))
 
-    def parse_world(self, local: Local) -> World:
+    def parse_world(self, local: Local) -> LeaseWorld:
         """Return the world of numbers."""
         now, (status, fence, owner, deadline, cursor, reason, *ops), run_ops = local
         shard = self._shard._replace(
@@ -85,7 +85,7 @@ class LeaseCodec:
             park_reason=None if reason < 0 else ParkReason(reason),
             ops=tuple(map(self._parse_op, ops)),
         )
-        return World(now, shard, self._run._replace(ops=tuple(map(self._parse_op, run_ops))))
+        return LeaseWorld(now, shard, self._run._replace(ops=tuple(map(self._parse_op, run_ops))))
 
     def _format_op(self, entry: OpEntry) -> int:
         return self._indexes[entry.op_id, entry.payload_hash]

@@ -12,7 +12,7 @@ TERMINAL = {ShardStatus.DONE, ShardStatus.SPLIT}
 AFTER = {"complete": ShardStatus.DONE, "park": ShardStatus.PARKED}
 
 
-class World(NamedTuple):
+class LeaseWorld(NamedTuple):
     """The time and the records."""
 
     now: int
@@ -34,12 +34,12 @@ class Asked(NamedTuple):
 class Answer(NamedTuple):
     """What became of it: the world after it, or None if it was refused."""
 
-    after: World | None
+    after: LeaseWorld | None
     outcome: Outcome | None = None
     replayed: bool = False
 
 
-def broken_law(before: World, asked: Asked, answer: Answer) -> str | None:
+def broken_law(before: LeaseWorld, asked: Asked, answer: Answer) -> str | None:
     """Return the first law that an answer breaks, or None."""
     if asked.op_id is not None:
         for entry in _remembered(before):
@@ -57,11 +57,11 @@ def broken_law(before: World, asked: Asked, answer: Answer) -> str | None:
     )
 
 
-def _remembered(world: World) -> tuple[OpEntry, ...]:
+def _remembered(world: LeaseWorld) -> tuple[OpEntry, ...]:
     return world.shard.ops + world.run.ops
 
 
-def _broken_repeat(before: World, asked: Asked, answer: Answer, recorded: OpEntry) -> str | None:
+def _broken_repeat(before: LeaseWorld, asked: Asked, answer: Answer, recorded: OpEntry) -> str | None:
     """A repeat is answered as the first time, and changes nothing; the same id with other content is refused."""
     if asked.payload_hash != recorded.payload_hash:
         return None if answer.after is None else "an operation's id was taken for other content"
@@ -131,7 +131,7 @@ def _broken_cursor(before: ShardRecord, asked: Asked, after: ShardRecord) -> str
     return None if key < before.spec.end else "the cursor left the shard"
 
 
-def _broken_memory(before: World, asked: Asked, answer: Answer, after: World) -> str | None:
+def _broken_memory(before: LeaseWorld, asked: Asked, answer: Answer, after: LeaseWorld) -> str | None:
     """An operation that was done is remembered, beside all before it."""
     wanted = set(_remembered(before))
     if asked.op_id is not None and answer.outcome is not None:

@@ -25,7 +25,7 @@ from strandline.protocol.runs import RunDecided
 from strandline.protocol.shards import Lease, OpKind, ParkReason
 from strandline.sim.explore import Step
 from tests.models.lease_codec import CURSOR, OWNER, RUN, SHARD, TENANT, LeaseCodec, Local, Numbers, cursor_at
-from tests.models.lease_laws import Answer, Asked, World, broken_law
+from tests.models.lease_laws import Answer, Asked, LeaseWorld, broken_law
 
 STRANGER = b"s" * 32
 NOBODY = 0
@@ -51,7 +51,7 @@ class LeaseBounds(NamedTuple):
 class _Moves(NamedTuple):
     """What can happen to some records: by anybody, and by the holder of a stale fence, the owner or not."""
 
-    world: World
+    world: LeaseWorld
     by_anybody: tuple[Move, ...]
     by_holder: dict[tuple[int, bool], tuple[Move, ...]]
 
@@ -120,7 +120,7 @@ class LeaseModel:
         moves = self._moves[local] = _Moves(world, tuple(self._by_anybody(world, local)), {})
         return moves
 
-    def _by_anybody(self, world: World, local: Local) -> Iterator[Move]:
+    def _by_anybody(self, world: LeaseWorld, local: Local) -> Iterator[Move]:
         now, shard, run = local
         fence, owner = world.shard.fence, world.shard.owner or 1
         if now < self.bounds.time_max:
@@ -137,7 +137,7 @@ class LeaseModel:
     def _acquisitions(self, tenant: bytes, worker: int, now: int) -> list[Asked]:
         return [Asked("acquire", _lease(worker, 0, tenant), at) for at in self._clocks(now)]
 
-    def _send(self, world: World, local: Local, lease: Lease, requests: tuple[Asked, ...]) -> Iterator[Move]:
+    def _send(self, world: LeaseWorld, local: Local, lease: Lease, requests: tuple[Asked, ...]) -> Iterator[Move]:
         """Send requests under a lease, whoever has it."""
         key = (lease, requests[0].kind, len(requests), world.now)
         if key not in self._sent:
@@ -145,7 +145,7 @@ class LeaseModel:
             self._sent[key] = [asked._replace(lease=lease, at=at) for at in clocks for asked in requests]
         return self._settle(world, local, self._sent[key], None)
 
-    def _settle(self, world: World, local: Local, requests: list[Asked], holder: int | None) -> Iterator[Move]:
+    def _settle(self, world: LeaseWorld, local: Local, requests: list[Asked], holder: int | None) -> Iterator[Move]:
         """The steps that the answers make: those that change something or break a law."""
         lease_ticks, fence_max = self.bounds.lease_ticks, self.bounds.fence_max
         for asked in requests:
@@ -164,7 +164,7 @@ class LeaseModel:
         return range(now, max(0, now - self.bounds.lag_max) - 1, -1)
 
 
-def _decide(world: World, asked: Asked, lease_ticks: int) -> Answer:
+def _decide(world: LeaseWorld, asked: Asked, lease_ticks: int) -> Answer:
     """Let production decide."""
     shard, lease, at, cursor, op_id = world.shard, asked.lease, asked.at, asked.cursor or cursor_at(0), asked.op_id or 0
     decided: Decided | RunDecided
@@ -178,7 +178,7 @@ def _decide(world: World, asked: Asked, lease_ticks: int) -> Answer:
             case "unpark":
                 decided = runs.unpark(world.run, shard, at, op_id)
                 shard = decided.shards[0] if decided.shards else shard
-                return Answer(World(world.now, shard, decided.record), decided.outcome, decided.replayed)
+                return Answer(LeaseWorld(world.now, shard, decided.record), decided.outcome, decided.replayed)
             case "checkpoint":
                 decided = leases.checkpoint(shard, lease, at, cursor, op_id)
             case "complete":

@@ -14,7 +14,7 @@ from strandline.clock import ManualClock
 from strandline.pipeline.stores import open_stores
 from tests.pipeline.aftermath import Checker, Said
 from tests.pipeline.child import Worker
-from tests.queue.killing import strace
+from tests.queue.child_process import strace
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ from strandline.testing import (
     check_persistence,
     check_redaction,
     persistence_findings,
+    persistence_isolation,
     persistence_ledger,
     persistence_limits,
     persistence_merging,
@@ -28,9 +29,8 @@ from strandline.testing import (
     persistence_refusals,
     persistence_state,
     persistence_triage,
-    persistence_twin,
 )
-from strandline.testing.persistence_words import done, found, same_row
+from strandline.testing.persistence_helpers import done, found, same_row
 from tests.pipeline import broken_findings  # noqa: F401 - it adds to the list
 from tests.pipeline.broken import CAUGHT, KeepsTheFirst, stores_with
 from tests.pipeline.broken_reads import SharesKeys
@@ -43,7 +43,7 @@ MODULES: dict[ModuleType, str] = {
     persistence_refusals: "findings",
     persistence_reads: "reads",
     persistence_observed: "reads",
-    persistence_twin: "reads",
+    persistence_isolation: "reads",
     persistence_triage: "reads",
     persistence_state: "state",
 }

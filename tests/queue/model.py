@@ -14,7 +14,7 @@ from typing import TypeVar
 from strandline.clock import ManualClock
 from strandline.errors import Closed, Poisoned, StaleDelivery, StrandlineError
 from strandline.groups import Group
-from strandline.groups.schedule import parse_entry
+from strandline.groups.schedule import parse_scheduled
 from strandline.queue import DeadLetter, JournalStorage, QueueConfig
 from strandline.sim import Fault, SimDisk
 from tests.queue.helpers import later, open_sim, power_cut
@@ -81,7 +81,7 @@ class Known:
         return news
 
 
-class World:
+class StorageWithModel:
     """A simulated disk, the storage on it, and what is known of it."""
 
     def __init__(self, config: QueueConfig) -> None:
@@ -322,8 +322,8 @@ class World:
             assert known.acked <= acked, "an acknowledgement is gone"
             assert captured.acks.until >= self.storage.messages.first_offset, "messages went that a group needs"
         assert acked <= known.acked | known.acked_maybe | dead, "a message was lost"
-        inflight = {entry.offset: entry for entry in map(parse_entry, captured.inflight)}
-        waiting = {entry.offset: entry for entry in map(parse_entry, captured.waiting)}
+        inflight = {entry.offset: entry for entry in map(parse_scheduled, captured.inflight)}
+        waiting = {entry.offset: entry for entry in map(parse_scheduled, captured.waiting)}
         for offset in set(range(end)) - acked:
             entry = inflight.get(offset) or waiting.get(offset)
             count = entry.deliveries if entry else 0

@@ -21,7 +21,7 @@ from strandline.testing import (
     queue_deliveries,
     queue_messages,
 )
-from tests.queue.broken import CAUGHT_BY, Broken
+from tests.queue.broken_storages import CAUGHT_BY, Broken
 from tests.queue.helpers import open_sim, served, tiny
 
 CONFIG = QueueConfig(deliveries_max=DELIVERIES_MAX)

@@ -11,7 +11,7 @@ from strandline.groups import GroupConfig
 from strandline.queue import QueueConfig
 from strandline.sim import Fault
 from tests.queue.helpers import CHANGES, SMALL_JOURNAL, power_cut
-from tests.queue.model import LIMIT, World
+from tests.queue.model import LIMIT, StorageWithModel
 
 NAMES = st.sampled_from(["a", "b"])
 SECONDS = st.sampled_from([0, 1, 5, 30])
@@ -23,12 +23,12 @@ OPERATIONS = st.sampled_from([CHANGES, *(frozenset({name}) for name in sorted(CH
 class QueueMachine(RuleBasedStateMachine):
     """A queue with tiny segments and deltas, so that it rolls, forgets and compacts all the time."""
 
-    world: World
+    world: StorageWithModel
 
     @initialize(compact_age_s=st.sampled_from([None, 1.0]), sizes=st.lists(st.integers(0, 300), max_size=3))
     def begin(self, compact_age_s: float | None, sizes: list[int]) -> None:
         group = GroupConfig(compact_bytes_min=1024, compact_age_s=compact_age_s)
-        self.world = World(QueueConfig(deliveries_max=LIMIT, journal=SMALL_JOURNAL, group=group))
+        self.world = StorageWithModel(QueueConfig(deliveries_max=LIMIT, journal=SMALL_JOURNAL, group=group))
         self.world.put(sizes)
         self.world.add_group("a", at_end=False)
 

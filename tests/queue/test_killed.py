@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.queue.child import TYPED
-from tests.queue.killing import CALLS, Said, check, run_and_kill, run_injected
+from tests.queue.child_process import CALLS, Said, check, run_and_kill, run_injected
 
 KILLED = {-9, 137}
 SAMPLE = (1, 7, 14, 22, 31)

@@ -37,7 +37,7 @@ from strandline.journal import JournalConfig
 from strandline.queue import GroupStatus, Queue, QueueConfig, QueueServer, format_address
 from strandline.queue.frames import format_error, format_frame, parse_error, parse_frame
 from strandline.queue.server import parse_address
-from tests.queue.killing import ROOT
+from tests.queue.child_process import ROOT
 
 WAIT_S = 120.0
 HOUR_S = 3600.0

@@ -25,7 +25,7 @@ from strandline.groups import Group, GroupCompacted
 from strandline.journal import WRITTEN, JournalConfig, SegmentsRemoved
 from strandline.journal.segment import parse_segment_name
 from strandline.queue import GroupStatus, JournalStorage, MessagesSkipped, QueueConfig
-from strandline.queue.shelf import Shelf
+from strandline.queue.record_cache import RecordCache
 from strandline.sim import Fault, SimDisk
 from tests.queue.helpers import CHANGES, FOLDER, SMALL, Heard, give, later, open_sim, tiny
 from tests.queue.repairs import damage, repair
@@ -406,13 +406,13 @@ def test_only_expired_messages_are_read_when_expired_ones_are_listed(monkeypatch
         storage.mark_inflight("workers", [1992, 1995], later(clock, 1))
         clock.advance(2)
         read: list[tuple[int, int]] = []
-        whole = Shelf.read
+        whole = RecordCache.read
 
-        def spy(self: Shelf, start: int, end: int) -> object:
+        def spy(self: RecordCache, start: int, end: int) -> object:
             read.append((start, end))
             return whole(self, start, end)
 
-        monkeypatch.setattr(Shelf, "read", spy)
+        monkeypatch.setattr(RecordCache, "read", spy)
         assert [expired.message.offset for expired in storage.list_expired(clock.now_ns())] == [1992, 1995]
         assert read == [(1992, 1993), (1995, 1996)]
         read.clear()

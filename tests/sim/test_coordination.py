@@ -12,7 +12,7 @@ from strandline.protocol.errors import OpIdConflict, RunUnfinished
 from strandline.protocol.runs import RunRecord
 from strandline.protocol.shards import Lease, OpEntry, ParkReason, ShardRecord
 from strandline.sim.coordination import RADIOACTIVE, STORMY, SUNNY_DAY, FaultLevel, simulate
-from strandline.sim.coordination_oracle import InvariantBroken
+from strandline.sim.coordination_invariants import InvariantBroken
 from tests.pipeline.coordination.backends import BACKENDS
 
 LEVELS = [SUNNY_DAY, STORMY, RADIOACTIVE]

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from strandline.errors import Unavailable
 from strandline.files import Disk, Lock, OsDisk, OsLock, read_file, replace_file
+from strandline.journal.folder import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.handles import HandleDisk
-from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.recovery import LOCK_NAME
 
 FOLDER_BYTES_MAX = 255

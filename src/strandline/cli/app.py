@@ -20,34 +20,34 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.lazy import Lazy, after_import, lazy_group
-from strandline.cli.reporting import report
+from strandline.cli.exit_codes import report
+from strandline.cli.lazy_commands import LazyCommand, after_import, lazy_group
 from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import StrandlineError
 from strandline.version import __version__
 
 # In the order in which `strandline --help` lists them.
 COMMANDS = (
-    Lazy(
+    LazyCommand(
         "scan",
         "scan:scan",
         "Find leaked secrets, exactly once for each version of an object and each set of rules.",
     ),
-    Lazy(
+    LazyCommand(
         "demo",
         "demo:demo",
         "Scan a corpus with planted secrets, be killed in the middle, go on, and show that nothing is done twice.",
     ),
-    Lazy("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
-    Lazy("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
-    Lazy("journal", "journal:app", "Journals: segmented append logs in a folder."),
-    Lazy("queue", "queue:app", "Queues: serve one to other processes, and see how far its groups are."),
-    Lazy("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
-    Lazy(
+    LazyCommand("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
+    LazyCommand("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
+    LazyCommand("journal", "journal:app", "Journals: segmented append logs in a folder."),
+    LazyCommand("queue", "queue:app", "Queues: serve one to other processes, and see how far its groups are."),
+    LazyCommand("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
+    LazyCommand(
         "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."
     ),
-    Lazy("lease", "lease:app", "Leases: at most one holder at a time."),
-    Lazy("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
+    LazyCommand("lease", "lease:app", "Leases: at most one holder at a time."),
+    LazyCommand("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
 )
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ before differs.
 import gc
 import sys
 
-from strandline.cli.reporting import report
+from strandline.cli.exit_codes import report
 from strandline.errors import StrandlineError
 
 EXIT_INTERRUPTED = 130

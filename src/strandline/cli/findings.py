@@ -2,23 +2,27 @@
 
 import typer
 
-from strandline.cli.lazy import Lazy, lazy_group
+from strandline.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = (
-    Lazy("list", "findings_list:list_findings", "List the findings of the last scans, by place."),
-    Lazy(
+    LazyCommand("list", "findings_list:list_findings", "List the findings of the last scans, by place."),
+    LazyCommand(
         "show",
         "findings_show:show",
         "Show a finding: its places, other findings of the same secret, and the decisions.",
     ),
-    Lazy("triage", "findings_triage:triage", "Mark findings as confirmed, false positive, revoked, or open again."),
-    Lazy("export", "findings_export:export", "Write the findings of the last scans to a file, whole or not at all."),
-    Lazy(
+    LazyCommand(
+        "triage", "findings_triage:triage", "Mark findings as confirmed, false positive, revoked, or open again."
+    ),
+    LazyCommand(
+        "export", "findings_export:export", "Write the findings of the last scans to a file, whole or not at all."
+    ),
+    LazyCommand(
         "coverage",
         "findings_coverage:coverage",
         "Count the items of the last scans by how completely they were scanned, and list the incomplete ones.",
     ),
-    Lazy(
+    LazyCommand(
         "diff",
         "findings_diff:diff",
         "Compare the findings of two policies over the same objects, or of one policy at two times.",

@@ -2,31 +2,31 @@
 
 import typer
 
-from strandline.cli.lazy import Lazy, lazy_group
+from strandline.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = (
-    Lazy(
+    LazyCommand(
         "inspect",
         "journal_inspect:inspect",
         "Show what a journal holds: identity, offsets, segments, its writer, and what is torn or damaged.",
     ),
-    Lazy("dump", "journal_dump:dump", "Print records, one per line; works beside a writer and changes nothing."),
-    Lazy(
+    LazyCommand("dump", "journal_dump:dump", "Print records, one per line; works beside a writer and changes nothing."),
+    LazyCommand(
         "verify",
         "journal_verify:verify",
         "Read a whole journal, check every batch, and say what is wrong; exit code 3 where durable data is damaged.",
     ),
-    Lazy(
+    LazyCommand(
         "repair",
         "journal_repair:repair",
         "Mend a damaged journal: show the plan, ask, carry it out. No writer may be at work.",
     ),
-    Lazy(
+    LazyCommand(
         "bench",
         "journal_bench:bench",
         "Measure appending and scanning in a new folder below PATH, which is removed afterwards.",
     ),
-    Lazy(
+    LazyCommand(
         "demo",
         "journal_demo:demo",
         "Kill a writer in the middle of its work, and check that everything it was promised is there.",

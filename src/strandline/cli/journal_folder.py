@@ -16,9 +16,9 @@ from strandline.errors import FormatError, InvalidInput, Locked
 from strandline.files import Lock, OsDisk, OsLock, storage_errors
 from strandline.journal import Damage, Examination, examine
 from strandline.journal.examination import Progress
+from strandline.journal.folder import SET_MARKER, lock_folder
 from strandline.journal.frontier import FRONTIER_NAME
 from strandline.journal.manifest import MANIFEST_NAME
-from strandline.journal.opening import SET_MARKER, lock_folder
 from strandline.journal.segment import parse_segment_name
 
 LOOKS_MAX = 3

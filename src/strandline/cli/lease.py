@@ -2,12 +2,14 @@
 
 import typer
 
-from strandline.cli.lazy import Lazy, lazy_group
+from strandline.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = (
-    Lazy("show", "lease_show:show", "Show the record of a lease: who holds it, under which epoch, for how long."),
-    Lazy("watch", "lease_watch:watch", "Print a line whenever the record changes or expires, until Ctrl-C."),
-    Lazy(
+    LazyCommand(
+        "show", "lease_show:show", "Show the record of a lease: who holds it, under which epoch, for how long."
+    ),
+    LazyCommand("watch", "lease_watch:watch", "Print a line whenever the record changes or expires, until Ctrl-C."),
+    LazyCommand(
         "release",
         "lease_release:release",
         "Take a lease from its holder: it cannot renew, and others claim when its time is over.",

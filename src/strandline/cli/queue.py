@@ -2,11 +2,15 @@
 
 import typer
 
-from strandline.cli.lazy import Lazy, lazy_group
+from strandline.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = (
-    Lazy("serve", "queue_serve:serve", "Open a queue and serve it to other processes at a socket, until SIGTERM."),
-    Lazy("status", "queue_status:status", "Show how far each group of a queue is, also while a process serves it."),
+    LazyCommand(
+        "serve", "queue_serve:serve", "Open a queue and serve it to other processes at a socket, until SIGTERM."
+    ),
+    LazyCommand(
+        "status", "queue_status:status", "Show how far each group of a queue is, also while a process serves it."
+    ),
 )
 
 app = typer.Typer(

@@ -52,7 +52,7 @@ from strandline.groups.operations import (
 from strandline.groups.recorder import Recorder
 from strandline.groups.repair import GroupRepaired, repair_group
 from strandline.groups.report import GroupContent, GroupReport, inspect_group
-from strandline.groups.schedule import Entry, format_entry
+from strandline.groups.schedule import Scheduled, format_scheduled
 from strandline.groups.state import OFFSET_LIMIT, Captured, Delivery, GroupState
 from strandline.groups.store import group_names, remove_group
 from strandline.journal.config import SYNCED, WRITTEN, Durability
@@ -70,7 +70,6 @@ __all__ = [
     "Change",
     "Delivery",
     "Durability",
-    "Entry",
     "Extend",
     "Group",
     "GroupCompacted",
@@ -85,13 +84,14 @@ __all__ = [
     "Nack",
     "Recorder",
     "Result",
+    "Scheduled",
     "Take",
     "acks_but",
     "format_acked",
     "format_counters",
     "format_deliveries",
-    "format_entry",
     "format_group_file",
+    "format_scheduled",
     "group_names",
     "inspect_group",
     "parse_group_file",

@@ -1,7 +1,7 @@
 """Changes: what callers ask of a group, and how a commit carries them out in two steps around its write.
 
-`Plan.reserve` comes before the write: it checks a caller's changes, lets those take effect that keep others away
-(marks, takes, nacks, extensions, releases), and turns all of them into operations. `Plan.confirm` comes after it,
+`CommitPlan.reserve` comes before the write: it checks a caller's changes, lets those take effect that keep others away
+(marks, takes, nacks, extensions, releases), and turns all of them into operations. `CommitPlan.confirm` comes after it,
 when the operations are as durable as asked: only then is anything acknowledged. So no two callers are given the same
 offset, and the floor never moves before the acknowledgement is recorded.
 
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from strandline.errors import InvalidInput
 from strandline.groups.acks import Acks
 from strandline.groups.operations import INFLIGHT, OPERATION_BYTES, WAITING, Run, format_acked, format_entries, runs
-from strandline.groups.schedule import Entry
+from strandline.groups.schedule import Scheduled
 from strandline.groups.state import Delivery, GroupState, checked_offset, checked_time
 
 R_co = TypeVar("R_co", covariant=True)
@@ -135,7 +135,7 @@ class Reserved:
     any_operations: bool = False
 
 
-class Plan:
+class CommitPlan:
     """One commit: the operations of all callers that share it, in the order in which they were reserved."""
 
     def __init__(self, state: GroupState) -> None:
@@ -188,7 +188,7 @@ class Plan:
             case Nack():
                 deliveries = self._state.check_inflight(change.offset, change.epoch)
                 self._state.put_waiting(change.offset, change.ready_ns, deliveries)
-                self._note(WAITING, [Entry(change.ready_ns, change.offset, deliveries)])
+                self._note(WAITING, [Scheduled(change.ready_ns, change.offset, deliveries)])
             case Extend():
                 delivery = self._state.extend(change.offset, change.deadline_ns, change.epoch)
                 reserved.results[index] = delivery
@@ -211,11 +211,11 @@ class Plan:
         return [one for one in given if one.offset not in done]
 
     def _given(self, deliveries: list[Delivery]) -> list[Delivery]:
-        entries = [Entry(deadline_ns, offset, count) for offset, count, deadline_ns in deliveries]
+        entries = [Scheduled(deadline_ns, offset, count) for offset, count, deadline_ns in deliveries]
         self._note(INFLIGHT, entries)
         return deliveries
 
-    def _note(self, kind: int, entries: list[Entry]) -> None:
+    def _note(self, kind: int, entries: list[Scheduled]) -> None:
         if entries:
             self.operations.append(format_entries(kind, entries))
 

@@ -20,7 +20,7 @@ from strandline.errors import Closed, CommitFailed, InvalidInput, Poisoned, Stra
 from strandline.events import Events
 from strandline.files import storage_hint
 from strandline.gather import CommitRequest, Gather
-from strandline.groups.changes import Change, Plan, Reserved, Result, operation_bytes
+from strandline.groups.changes import Change, CommitPlan, Reserved, Result, operation_bytes
 from strandline.groups.config import GroupConfig
 from strandline.groups.delta import OPERATIONS_MAX
 from strandline.groups.events import GroupCompacted, GroupPoisoned
@@ -160,8 +160,8 @@ class Engine:
             self._note_durable()
         return results
 
-    def _reserve(self, requests: Sequence[_Request]) -> tuple[Plan, list[tuple[_Request, Reserved]]]:
-        plan = Plan(self._state)
+    def _reserve(self, requests: Sequence[_Request]) -> tuple[CommitPlan, list[tuple[_Request, Reserved]]]:
+        plan = CommitPlan(self._state)
         accepted = []
         with self._lock:
             for request in requests:

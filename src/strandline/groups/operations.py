@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from strandline.errors import InvalidInput
 from strandline.groups.acks import runs_of
-from strandline.groups.schedule import Entry
+from strandline.groups.schedule import Scheduled
 from strandline.groups.state import OFFSET_LIMIT, TIME_LIMIT, GroupState, checked_offset
 
 ACKED = 1
@@ -59,7 +59,7 @@ def format_acked(runs: Sequence[Run]) -> bytes:
     return table.tobytes()
 
 
-def format_entries(kind: int, entries: Sequence[Entry]) -> bytes:
+def format_entries(kind: int, entries: Sequence[Scheduled]) -> bytes:
     """Return the operations that let entries be in flight, or wait."""
     return b"".join([_STRUCT.pack(offset, time_ns, deliveries, kind) for time_ns, offset, deliveries in entries])
 

@@ -25,7 +25,7 @@ _SPARE = 64
 _MANY = 4
 
 
-class Entry(NamedTuple):
+class Scheduled(NamedTuple):
     """An offset, when its time is, and how often it was delivered."""
 
     time_ns: int
@@ -33,14 +33,14 @@ class Entry(NamedTuple):
     deliveries: int
 
 
-def format_entry(entry: Entry) -> int:
+def format_scheduled(entry: Scheduled) -> int:
     """Return the entry as one integer, which orders by time."""
     return entry.time_ns << TIME_SHIFT | entry.offset << OFFSET_SHIFT | entry.deliveries
 
 
-def parse_entry(packed: int) -> Entry:
+def parse_scheduled(packed: int) -> Scheduled:
     """Return the entry in an integer."""
-    return Entry(packed >> TIME_SHIFT, packed >> OFFSET_SHIFT & OFFSET_MASK, packed & DELIVERIES_MAX)
+    return Scheduled(packed >> TIME_SHIFT, packed >> OFFSET_SHIFT & OFFSET_MASK, packed & DELIVERIES_MAX)
 
 
 class Schedule:

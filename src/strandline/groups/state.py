@@ -26,9 +26,9 @@ from strandline.groups.schedule import (
     OFFSET_MASK,
     OFFSET_SHIFT,
     TIME_SHIFT,
-    Entry,
     Schedule,
-    parse_entry,
+    Scheduled,
+    parse_scheduled,
 )
 
 OFFSET_LIMIT = 2**63 - 1
@@ -163,7 +163,7 @@ class GroupState:
         """Mark what is `deliverable`, expired deliveries included, as in flight and return it."""
         deadline_ns = checked_time(deadline_ns)
         self.pop_expired(now_ns)
-        due = map(parse_entry, self._pop_ready(now_ns, limit, end_offset))
+        due = map(parse_scheduled, self._pop_ready(now_ns, limit, end_offset))
         given = [self._deliver(entry.offset, entry.deliveries, deadline_ns) for entry in due]
         fresh = self._fresh(limit - len(given), end_offset)
         given += [self._deliver(offset, 0, deadline_ns) for offset in fresh]
@@ -270,13 +270,13 @@ class GroupState:
         """Return what is known now; the state may go on changing."""
         return Captured(self._acks.copy(), self._inflight.entries(), self._waiting.entries(), self.counters.copy())
 
-    def inflight(self) -> list[Entry]:
+    def inflight(self) -> list[Scheduled]:
         """Return what is in flight, by deadline."""
-        return [parse_entry(entry) for entry in sorted(self._inflight.entries())]
+        return [parse_scheduled(entry) for entry in sorted(self._inflight.entries())]
 
-    def waiting(self) -> list[Entry]:
+    def waiting(self) -> list[Scheduled]:
         """Return what waits, by the time it is ready."""
-        return [parse_entry(entry) for entry in sorted(self._waiting.entries())]
+        return [parse_scheduled(entry) for entry in sorted(self._waiting.entries())]
 
     def acked_ranges(self) -> list[tuple[int, int]]:
         """Return what is acknowledged above the frontier, ascending, as (start, exclusive end)."""

@@ -20,12 +20,12 @@ from strandline.events import Events
 from strandline.files import Disk, OsDisk, storage_errors, storage_hint
 from strandline.gather import Gather
 from strandline.journal.appends import Append, Appended
-from strandline.journal.asynchronous import in_a_thread
+from strandline.journal.async_iteration import in_a_thread
 from strandline.journal.batch import Batch, Record
 from strandline.journal.columns import Timestamps, Values, columns_of
 from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
-from strandline.journal.lost import note_lost, read_lost_file
-from strandline.journal.opening import lock_folder, recover
+from strandline.journal.folder import lock_folder, recover
+from strandline.journal.lost_offsets import note_lost, read_lost_file
 from strandline.journal.quarantine import has_quarantine
 from strandline.journal.reader import Reader
 from strandline.journal.segment import SEGMENT_HEADER_BYTES

@@ -16,11 +16,11 @@ from typing import Self
 
 from strandline.errors import Closed, FormatError
 from strandline.files import Disk, File, OsDisk, read_file, storage_errors
-from strandline.journal.announcing import LATE_S
-from strandline.journal.asynchronous import in_a_thread
+from strandline.journal.async_iteration import in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability, check_durability
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
+from strandline.journal.frontier_file import STALE_S
 from strandline.journal.manifest import Manifest, load_manifest
 from strandline.journal.reader import Reader
 from strandline.journal.recovery import examine
@@ -32,7 +32,7 @@ from strandline.journal.segment import (
     read_segment_header,
     walk,
 )
-from strandline.journal.state import Segment, View
+from strandline.journal.view import Segment, View
 
 POLL_MIN_S, POLL_MAX_S = 0.001, 0.05
 _TRIES = 3
@@ -176,7 +176,7 @@ class _FilesSource:
                 moves = behind is not None and frontier.written_offset >= behind.written_offset
                 if not moves and self._is_behind(frontier):
                     behind = frontier
-                    time.sleep(LATE_S)
+                    time.sleep(STALE_S)
                     continue
                 self._told, self._overtaken = frontier, None
                 first = self._segments[0].base_offset

@@ -19,9 +19,9 @@ from strandline.errors import Closed, FormatError, InvalidInput
 from strandline.events import Events
 from strandline.files import TEMP_SUFFIX, Disk, OsDisk, read_file, replace_file, storage_errors
 from strandline.journal.config import JournalConfig
+from strandline.journal.folder import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.handles import HandleDisk
 from strandline.journal.journal import Journal
-from strandline.journal.opening import SET_MARKER, SET_MARKER_CONTENT, lock_home
 from strandline.journal.recovery import LOCK_NAME, is_ours
 from strandline.journal.segment import parse_segment_name
 

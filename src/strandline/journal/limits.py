@@ -1,8 +1,14 @@
-"""When a segment is full, and which ones retention asks for: decisions over values."""
+"""Sizes of segments: when one is full, how much space it reserves ahead, and which ones retention removes."""
 
-from strandline.journal.config import JournalConfig
+import errno
+
+from strandline.files import File
+from strandline.journal.config import JournalConfig, KiB
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
-from strandline.journal.state import Segment, View
+from strandline.journal.view import Segment, View
+
+RESERVE_BYTES_MIN = 64 * KiB
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EOPNOTSUPP)
 
 
 def is_full(active: Segment, size: int, config: JournalConfig, now_ns: int) -> bool:
@@ -28,3 +34,18 @@ def kept_from(view: View, config: JournalConfig, now_ns: int) -> int:
             break
         keep_from = segment.end_offset
     return keep_from
+
+
+def reserve(file: File, reserved: int, end: int, config: JournalConfig) -> int:
+    """Allocate a file beyond `end`, so that an fsync seldom has to record a new size; return where the space ends."""
+    step = min(max(reserved, RESERVE_BYTES_MIN), config.reserve_bytes_max)
+    if end <= reserved or not step:
+        return reserved
+    wanted = max(end, min(reserved + step, config.segment_bytes_max))
+    try:
+        file.allocate(wanted)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        return end  # no space to spare; the write itself shows whether there is enough
+    return wanted

@@ -21,7 +21,7 @@ from strandline.errors import (
     StorageRefused,
 )
 from strandline.files import Disk, File, read_file, storage_errors
-from strandline.journal.asynchronous import follow_in_a_thread
+from strandline.journal.async_iteration import follow_in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability
 from strandline.journal.index import INDEX_STRIDE_BYTES, Index, format_index_name, parse_index
@@ -33,7 +33,7 @@ from strandline.journal.segment import (
     refuse_stranger,
     walk,
 )
-from strandline.journal.state import Segment, Source, View
+from strandline.journal.view import Segment, View, ViewSource
 
 OPEN_FILES_MAX = 8
 SCAN_READ_BYTES = 2 * 1024 * 1024
@@ -44,7 +44,7 @@ _SEEK_READ_BYTES = 2 * INDEX_STRIDE_BYTES
 class Reader:
     """Reads a journal's segments through a source of views. Safe to use from several threads."""
 
-    def __init__(self, disk: Disk, folder: Path, source: Source, *, learns: bool = False) -> None:
+    def __init__(self, disk: Disk, folder: Path, source: ViewSource, *, learns: bool = False) -> None:
         self._disk = disk
         self._folder = folder
         self._source = source

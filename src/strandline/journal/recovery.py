@@ -17,11 +17,10 @@ from pathlib import Path
 from strandline.errors import FormatError
 from strandline.files import TEMP_SUFFIX, Disk, File, read_file
 from strandline.journal.batch import BadBatch, Batch, journal_tag
-from strandline.journal.examination import Examination, Progress, SegmentScan, Stretch
+from strandline.journal.examination import Examination, Progress, SegmentScan, Stretch, judge
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import Index, format_index_name, parse_index, parse_index_name
-from strandline.journal.judging import judge
-from strandline.journal.lost import LOST_NAME
+from strandline.journal.lost_offsets import LOST_NAME
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,

@@ -20,7 +20,7 @@ from pathlib import Path
 from strandline.errors import Conflict
 from strandline.files import Disk, storage_errors
 from strandline.journal.examination import Progress
-from strandline.journal.opening import lock_folder
+from strandline.journal.folder import lock_folder
 from strandline.journal.repair_plan import Planner, RepairPlan, fingerprint
 from strandline.journal.repair_steps import Step, WriteCheckpoint
 

@@ -21,7 +21,6 @@ from strandline.journal.examination import Damage, Examination, Progress, Segmen
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, parse_frontier
 from strandline.journal.index import format_index_name, parse_index
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, load_manifest
-from strandline.journal.mended import Mended
 from strandline.journal.quarantine import COPY_BYTES
 from strandline.journal.recovery import examine
 from strandline.journal.repair_steps import (
@@ -37,6 +36,7 @@ from strandline.journal.repair_steps import (
     Step,
     WriteCheckpoint,
 )
+from strandline.journal.repaired_view import RepairedView
 from strandline.journal.segment import (
     SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
@@ -140,7 +140,7 @@ class Planner:
     def __init__(self, disk: Disk, folder: Path, progress: Progress | None) -> None:
         self._folder = folder
         self._progress = progress
-        self._view = Mended(disk)
+        self._view = RepairedView(disk)
         self._first_steps: list[Step] = []
         self._gaps: dict[int, list[Gap]] = {}
         self._added: list[AddSegment] = []

@@ -17,7 +17,7 @@ from strandline.journal.batch import BODY_BYTES_MAX, HEADER_BYTES, format_lost
 from strandline.journal.examination import Examination, Progress, SegmentScan
 from strandline.journal.frontier import FRONTIER_NAME, Frontier, format_frontier
 from strandline.journal.index import format_index, format_index_name
-from strandline.journal.lost import note_lost
+from strandline.journal.lost_offsets import note_lost
 from strandline.journal.manifest import MANIFEST_NAME, Manifest, Sealed, load_manifest, store_manifest
 from strandline.journal.quarantine import chunks, format_stretch_name, keep_file, keep_stretch
 from strandline.journal.reader import rebuild_index
@@ -29,7 +29,7 @@ from strandline.journal.segment import (
     format_segment_name,
     parse_segment_name,
 )
-from strandline.journal.state import Segment
+from strandline.journal.view import Segment
 
 LOST_COUNT_MAX = 2**32 - 1
 LOST_BYTES_MAX = 16 * 1024 * 1024

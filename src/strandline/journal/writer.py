@@ -18,19 +18,18 @@ from strandline.clock import Clock
 from strandline.errors import Closed, CommitFailed, Poisoned
 from strandline.events import Events
 from strandline.files import Buffer, Disk, File, remove_if_there, storage_hint
-from strandline.journal.announcing import Announcer
 from strandline.journal.appends import Append, Appended, alike, settle
 from strandline.journal.batch import format_batch, journal_tag
 from strandline.journal.columns import merge
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
 from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved
 from strandline.journal.frontier import Frontier
+from strandline.journal.frontier_file import FrontierFile
 from strandline.journal.index import Index, format_index, format_index_name
-from strandline.journal.limits import is_full, kept_from
+from strandline.journal.limits import is_full, kept_from, reserve
 from strandline.journal.manifest import store_manifest
-from strandline.journal.reserving import reserve
 from strandline.journal.segment import SegmentHeader, format_segment_header, format_segment_name
-from strandline.journal.state import Segment, View, manifest_of
+from strandline.journal.view import Segment, View, manifest_of
 
 SEALING_MAX = 2
 
@@ -75,8 +74,8 @@ class Writer:
         self._poison: str | None = None
         self._poison_told = False
         self._closed = False
-        self._announcer = Announcer(disk, folder)
-        self._folder_dirty = self._announcer.is_new
+        self._frontier_file = FrontierFile(disk, folder)
+        self._folder_dirty = self._frontier_file.is_new
         self._active: Segment
         self._file: File
         if segments:
@@ -141,7 +140,7 @@ class Writer:
             if synced:
                 self._sync()
                 settle(appends, receipts, SYNCED)
-            self._publish_if_late()
+            self._publish_if_stale()
         except BaseException as error:
             self.fail(error)
             for append in appends:
@@ -345,26 +344,26 @@ class Writer:
         self._events.emit(SegmentsRemoved(self._folder, len(gone), first))
         return len(gone)
 
-    # The word to readers, and the end.
+    # The published frontier, and closing.
 
     def publish_when_idle(self) -> None:
-        """Tell readers in other processes; called when no append is waiting, so that nobody waits for it."""
+        """Publish the frontier; called when no append is waiting, so that no append waits for it."""
         if not self._config.tells_readers:
             return
-        if self.refusal() is not None or self._announcer.has_told(self._written, self._durable):
+        if self.refusal() is not None or self._frontier_file.has_published(self._written, self._durable):
             return
         try:
             self._publish()
-        except Exception as error:  # noqa: BLE001 - nobody is there to be told; later callers get it as poison
+        except Exception as error:  # noqa: BLE001 - no caller waits here; later callers get the error
             self.fail(error)
 
-    def _publish_if_late(self) -> None:
-        """Tell readers in other processes now and then while appends keep coming."""
-        if self._announcer.is_late():
+    def _publish_if_stale(self) -> None:
+        """Publish the frontier now and then while appends keep coming."""
+        if self._frontier_file.is_stale():
             self._publish()
 
     def _publish(self) -> None:
-        self._announcer.tell(self._frontier)
+        self._frontier_file.publish(self._frontier)
 
     def _frontier(self) -> Frontier | None:
         with self._state:
@@ -374,7 +373,7 @@ class Writer:
             return Frontier(self.identity, first, self._written, self._durable, active.base_offset, active.bytes)
 
     def close(self) -> None:
-        """Make everything durable, record it, and let the files go; after a failure, only let the files go."""
+        """Make everything durable, write a checkpoint and close the files; after a failure, only close the files."""
         with self._commit_lock, self._manifest_lock:  # no commit, checkpoint or removal is under way
             try:
                 if self._poison is None:
@@ -387,7 +386,7 @@ class Writer:
                 with self._sync_lock:
                     for file in (*(file for _, file in self._sealing), self._file):
                         file.close()
-                self._announcer.close()
+                self._frontier_file.close()
 
 
 def _index_of(segment: Segment) -> Index:

@@ -40,11 +40,11 @@ from strandline.files import Disk, Lock, OsDisk, storage_errors
 from strandline.groups import Delivery, Group, group_names, remove_group
 from strandline.journal import Appended, Journal, JournalConfig, Record
 from strandline.queue.config import QueueConfig
+from strandline.queue.dead_letters import DeadLetters, letters_config
 from strandline.queue.events import MessagesSkipped
-from strandline.queue.letters import DeadLetters, letters_config
 from strandline.queue.memory import checked_max, group_status, unknown_group
+from strandline.queue.record_cache import RecordCache
 from strandline.queue.server import format_address
-from strandline.queue.shelf import Shelf
 from strandline.queue.storage import DeadLetter, Expired, GroupStatus, Message
 
 
@@ -68,7 +68,7 @@ class JournalStorage:
     _executor: Executor
     _compactor: Executor
     _messages: Journal
-    _shelf: Shelf
+    _cache: RecordCache
     _dead: DeadLetters
 
     @classmethod
@@ -102,7 +102,7 @@ class JournalStorage:
         self._compactor = executor or held.enter_context(ThreadPoolExecutor(1, "strandline-compact"))
         config = self._config.journal
         self._messages = held.enter_context(self._open_journal("messages", config))
-        self._shelf = Shelf(self._messages)
+        self._cache = RecordCache(self._messages)
         self._dead = DeadLetters(held.enter_context(self._open_journal("dead", letters_config(config))), self._events)
         for name in names:
             self._groups[name] = held.enter_context(self._open_group(name))
@@ -142,7 +142,7 @@ class JournalStorage:
     ) -> Appended:
         """Append messages, all or none, and return when they are durable."""
         appended = self._messages.append(values, keys=keys, headers=headers)
-        self._shelf.put(appended.base_offset, values, keys, headers)
+        self._cache.put(appended.base_offset, values, keys, headers)
         return appended
 
     def fetch_by_offset(self, offset: int) -> Message:
@@ -344,7 +344,7 @@ class JournalStorage:
     def _read_run(self, group: Group, start: int, end: int, found: dict[int, Record]) -> None:
         while start < end:
             try:
-                records = self._shelf.read(start, end)
+                records = self._cache.read(start, end)
                 found.update((record.offset, record) for record in records)
                 start += len(records)
             except OffsetsLost as lost:

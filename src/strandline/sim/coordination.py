@@ -5,8 +5,8 @@ repeat, stall, crash and come in the way of each other; zombies wake up and writ
 later; the store refuses, or loses its answer after it has written; and bursts of claims, of shards and of crashes come
 on top. At last the faults end, and the run must come to its end too.
 
-Every write is held to the invariants S1 to S9 of `coordination_oracle`; and an honest worker, which repeats what failed
-under the same operation id, is refused only because its lease is over.
+Every write keeps the invariants S1 to S9 of `coordination_invariants`; an honest worker, which repeats a failed
+operation under the same id, is refused only because its lease is over.
 """
 
 from collections import Counter, deque
@@ -22,7 +22,7 @@ from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard
 from strandline.protocol.shards import Cursor, Lease, Outcome, RunKey, ShardKey, ShardSpec, ShardStatus
 from strandline.protocol.splits import ResidualPlan
-from strandline.sim.coordination_oracle import Asker, InvariantBroken, Oracle
+from strandline.sim.coordination_invariants import Asker, InvariantBroken, Oracle
 from strandline.sim.coordination_workers import (
     KEYS,
     PARTS_MAX,

@@ -33,9 +33,9 @@ if _TYPE_CHECKING:
         OpenCoordinator,
         check_coordination,
     )
-    from strandline.testing.coordination_words import CheckedCoordinator, CoordinationCheck
+    from strandline.testing.coordination_helpers import CheckedCoordinator, CoordinationCheck
+    from strandline.testing.kv_helpers import CheckedKv, KvStoreCheck
     from strandline.testing.kv_stores import KV_STORE_CHECKS, OpenKv, check_kv_store, run_kv_store_check
-    from strandline.testing.kv_words import CheckedKv, KvStoreCheck
     from strandline.testing.lease_stores import (
         LEASE_STORE_CHECKS,
         LeaseStoreCheck,
@@ -63,11 +63,11 @@ if _TYPE_CHECKING:
         check_redaction,
         check_scanner_state,
     )
+    from strandline.testing.persistence_helpers import CheckedPersistence, PersistenceCheck, SetFence
     from strandline.testing.persistence_redaction import REDACTION_CHECKS, RedactionCheck
     from strandline.testing.persistence_state import STATE_CHECKS
-    from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck, SetFence
+    from strandline.testing.queue_helpers import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
     from strandline.testing.queue_storage import QUEUE_STORAGE_CHECKS, OpenStorage, check_queue_storage
-    from strandline.testing.queue_words import DELIVERIES_MAX, CheckedStorage, QueueStorageCheck
     from strandline.testing.snapshot_stores import (
         SNAPSHOT_STORE_CHECKS,
         CheckedSnapshotStore,
@@ -144,9 +144,9 @@ def __getattr__(name: str) -> object:
     homes = {
         "contract": ("ContractBroken",),
         "coordination": ("COORDINATION_CHECKS", "COORDINATION_LEASE_TTL_NS", "OpenCoordinator", "check_coordination"),
-        "coordination_words": ("CheckedCoordinator", "CoordinationCheck"),
+        "coordination_helpers": ("CheckedCoordinator", "CoordinationCheck"),
         "kv_stores": ("KV_STORE_CHECKS", "OpenKv", "check_kv_store", "run_kv_store_check"),
-        "kv_words": ("CheckedKv", "KvStoreCheck"),
+        "kv_helpers": ("CheckedKv", "KvStoreCheck"),
         "lease_stores": (
             "LEASE_STORE_CHECKS",
             "LeaseStoreCheck",
@@ -176,9 +176,9 @@ def __getattr__(name: str) -> object:
         ),
         "persistence_redaction": ("REDACTION_CHECKS", "RedactionCheck"),
         "persistence_state": ("STATE_CHECKS",),
-        "persistence_words": ("CheckedPersistence", "PersistenceCheck", "SetFence"),
+        "persistence_helpers": ("CheckedPersistence", "PersistenceCheck", "SetFence"),
         "queue_storage": ("QUEUE_STORAGE_CHECKS", "OpenStorage", "check_queue_storage"),
-        "queue_words": ("DELIVERIES_MAX", "CheckedStorage", "QueueStorageCheck"),
+        "queue_helpers": ("DELIVERIES_MAX", "CheckedStorage", "QueueStorageCheck"),
         "snapshot_stores": (
             "SNAPSHOT_STORE_CHECKS",
             "CheckedSnapshotStore",

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from strandline.testing.contract import named
+from strandline.testing.coordination_helpers import LEASE_TTL_NS, CheckedCoordinator, CoordinationCheck
 from strandline.testing.coordination_leases import LEASE_CHECKS
 from strandline.testing.coordination_runs import RUN_CHECKS
 from strandline.testing.coordination_shards import SHARD_CHECKS
-from strandline.testing.coordination_words import LEASE_TTL_NS, CheckedCoordinator, CoordinationCheck
 
 COORDINATION_LEASE_TTL_NS = LEASE_TTL_NS
 """How long the leases of a coordinator under check last."""

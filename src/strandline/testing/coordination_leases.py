@@ -12,7 +12,7 @@ from strandline.protocol.errors import (
 )
 from strandline.protocol.shards import Cursor, CursorSemantics, OpKind, ParkReason, ShardKey, ShardStatus
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.coordination_words import (
+from strandline.testing.coordination_helpers import (
     CUT,
     EXPIRED,
     LEASE_TTL_NS,

@@ -29,7 +29,7 @@ from strandline.protocol.shards import (
 )
 from strandline.protocol.splits import ResidualPlan
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.coordination_words import (
+from strandline.testing.coordination_helpers import (
     CUT,
     EXPIRED,
     HALVES,

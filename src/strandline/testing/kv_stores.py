@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from strandline.testing.contract import named
+from strandline.testing.kv_helpers import CheckedKv, KvStoreCheck
 from strandline.testing.kv_values import VALUE_CHECKS
 from strandline.testing.kv_watches import WATCH_CHECKS
-from strandline.testing.kv_words import CheckedKv, KvStoreCheck
 
 OpenKv = Callable[[], AbstractAsyncContextManager[CheckedKv]]
 """Opens a connection, connected, whose new buckets are empty."""

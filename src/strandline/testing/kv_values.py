@@ -24,7 +24,7 @@ from strandline.kv import (
     parse_revision,
 )
 from strandline.testing.contract import expect, same
-from strandline.testing.kv_words import CheckedKv, KvStoreCheck, hear, refuses, watcher_of, writable
+from strandline.testing.kv_helpers import CheckedKv, KvStoreCheck, hear, refuses, watcher_of, writable
 
 
 async def _value(reader: KvReader, key: str) -> bytes | None:

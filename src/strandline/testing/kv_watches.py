@@ -15,7 +15,7 @@ from strandline.kv import (
     parse_revision,
 )
 from strandline.testing.contract import expect, same
-from strandline.testing.kv_words import CheckedKv, KvStoreCheck, hear, hear_nothing, refuses, watcher_of, writable
+from strandline.testing.kv_helpers import CheckedKv, KvStoreCheck, hear, hear_nothing, refuses, watcher_of, writable
 
 
 async def a_watch_tells_the_state_and_then_what_is_written(kv: CheckedKv) -> None:

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 
 from strandline.testing.contract import named
 from strandline.testing.persistence_findings import ROW_CHECKS
+from strandline.testing.persistence_helpers import CheckedPersistence, PersistenceCheck
+from strandline.testing.persistence_isolation import TWIN_CHECKS
 from strandline.testing.persistence_ledger import RECORD_CHECKS
 from strandline.testing.persistence_limits import LIMIT_CHECKS
 from strandline.testing.persistence_merging import LEDGER_MERGE_CHECKS, OBSERVATION_MERGE_CHECKS
@@ -23,8 +25,6 @@ from strandline.testing.persistence_redaction import REDACTION_CHECKS
 from strandline.testing.persistence_refusals import REFUSAL_CHECKS
 from strandline.testing.persistence_state import STATE_CHECKS
 from strandline.testing.persistence_triage import TRIAGE_CHECKS
-from strandline.testing.persistence_twin import TWIN_CHECKS
-from strandline.testing.persistence_words import CheckedPersistence, PersistenceCheck
 
 OpenPersistence = Callable[[], AbstractContextManager[CheckedPersistence]]
 """Opens empty stores over the same rows, with a clock that they read and the check moves."""

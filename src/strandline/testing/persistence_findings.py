@@ -11,7 +11,7 @@ from strandline.pipeline.findings import FindingsBatch
 from strandline.pipeline.identity import FindingId, OccurrenceId, OvidHash
 from strandline.protocol.errors import StaleFence
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     OTHER_POLICY,
     OTHER_TENANT,

@@ -10,7 +10,7 @@ from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus
 from strandline.protocol.errors import StaleFence
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     OTHER_POLICY,
     OTHER_TENANT,

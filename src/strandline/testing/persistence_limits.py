@@ -6,7 +6,7 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.ledger import ERROR_CODE_BYTES_MAX, I32_MAX, DoneStatus, LedgerRecord
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     I64_MAX,
     I64_MIN,
     POLICY,

@@ -16,7 +16,7 @@ from strandline.pipeline.findings import ObservationRecord
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.scope import WriteContext
 from strandline.testing.contract import expect, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     POLICY,
     TENANT,
     WRITER,

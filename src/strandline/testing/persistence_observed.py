@@ -8,7 +8,7 @@ from strandline.pipeline.identity import ObservationId, OvidHash
 from strandline.pipeline.reads import Observed
 from strandline.pipeline.triage import TriageState
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     OTHER_POLICY,
     OTHER_TENANT,

@@ -8,7 +8,7 @@ from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.reads import PolicyCounts, PolicyDiff, Seen
 from strandline.pipeline.triage import TriageState
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     I64_MAX,
     OTHER_POLICY,

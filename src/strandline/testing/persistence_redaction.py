@@ -17,7 +17,7 @@ from strandline.pipeline.receipts import FindingsReceipt
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.triage import TriageState
 from strandline.testing.contract import expect
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     WRITER,
     Location,
     batch_of,

@@ -10,7 +10,7 @@ from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.findings import LOCATION_BYTES_MAX, FindingsBatch
 from strandline.pipeline.triage import TriageState
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     I64_MAX,
     TENANT,

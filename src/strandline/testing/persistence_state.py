@@ -10,7 +10,7 @@ from strandline.pipeline.identity import TenantId
 from strandline.pipeline.state import STATE_KEY_BYTES_MAX, STATE_VALUE_BYTES_MAX, Delete, Put
 from strandline.protocol.errors import StaleFence
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.persistence_words import OTHER_TENANT, TENANT, WRITER, CheckedPersistence, PersistenceCheck
+from strandline.testing.persistence_helpers import OTHER_TENANT, TENANT, WRITER, CheckedPersistence, PersistenceCheck
 
 _HANGS_S = 60.0
 

@@ -10,7 +10,7 @@ from strandline.pipeline.identity import FindingId, PolicyHash
 from strandline.pipeline.policy import Policy
 from strandline.pipeline.triage import WHO_BYTES_MAX, WHY_BYTES_MAX, TriageState
 from strandline.testing.contract import refuses, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     I64_MAX,
     OTHER_TENANT,

@@ -4,7 +4,7 @@ from strandline.clock import ManualClock
 from strandline.errors import Conflict, InvalidInput, StaleDelivery
 from strandline.groups import Delivery
 from strandline.testing.contract import refuses, same
-from strandline.testing.queue_words import (
+from strandline.testing.queue_helpers import (
     DELIVERIES_MAX,
     VISIBLE_S,
     CheckedStorage,

@@ -9,7 +9,7 @@ from strandline.errors import Conflict, InvalidInput, OffsetBeyondEnd, OffsetErr
 from strandline.groups import Delivery
 from strandline.queue import Message
 from strandline.testing.contract import expect, refuses, same
-from strandline.testing.queue_words import (
+from strandline.testing.queue_helpers import (
     DELIVERIES_MAX,
     FAR,
     VISIBLE_S,

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from strandline.clock import ManualClock
 from strandline.testing.contract import named
 from strandline.testing.queue_deliveries import DELIVERY_CHECKS
+from strandline.testing.queue_helpers import CheckedStorage, QueueStorageCheck
 from strandline.testing.queue_messages import MESSAGE_CHECKS
-from strandline.testing.queue_words import CheckedStorage, QueueStorageCheck
 
 OpenStorage = Callable[[ManualClock], AbstractContextManager[CheckedStorage]]
 """Opens an empty storage that reads the clock and gives up on a message after `DELIVERIES_MAX` deliveries."""

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 
 from strandline.broker.consumers.pending import TOGETHER_NS, Pending
-from strandline.groups import Entry, format_entry
+from strandline.groups import Scheduled, format_scheduled
 from tests.effort import examples
 
 WAIT_NS = 1_000 * TOGETHER_NS
@@ -113,7 +113,7 @@ class Pair:
         due_ns, expected_ns = quick.next_deadline(), min(slow.deadlines.values(), default=None)
         assert expected_ns is None or (due_ns is not None and due_ns <= expected_ns)
         entries = {n: slow.deadlines.get(n, 0) for n in slow.first}
-        packed = [format_entry(Entry(time_ns, n, slow.counts.get(n, 1))) for n, time_ns in entries.items()]
+        packed = [format_scheduled(Scheduled(time_ns, n, slow.counts.get(n, 1))) for n, time_ns in entries.items()]
         assert sorted(quick.entries()) == sorted(packed)
 
 

@@ -14,7 +14,7 @@ from strandline.broker.streams.copier import OriginBatch
 from strandline.broker.streams.index_file import INDEX_NAME
 from strandline.broker.streams.losses import Losses, LostPart, format_losses, parse_losses
 from strandline.errors import StorageRefused
-from strandline.journal.lost import LOST_NAME, format_lost_file, parse_lost_file
+from strandline.journal.lost_offsets import LOST_NAME, format_lost_file, parse_lost_file
 from strandline.journal.repair import apply_repair, plan_repair
 from strandline.journal.segment import SEGMENT_HEADER_BYTES, parse_segment_name, walk
 from strandline.sim import Fault

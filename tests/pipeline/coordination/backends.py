@@ -14,7 +14,7 @@ from strandline.pipeline.coordination.etcd import EtcdRecords
 from strandline.pipeline.coordination.etcd_client import EtcdClient
 from strandline.pipeline.coordination.postgres import PostgresRecords
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
-from strandline.testing.coordination_words import LEASE_TTL_NS
+from strandline.testing.coordination_helpers import LEASE_TTL_NS
 
 Opens = Callable[[pytest.FixtureRequest], AbstractContextManager[RecordStore]]
 

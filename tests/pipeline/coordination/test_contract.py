@@ -15,7 +15,7 @@ from strandline.testing import coordination_leases as lease_checks
 from strandline.testing import coordination_runs as run_checks
 from strandline.testing import coordination_shards as shard_checks
 from strandline.testing.coordination import COORDINATION_CHECKS, check_coordination
-from strandline.testing.coordination_words import LEASE_TTL_NS, CoordinationCheck
+from strandline.testing.coordination_helpers import LEASE_TTL_NS, CoordinationCheck
 from tests.pipeline.coordination.backends import BACKENDS, open_coordinator
 
 Breaks = Callable[[pytest.MonkeyPatch], None]

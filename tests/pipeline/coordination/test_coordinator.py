@@ -27,7 +27,7 @@ from strandline.protocol.errors import (
 from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard, Progress, RunStatus
 from strandline.protocol.shards import Cursor, ParkReason, RunKey, ShardKey, ShardRecord, ShardSpec, ShardStatus
-from strandline.testing.coordination_words import (
+from strandline.testing.coordination_helpers import (
     CUT,
     EXPIRED,
     HALVES,

@@ -18,7 +18,7 @@ from strandline.pipeline.sql import SqliteDatabase
 from strandline.protocol.runs import InitialShard, Progress
 from strandline.protocol.shards import Cursor, Lease, ParkReason, RunKey, ShardKey
 from strandline.protocol.splits import ResidualPlan
-from strandline.testing.coordination_words import CUT, LEASE_TTL_NS, NOW, RUN, WHOLE, begin, take
+from strandline.testing.coordination_helpers import CUT, LEASE_TTL_NS, NOW, RUN, WHOLE, begin, take
 from tests.effort import examples
 from tests.pipeline.coordination.backends import sqlite_records
 from tests.waiting import PATIENCE_S

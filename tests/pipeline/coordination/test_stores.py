@@ -9,7 +9,7 @@ from strandline.pipeline.coordination.store import Plan, Result, RunChange, Shar
 from strandline.protocol import leases, runs
 from strandline.protocol.runs import Progress, RunRecord
 from strandline.protocol.shards import CursorSemantics, RunKey, ShardKey, ShardRecord, ShardSpec
-from strandline.testing.coordination_words import LEASE_TTL_NS, NOW, OTHER, RUN, TENANT
+from strandline.testing.coordination_helpers import LEASE_TTL_NS, NOW, OTHER, RUN, TENANT
 from tests.pipeline.coordination.backends import BACKENDS
 
 FIRST, SECOND = (ShardRecord(TENANT, RUN.run, number, ShardSpec()) for number in (1, 2))

@@ -14,7 +14,7 @@ from strandline.pipeline.sql import (
     SqlReads,
     SqlState,
 )
-from strandline.testing.persistence_words import CheckedPersistence
+from strandline.testing.persistence_helpers import CheckedPersistence
 
 AnyDatabase = SqliteDatabase | PostgresDatabase
 

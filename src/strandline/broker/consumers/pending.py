@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import islice, repeat
 
 from strandline.broker.streams.arrays import Words
-from strandline.groups import Entry, format_entry
+from strandline.groups import Scheduled, format_scheduled
 
 SMALL = 256
 PASSED_NS = 1
@@ -186,7 +186,9 @@ class Pending:
         if 0 in counts.values():
             deadlines |= dict.fromkeys((number for number, count in counts.items() if not count), PASSED_NS)
         count = counts.get
-        return [format_entry(Entry(time_ns, number, count(number) or 1)) for number, time_ns in deadlines.items()]
+        return [
+            format_scheduled(Scheduled(time_ns, number, count(number) or 1)) for number, time_ns in deadlines.items()
+        ]
 
     # Time.
 

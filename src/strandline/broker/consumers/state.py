@@ -24,14 +24,14 @@ from strandline.groups import (
     WRITTEN,
     Captured,
     Durability,
-    Entry,
     GroupState,
     Recorder,
+    Scheduled,
     acks_but,
     format_acked,
     format_counters,
     format_deliveries,
-    format_entry,
+    format_scheduled,
     remove_group,
     runs,
 )
@@ -332,8 +332,8 @@ class ConsumerState:
         spent = pending.spent()
         kept = np.array(sorted([*pending.first, *spent, *self.passed]), np.int64)
         acks = acks_but(kept, self.delivered_stream + 1)
-        given_up = [format_entry(Entry(NEVER_NS, sequence, pending.counts[sequence])) for sequence in spent]
-        passed = [format_entry(Entry(PASSED_NS, sequence, 1)) for sequence in self.passed]
+        given_up = [format_scheduled(Scheduled(NEVER_NS, sequence, pending.counts[sequence])) for sequence in spent]
+        passed = [format_scheduled(Scheduled(PASSED_NS, sequence, 1)) for sequence in self.passed]
         return Captured(acks, pending.entries(), given_up + passed, self._counters())
 
     def settle(self) -> None:

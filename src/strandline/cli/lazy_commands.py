@@ -16,7 +16,7 @@ from typer.main import get_command, get_group
 _after_import: list[Callable[[], None]] = []
 
 
-class Lazy(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command or a group: `place` is `module:name` below this package, of a function or of a `typer.Typer`."""
 
     name: str
@@ -29,7 +29,7 @@ def after_import(hook: Callable[[], None]) -> None:
     _after_import.append(hook)
 
 
-def lazy_group(*entries: Lazy) -> type[TyperGroup]:
+def lazy_group(*entries: LazyCommand) -> type[TyperGroup]:
     """Return the class of a group that has these commands, in this order."""
 
     class LazyGroup(TyperGroup):
@@ -47,7 +47,7 @@ def lazy_group(*entries: Lazy) -> type[TyperGroup]:
 class _Unloaded(TyperCommand):
     """What a list of commands shows in the place of one."""
 
-    def __init__(self, entry: Lazy) -> None:
+    def __init__(self, entry: LazyCommand) -> None:
         super().__init__(entry.name, help=entry.help)
         self._entry = entry
 
@@ -56,7 +56,7 @@ class _Unloaded(TyperCommand):
         return load(self._entry)
 
 
-def load(entry: Lazy) -> Any:  # noqa: ANN401 - typer's copy of click is private
+def load(entry: LazyCommand) -> Any:  # noqa: ANN401 - typer's copy of click is private
     """Import a command or a group, and return it as typer runs it."""
     module, _, name = entry.place.partition(":")
     found: Callable[..., None] | typer.Typer | TyperCommand = getattr(import_module(f"strandline.cli.{module}"), name)

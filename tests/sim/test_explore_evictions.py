@@ -7,10 +7,10 @@ import pytest
 
 from strandline.protocol.fold_modes import FoldMode
 from strandline.sim.explore import explore
-from tests.models import LeavingBounds, LeavingModel
+from tests.models import EvictionBounds, EvictionModel
 
 GONE, STAYS, VANISHED = "a live key is gone", "a key that left stays", "a key that is there vanished"
-MIRROR, ARCHIVE = LeavingBounds(FoldMode.MIRROR), LeavingBounds(FoldMode.ARCHIVE)
+MIRROR, ARCHIVE = EvictionBounds(FoldMode.MIRROR), EvictionBounds(FoldMode.ARCHIVE)
 KINDS: dict[str, dict[str, Any]] = {
     "keeps": {},
     "drops": {"drops": True},
@@ -59,7 +59,7 @@ def never(*_: object, **__: object) -> bool:
     return False
 
 
-MUTATIONS: list[tuple[str, Callable[..., object], LeavingBounds, str]] = [
+MUTATIONS: list[tuple[str, Callable[..., object], EvictionBounds, str]] = [
     ("has_left", no_floor, MIRROR._replace(drops=True), STAYS),
     ("has_left", no_floor, MIRROR, STAYS),
     ("has_left", no_floor, ARCHIVE, STAYS),
@@ -73,8 +73,8 @@ MUTATIONS: list[tuple[str, Callable[..., object], LeavingBounds, str]] = [
 
 
 @pytest.mark.parametrize("bounds", SOUND.values(), ids=SOUND)
-def test_what_left_leaves_and_nothing_else(bounds: LeavingBounds) -> None:
-    found = explore(LeavingModel(bounds._replace(revisions=3)))
+def test_what_left_leaves_and_nothing_else(bounds: EvictionBounds) -> None:
+    found = explore(EvictionModel(bounds._replace(revisions=3)))
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.complete, found
     assert found.states > 100
@@ -82,10 +82,10 @@ def test_what_left_leaves_and_nothing_else(bounds: LeavingBounds) -> None:
 
 @pytest.mark.parametrize(("name", "broken", "bounds", "problem"), MUTATIONS)
 def test_without_a_rule_there_is_a_counterexample(
-    name: str, broken: Callable[..., object], bounds: LeavingBounds, problem: str, monkeypatch: pytest.MonkeyPatch
+    name: str, broken: Callable[..., object], bounds: EvictionBounds, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"strandline.protocol.fold_modes.{name}", broken)
-    found = explore(LeavingModel(bounds)).counterexample
+    found = explore(EvictionModel(bounds)).counterexample
     assert found is not None
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.problem == problem, found
@@ -93,13 +93,13 @@ def test_without_a_rule_there_is_a_counterexample(
 
 def test_a_value_that_expires_before_it_was_read_must_leave_a_marker() -> None:
     """What is taken for granted is needed: a value that came and went leaves no trace in where the log begins."""
-    found = explore(LeavingModel(MIRROR._replace(expires=True, unread=True))).counterexample
+    found = explore(EvictionModel(MIRROR._replace(expires=True, unread=True))).counterexample
     assert found is not None
     assert found.problem == STAYS, found
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("bounds", SOUND.values(), ids=SOUND)
-def test_what_left_leaves_and_nothing_else_in_a_longer_log(bounds: LeavingBounds) -> None:
-    found = explore(LeavingModel(bounds._replace(revisions=4)))
+def test_what_left_leaves_and_nothing_else_in_a_longer_log(bounds: EvictionBounds) -> None:
+    found = explore(EvictionModel(bounds._replace(revisions=4)))
     assert found.complete, found

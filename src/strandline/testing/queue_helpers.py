@@ -1,4 +1,4 @@
-"""The words in which the checks of a queue's storage speak: put, give, wear out, look what is available."""
+"""What the checks of a queue's storage share: put, deliver, use up deliveries, list available messages."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol

@@ -63,7 +63,7 @@ class View:
         return self.durable_offset if visibility is SYNCED else self.written_offset
 
 
-class Source(Protocol):
+class ViewSource(Protocol):
     """Where a reader's views come from: the writer in this process, or the files of another."""
 
     identity: bytes

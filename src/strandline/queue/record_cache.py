@@ -1,9 +1,9 @@
-"""The shelf: messages that were just appended or read ahead, so that taking one by one does not search for each one.
+"""A cache of messages that were just appended or read ahead, so that taking one by one does not search for each one.
 
 A journal finds one record among small batches by walking up to 64 KiB of them. Takers mostly want the next message, or
 one that was put a moment ago; both are here.
 
-Invariants: what stands on the shelf is durable and equal to what the journal holds; the shelf is bounded by count and
+Invariants: what the cache holds is durable and equal to what the journal holds; the cache is bounded by count and
 by bytes, oldest first out, and is never needed: whatever is missing is read.
 """
 
@@ -22,7 +22,7 @@ FEW = 64
 """An append of more records is one batch, and found fast enough."""
 
 
-class Shelf:
+class RecordCache:
     """A bounded store of records in front of a journal. Safe to use from many threads."""
 
     def __init__(self, journal: Journal) -> None:

@@ -24,7 +24,7 @@ GONE, STAYS, VANISHED = "a live key is gone", "a key that left stays", "a key th
 DEADLINE = 1
 
 
-class LeavingBounds(NamedTuple):
+class EvictionBounds(NamedTuple):
     """How large the world is, and what the bucket does: drop the oldest, expire single values, leave markers then."""
 
     mode: FoldMode
@@ -48,7 +48,7 @@ class Message(NamedTuple):
     expiry: bool = False
 
 
-class Entry(NamedTuple):
+class FoldedKey(NamedTuple):
     """What the fold holds of a key; revision 0 is nothing."""
 
     revision: int = 0
@@ -63,11 +63,11 @@ class Looked(NamedTuple):
     now: int
 
 
-class LeavingState(NamedTuple):
+class EvictionState(NamedTuple):
     """The bucket, the fold, and its last look."""
 
     log: tuple[Message, ...]
-    stored: tuple[Entry, ...]
+    stored: tuple[FoldedKey, ...]
     last: int = 0
     now: int = 0
     cursor: int = 0
@@ -84,22 +84,22 @@ class LeavingState(NamedTuple):
         return Looked(self.first, self.last, self.now)
 
 
-class LeavingModel:
+class EvictionModel:
     """The model."""
 
-    def __init__(self, bounds: LeavingBounds) -> None:
+    def __init__(self, bounds: EvictionBounds) -> None:
         self.bounds = bounds
 
-    def initial(self) -> list[LeavingState]:
+    def initial(self) -> list[EvictionState]:
         """Return an empty bucket and an empty fold that watches it."""
         keys = self.bounds.keys
-        return [LeavingState((Message(),) * keys, (Entry(),) * keys)]
+        return [EvictionState((Message(),) * keys, (FoldedKey(),) * keys)]
 
-    def place(self, state: LeavingState) -> LeavingState:
+    def place(self, state: EvictionState) -> EvictionState:
         """Return the state: there is little to share."""
         return state
 
-    def steps(self, state: LeavingState) -> Iterator[Step[LeavingState]]:
+    def steps(self, state: EvictionState) -> Iterator[Step[EvictionState]]:
         """Yield what writers, retention, time, operators and the fold can do."""
         for action, after in (*self._written(state), *self._left(state)):
             yield action, after, None
@@ -111,7 +111,7 @@ class LeavingModel:
             if state.look is not None and fold_modes.is_settled(state.cursor, state.look.last):
                 yield self._swept(state, state.look)
 
-    def broken(self, state: LeavingState) -> str | None:
+    def broken(self, state: EvictionState) -> str | None:
         """Return whether the fold lacks what its cursor names."""
         for message, entry in zip(state.log, state.stored, strict=True):
             if message.revision > state.cursor or entry.revision == message.revision:
@@ -127,7 +127,7 @@ class LeavingModel:
                 return GONE
         return None
 
-    def show(self, state: LeavingState) -> str:
+    def show(self, state: EvictionState) -> str:
         """Return the bucket and the fold."""
         cells = " ".join(
             f"{'+' if message.is_put else '-'}{'abcd'[key]}{message.revision}"
@@ -140,7 +140,7 @@ class LeavingModel:
 
     # What can happen
 
-    def _written(self, state: LeavingState) -> Iterator[tuple[str, LeavingState]]:
+    def _written(self, state: EvictionState) -> Iterator[tuple[str, EvictionState]]:
         if state.last >= self.bounds.revisions:
             return
         for key, message in enumerate(state.log):
@@ -152,7 +152,7 @@ class LeavingModel:
             if message.is_put:
                 yield f"delete {name}", _with(state, key, Message(revision, is_kept=True))
 
-    def _left(self, state: LeavingState) -> Iterator[tuple[str, LeavingState]]:
+    def _left(self, state: EvictionState) -> Iterator[tuple[str, EvictionState]]:
         for key, message in enumerate(state.log):
             is_first = message.is_kept and message.revision == state.first
             if is_first and (self.bounds.drops or (not message.is_put and message.revision <= state.cursor)):
@@ -166,7 +166,7 @@ class LeavingModel:
             if is_read or is_told or self.bounds.unread:
                 yield "time passes", self._expired(state)
 
-    def _expired(self, state: LeavingState) -> LeavingState:
+    def _expired(self, state: EvictionState) -> EvictionState:
         state = state._replace(now=DEADLINE)
         for key, message in enumerate(state.log):
             if message.is_kept and message.expires:
@@ -177,7 +177,7 @@ class LeavingModel:
                     state = _with(state, key, message._replace(is_kept=False), state.last)
         return state
 
-    def _received(self, state: LeavingState) -> LeavingState | None:
+    def _received(self, state: EvictionState) -> EvictionState | None:
         coming = [(message.revision, key) for key, message in enumerate(state.log) if message.is_kept]
         found = min((each for each in coming if each[0] > state.cursor), default=None)
         if found is None:
@@ -185,23 +185,23 @@ class LeavingModel:
         revision, key = found
         message, entry = state.log[key], state.stored[key]
         if message.is_put:
-            entry = Entry(revision, message.expires)
+            entry = FoldedKey(revision, message.expires)
         elif not message.expiry or fold_modes.follows_expiry(self.bounds.mode):
-            entry = Entry()
+            entry = FoldedKey()
         return state._replace(stored=_put(state.stored, key, entry), cursor=revision)
 
-    def _swept(self, state: LeavingState, look: Looked) -> Step[LeavingState]:
-        stored = tuple(Entry() if self._has_left(entry, look) else entry for entry in state.stored)
+    def _swept(self, state: EvictionState, look: Looked) -> Step[EvictionState]:
+        stored = tuple(FoldedKey() if self._has_left(entry, look) else entry for entry in state.stored)
         after = state._replace(stored=stored, look=None)
         return "sweep", after, self._wrong(state, after, look)
 
-    def _has_left(self, entry: Entry, look: Looked) -> bool:
+    def _has_left(self, entry: FoldedKey, look: Looked) -> bool:
         bounds = self.bounds
         return bool(entry.revision) and fold_modes.has_left(
             bounds.mode, entry.revision, entry.expires, first=look.first, now_ns=look.now, drops=bounds.drops
         )
 
-    def _wrong(self, before: LeavingState, after: LeavingState, look: Looked) -> str | None:
+    def _wrong(self, before: EvictionState, after: EvictionState, look: Looked) -> str | None:
         is_fresh = look == before.seen
         for message, old, entry in zip(after.log, before.stored, after.stored, strict=True):
             is_listed = message.is_put and message.is_kept and not _is_over(after, message)
@@ -218,7 +218,7 @@ class LeavingModel:
         return None
 
 
-def _is_over(state: LeavingState, message: Message) -> bool:
+def _is_over(state: EvictionState, message: Message) -> bool:
     return 0 < message.expires <= state.now
 
 
@@ -227,10 +227,10 @@ def _purged(message: Message) -> Message:
     return message._replace(is_kept=False, deleted=message.deleted or (message.is_kept and message.is_put))
 
 
-def _with(state: LeavingState, key: int, message: Message, last: int | None = None) -> LeavingState:
+def _with(state: EvictionState, key: int, message: Message, last: int | None = None) -> EvictionState:
     log = (*state.log[:key], message, *state.log[key + 1 :])
     return state._replace(log=log, last=message.revision if last is None else last)
 
 
-def _put(stored: tuple[Entry, ...], key: int, entry: Entry) -> tuple[Entry, ...]:
+def _put(stored: tuple[FoldedKey, ...], key: int, entry: FoldedKey) -> tuple[FoldedKey, ...]:
     return (*stored[:key], entry, *stored[key + 1 :])

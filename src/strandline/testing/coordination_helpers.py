@@ -1,4 +1,4 @@
-"""The words in which the checks of coordination speak: begin a run, take a shard, try every operation."""
+"""What the checks of coordination share: begin a run, take a shard, try every operation."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise

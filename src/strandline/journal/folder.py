@@ -17,7 +17,7 @@ from strandline.journal.index import format_index_name
 from strandline.journal.reader import rebuild_index
 from strandline.journal.recovery import LOCK_NAME, examine, is_ours
 from strandline.journal.segment import READ_BYTES, format_segment_name, parse_segment_name
-from strandline.journal.state import Segment
+from strandline.journal.view import Segment
 
 SET_MARKER = "strandline-journals"
 SET_MARKER_CONTENT = b"strandline-journals 1\n"

@@ -1,4 +1,4 @@
-"""What must hold of every write in a simulation of coordination, and how it is said when it does not.
+"""Invariants of every write in a simulation of coordination, and the error of a broken one.
 
     S1  mutual exclusion             one lease at a time; only its holder writes, before its deadline
     S2  fence monotonicity           a fence never goes back, and grows by one when a shard changes hands

@@ -14,7 +14,7 @@ from strandline.journal.segment import SegmentHeader, format_segment_header, par
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairedView:
     """A `Disk` over another that shows segments, named by base offset, with other headers, shorter, or not at all."""
 
     disk: Disk
@@ -31,7 +31,7 @@ class Mended:
         if base not in self.headers and base not in self.ends:
             return file
         header = self.headers.get(base)
-        return _MendedFile(file, b"" if header is None else format_segment_header(header), self.ends.get(base))
+        return _RepairedFile(file, b"" if header is None else format_segment_header(header), self.ends.get(base))
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, sorted."""
@@ -62,7 +62,7 @@ class Mended:
         _refuse(path)
 
 
-class _MendedFile:
+class _RepairedFile:
     """A file that begins with `header` and ends at `end`."""
 
     def __init__(self, file: File, header: bytes, end: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The words in which the checks of the pipeline's stores speak: rows, pages, findings, and what differs between two.
+"""What the checks of the pipeline's stores share: rows, pages, findings, and how two rows differ.
 
 Everything is derived from short names and small numbers, so that two runs of a check write the same bytes. Rows carry
 the ids that `strandline.pipeline.identity` derives. What differs is told by the names of columns, and by the values of

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from strandline.cli import app as root
-from strandline.cli.lazy import Lazy, load
+from strandline.cli.lazy_commands import LazyCommand, load
 
 HEAVY = {
     "grpc",
@@ -42,7 +42,7 @@ def imported(folder: Path, *arguments: str) -> set[str]:
     return set(json.loads(ran.stderr.splitlines()[-1]))
 
 
-def entries(commands: tuple[Lazy, ...] = root.COMMANDS) -> Iterator[Lazy]:
+def entries(commands: tuple[LazyCommand, ...] = root.COMMANDS) -> Iterator[LazyCommand]:
     """Yield every command and group of the command line."""
     for entry in commands:
         yield entry

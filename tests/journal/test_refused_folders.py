@@ -98,7 +98,7 @@ def in_a_small_file_system(options: str, code: str, folder: Path) -> None:
 class TestAFullDisk:
     def test_a_real_one(self, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from tests.journal.test_bad_places import on_a_small_disk; "
+            "import sys; from pathlib import Path; from tests.journal.test_refused_folders import on_a_small_disk; "
             "on_a_small_disk(Path(sys.argv[1]))"
         )
         in_a_small_file_system("size=300k", code, tmp_path)
@@ -162,7 +162,7 @@ class TestAReadOnlyFolder:
 
     def test_a_read_only_file_system(self, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from tests.journal.test_bad_places import on_a_read_only_disk; "
+            "import sys; from pathlib import Path; from tests.journal.test_refused_folders import on_a_read_only_disk; "
             "on_a_read_only_disk(Path(sys.argv[1]))"
         )
         in_a_small_file_system("ro", code, tmp_path)

@@ -14,7 +14,7 @@ from strandline.gather import InlineExecutor
 from strandline.groups import Group
 from strandline.journal import Journal, JournalConfig, Record
 from strandline.queue import DeadLetter, DeadLettersLost, JournalStorage, QueueConfig
-from strandline.queue.letters import format_letter, letters_config, parse_letter
+from strandline.queue.dead_letters import format_letter, letters_config, parse_letter
 from strandline.sim import Fault, SimDisk
 from tests.queue.helpers import FOLDER, SMALL, SMALL_JOURNAL, Heard, give, later, open_sim, power_cut
 from tests.queue.repairs import damage, repair

@@ -1,4 +1,4 @@
-"""The contract of `PipelineReads`, continued: tenants that use the same ids, and answers beside those of the twin."""
+"""The contract of `PipelineReads`, continued: tenants that use the same ids, and answers equal to those of the twin."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from strandline.pipeline.reads import PolicyCounts, PolicyDiff
 from strandline.pipeline.state import MemoryState
 from strandline.pipeline.triage import TriageState
 from strandline.testing.contract import expect, same
-from strandline.testing.persistence_words import (
+from strandline.testing.persistence_helpers import (
     ELSEWHERE,
     OTHER_POLICY,
     OTHER_TENANT,
