@@ -1,9 +1,60 @@
 """SQLite, shipped to object storage as it commits.
 
-wal    SQLite's write-ahead log, as pure code
-ltx    LTX files, as pure code
+**Promise.** The replicated position never names a transaction that is not in the object store, and no two leaders are
+ever acknowledged for the same position.
+
+**How.** A process beside the application, or a thread within it, reads the write-ahead log and writes each group of
+commits as one file of litestream's format.
+
+    wal           SQLite's write-ahead log, as pure code
+    ltx           LTX files, as pure code
+    capture       the commits of one database, while the application writes it
+    layout        where the files of a replica are
+    shipper       changes become transactions of a replica, each created where there is none
+    replicator    the thread that does both, and waits for the store where that is away
+    restore       a database as it was after a transaction or at a time
+    wakeups       waiting until the log changes
+
+**Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.
+
+**Trade-offs.** A transaction of a replica is a group of commits: those that arrived while the one before was written.
+A change is held in memory until it is in the store, and so is a first snapshot, compressed. The log grows while the
+store is away. A replicator that finds the log begun anew (another process wrote while none was running) writes the
+whole database once.
 """
 
-from strandline.replica.errors import LtxDamaged
+from strandline.replica.capture import Capture, Change
+from strandline.replica.errors import (
+    DatabaseRefused,
+    HistoryLost,
+    LtxDamaged,
+    ReplicaFenced,
+    ReplicaGap,
+    RestorePointMissing,
+)
+from strandline.replica.layout import Layout, LtxFile
+from strandline.replica.replicator import ReplicaStatus, Replicator
+from strandline.replica.restore import Restored, find_transaction, plan_restore, restore
+from strandline.replica.shipper import Position, Shipper, find_position
 
-__all__ = ["LtxDamaged"]
+__all__ = [
+    "Capture",
+    "Change",
+    "DatabaseRefused",
+    "HistoryLost",
+    "Layout",
+    "LtxDamaged",
+    "LtxFile",
+    "Position",
+    "ReplicaFenced",
+    "ReplicaGap",
+    "ReplicaStatus",
+    "Replicator",
+    "RestorePointMissing",
+    "Restored",
+    "Shipper",
+    "find_position",
+    "find_transaction",
+    "plan_restore",
+    "restore",
+]

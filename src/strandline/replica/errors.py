@@ -1,10 +1,27 @@
 """Errors of replicas, in the tree of `strandline.errors`.
 
+InvalidInput
+└── DatabaseRefused      the file cannot be replicated: no SQLite, no WAL mode, read-only, a library with a fault
 Damaged
-└── LtxDamaged           an LTX file is not whole, or not one
+├── LtxDamaged           an LTX file is not whole, or not one
+└── ReplicaGap           transactions are missing between two files
+Conflict
+└── ReplicaFenced        another leader wrote the next transaction first
+StrandlineError
+├── HistoryLost          the log was used again before it was read; a snapshot goes on
+└── RestorePointMissing  the replica does not reach the transaction or time that was asked for
 """
 
-from strandline.errors import Damaged
+from strandline.errors import Conflict, Damaged, InvalidInput, StrandlineError
+
+
+class DatabaseRefused(InvalidInput):
+    """A file that cannot be replicated; nothing was changed."""
+
+    def __init__(self, path: str, reason: str, *, hint: str) -> None:
+        super().__init__(f"{path}: {reason}", hint=hint)
+        self.path = path
+        self.reason = reason
 
 
 class LtxDamaged(Damaged):
@@ -12,3 +29,43 @@ class LtxDamaged(Damaged):
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem, safe="restore to a transaction before it, or from another replica")
+
+
+class ReplicaGap(Damaged):
+    """Transactions are missing in a replica, or a file does not follow the one before it."""
+
+    def __init__(self, path: str, txid: int, problem: str) -> None:
+        safe = f"restore to transaction {txid}, or let the leader write a snapshot"
+        super().__init__(path, f"{problem} after transaction {txid}", safe=safe)
+        self.txid = txid
+
+
+class ReplicaFenced(Conflict):
+    """Another leader has written the next transaction; this one writes no more."""
+
+    def __init__(self, address: str, txid: int, epoch: int) -> None:
+        super().__init__(
+            f"{address}: transaction {txid} was written by another leader, of epoch {epoch}",
+            hint="stop writing here; restore from the replica, and set aside what was not replicated",
+        )
+        self.address = address
+        self.txid = txid
+        self.epoch = epoch
+
+
+class HistoryLost(StrandlineError):
+    """The write-ahead log does not continue where it was read last; only a snapshot goes on from here."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}", hint="a snapshot is taken by itself")
+        self.path = path
+        self.reason = reason
+
+
+class RestorePointMissing(StrandlineError):
+    """The replica does not hold what was asked for."""
+
+    def __init__(self, address: str, problem: str, *, hint: str) -> None:
+        super().__init__(f"{address}: {problem}", hint=hint)
+        self.address = address
+        self.problem = problem

@@ -1,0 +1,284 @@
+"""The replicator: one thread that captures the commits of a database and ships them, for as long as it lives.
+
+Invariants: `position` names only what is in the object store; commits that arrive while an upload runs go with the next
+one; an error of the store is waited out, and said in `status`, and the change it hit is shipped before any later one;
+where another leader has written, nothing more is shipped. One replicator holds a database: a lock beside it keeps a
+second one out.
+
+    .<database>-strandline         how far the log was read and shipped (JSON), replaced after each upload
+    .<database>-strandline.lock    held while a replicator runs
+
+The file is a hint: it is believed only if the object store and the log agree with it, and otherwise a snapshot goes on.
+"""
+
+import json
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from strandline.errors import Closed, FormatError, Locked, StrandlineError, Unavailable, UnknownOutcome
+from strandline.files import OsDisk
+from strandline.objects import ObjectStore
+from strandline.replica.capture import Capture, Change, LogState, check_database
+from strandline.replica.errors import HistoryLost
+from strandline.replica.layout import Layout
+from strandline.replica.shipper import Position, Shipment, Shipper, find_position
+from strandline.replica.wakeups import FileChanges
+from strandline.replica.wal import WalPosition
+
+CHECKPOINT_BYTES = 4 << 20
+LOOK_EVERY_S = 1.0
+_PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """How a replicator is doing. `lag_s` is since when commits wait that are not in the store; 0 where none do."""
+
+    position: Position
+    lag_s: float
+    shipped_bytes: int
+    snapshots: int
+    checkpoints: int
+    error: str | None
+
+
+@dataclass
+class _Counts:
+    shipped_bytes: int = 0
+    snapshots: int = 0
+    checkpoints: int = 0
+    waiting_since_s: float | None = None
+    error: StrandlineError | None = None
+    requested: int = 0
+    answered: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class Replicator:
+    """Ships one database to an object store, from `start` to `close`."""
+
+    def __init__(self, path: Path, store: ObjectStore, *, epoch: int = 0) -> None:
+        self.path = path
+        self._store = store
+        self._layout = Layout(store)
+        self._epoch = epoch
+        self._stop = threading.Event()
+        self._counts = _Counts()
+        self._thread: threading.Thread | None = None
+        self._ended: BaseException | None = None
+
+    def start(self) -> Self:
+        """Take the database, find out where to go on, and ship from then on."""
+        check_database(self.path)
+        disk = OsDisk()
+        try:
+            self._lock = disk.lock(self.path.with_name(f".{self.path.name}-strandline.lock"))
+        except Locked:
+            hint = "one replicator holds a database; end the other one, or give this one another database"
+            raise Locked(str(self.path), hint=hint) from None
+        try:
+            self._capture = Capture(self.path)
+            self._changes = FileChanges(self._capture.log_path)
+            self._begin()
+        except BaseException:
+            self._release()
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"strandline-replica-{self.path.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close(flush=kind is None)
+
+    @property
+    def position(self) -> Position:
+        """Return the last position that is in the object store."""
+        return self._shipper.position
+
+    def status(self) -> ReplicaStatus:
+        """Return how it is doing."""
+        counts = self._counts
+        since = counts.waiting_since_s
+        return ReplicaStatus(
+            self.position,
+            0.0 if since is None else time.monotonic() - since,
+            counts.shipped_bytes,
+            counts.snapshots,
+            counts.checkpoints,
+            None if counts.error is None else str(counts.error),
+        )
+
+    def wait_durable(self, timeout_s: float | None = None) -> Position:
+        """Return when everything that was committed before this call is in the object store, and its position.
+
+        `Unavailable` after `timeout_s`; an error that ended the replicator is raised here too.
+        """
+        counts = self._counts
+        with counts.changed:
+            counts.requested += 1
+            mine = counts.requested
+            self._changes.wake()
+            done = counts.changed.wait_for(lambda: counts.answered >= mine or self._is_over(), timeout_s)
+            if counts.answered >= mine:
+                return self.position
+        if self._ended is not None:
+            raise self._ended
+        if done:
+            raise Closed(f"the replicator of {self.path}")
+        reason = f": {counts.error}" if counts.error else ""
+        raise Unavailable(f"{self.path} is not replicated after {timeout_s} s{reason}", hint="it goes on by itself")
+
+    def close(self, *, flush: bool = True) -> None:
+        """Ship what is committed (`flush`), and let go of the database."""
+        try:
+            if flush and self._thread is not None and self._ended is None:
+                with suppress(Closed):
+                    self.wait_durable(LOOK_EVERY_S * 30)
+        finally:
+            self._stop.set()
+            if self._thread is not None:
+                self._changes.wake()
+                self._thread.join()
+                self._thread = None
+                self._release()
+
+    def _is_over(self) -> bool:
+        return self._ended is not None or self._stop.is_set()
+
+    def _release(self) -> None:
+        for name in ("_changes", "_capture"):
+            held = getattr(self, name, None)
+            if held is not None:
+                held.close()
+        self._lock.release()
+
+    def _begin(self) -> None:
+        """Go on from the last position, without a snapshot where the log continues."""
+        known = _read_hint(self._hint_path)
+        head = find_position(self._store, self._layout, after=max(0, known[0].txid - 1) if known else 0)
+        self._shipper = Shipper(self._store, self._layout, head, epoch=self._epoch)
+        self._snapshot_due = known is None or known[0] != head or not self._capture.resume(known[1])
+
+    @property
+    def _hint_path(self) -> Path:
+        return self.path.with_name(f".{self.path.name}-strandline")
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._round()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            self._ended = error
+        finally:
+            with self._counts.changed:
+                self._counts.changed.notify_all()
+
+    def _round(self) -> None:
+        counts = self._counts
+        requested = counts.requested
+        change = self._next_change()
+        if change is not None:
+            self._ship(self._shipper.pack(change))
+            if self._stop.is_set() and counts.error is not None:
+                return
+            self._write_hint(change.state)
+            counts.snapshots += change.is_whole
+        with counts.changed:
+            counts.answered = requested
+            counts.changed.notify_all()
+        if self._capture.log_bytes() >= CHECKPOINT_BYTES:
+            counts.checkpoints += self._checkpointed()
+        elif change is None:
+            self._changes.wait(LOOK_EVERY_S)
+
+    def _next_change(self) -> Change | None:
+        try:
+            if not self._snapshot_due:
+                return self._capture.changes()
+        except HistoryLost:
+            self._reopen()
+        self._snapshot_due = False
+        return self._capture.snapshot()
+
+    def _checkpointed(self) -> bool:
+        try:
+            return self._capture.checkpoint()
+        except HistoryLost:
+            self._snapshot_due = True
+            return False
+
+    def _reopen(self) -> None:
+        """Take the database anew: it may be another file by now."""
+        self._capture.close()
+        self._changes.close()
+        check_database(self.path)
+        self._capture = Capture(self.path)
+        self._changes = FileChanges(self._capture.log_path)
+
+    def _ship(self, shipment: Shipment) -> None:
+        """Write a transaction, however long the store is away; give up only where this replicator is closed."""
+        counts, pause_s = self._counts, _PAUSE_S
+        counts.waiting_since_s = time.monotonic()
+        while True:
+            try:
+                self._shipper.ship(shipment)
+            except (Unavailable, UnknownOutcome) as error:
+                counts.error = error
+                if self._stop.wait(pause_s):
+                    return
+                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+                continue
+            counts.error = counts.waiting_since_s = None
+            counts.shipped_bytes += len(shipment.body)
+            return
+
+    def _write_hint(self, state: LogState) -> None:
+        # It is not synced: an old one, or none, costs a snapshot and nothing else.
+        temporary = self._hint_path.with_name(f"{self._hint_path.name}.tmp")
+        temporary.write_text(format_hint(self.position, state))
+        temporary.replace(self._hint_path)
+
+
+def format_hint(position: Position, state: LogState) -> str:
+    """Return a position and the state of a log as the text of the file beside the database."""
+    body = {
+        "version": _VERSION,
+        "txid": position.txid,
+        "checksum": f"{position.checksum:016x}",
+        "salts": state.salts,
+        "offset": state.position.offset,
+        "log_checksum": state.position.checksum,
+        "pages": state.pages,
+        "page_size": state.page_size,
+    }
+    return json.dumps(body) + "\n"
+
+
+def parse_hint(text: str, path: str) -> tuple[Position, LogState]:
+    """Return what `format_hint` wrote."""
+    try:
+        body = json.loads(text)
+        if body["version"] != _VERSION:
+            raise FormatError(path, f"version {body['version']} is of a later Strandline")
+        first, second = body["salts"]
+        one, other = body["log_checksum"]
+        state = LogState((first, second), WalPosition(body["offset"], (one, other)), body["pages"], body["page_size"])
+        return Position(body["txid"], int(body["checksum"], 16)), state
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(path, "it is not a replicator's file") from error
+
+
+def _read_hint(path: Path) -> tuple[Position, LogState] | None:
+    """Return what an earlier replicator knew; None where that is nothing, or not to be read."""
+    with suppress(OSError, FormatError):
+        return parse_hint(path.read_text(), str(path))
+    return None

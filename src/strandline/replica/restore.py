@@ -1,0 +1,183 @@
+"""Restore: a database as it was after a transaction, from the files of a replica.
+
+Invariants: the files that are applied begin with a whole database and follow one another without a gap; each is
+verified to its last byte, and against the one before it where it names it; the database appears under its name when all
+of it is on disk, and an existing file is never touched.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from strandline.errors import StorageRefused
+from strandline.files import OsDisk, storage_error
+from strandline.objects import ObjectStore
+from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
+from strandline.replica.layout import Layout, LtxFile
+from strandline.replica.ltx import HEADER_BYTES, LtxHeader, LtxReader, parse_header
+from strandline.replica.shipper import Position
+
+DOWNLOADS = 4
+PIECE_BYTES = 8 << 20
+
+
+class Restored(NamedTuple):
+    """What a restore came to."""
+
+    position: Position
+    files: int
+    size: int
+    timestamp_ms: int
+
+
+class Applied(NamedTuple):
+    """How far a restore is."""
+
+    file: LtxFile
+    number: int
+    of: int
+
+
+def plan_restore(files: Sequence[LtxFile], txid: int | None = None, *, address: str = "the replica") -> list[LtxFile]:
+    """Return the files to apply, in order, for the database after transaction `txid`, or after the last one.
+
+    It begins with the latest whole database and goes on with whatever reaches furthest.
+    """
+    target = max((file.max_txid for file in files), default=0) if txid is None else txid
+    usable = [file for file in files if file.max_txid <= target]
+    whole = max((file for file in usable if file.is_whole), key=lambda file: (file.max_txid, file.level), default=None)
+    if whole is None:
+        hint = (
+            "wait until it is written" if not files else "ask for a later transaction; `snapshots` lists what is there"
+        )
+        raise RestorePointMissing(address, f"there is no whole database up to transaction {target}", hint=hint)
+    plan = [whole]
+    while plan[-1].max_txid < target:
+        reached = plan[-1].max_txid
+        following = [file for file in usable if file.min_txid <= reached + 1 and file.max_txid > reached]
+        if not following:
+            raise ReplicaGap(address, reached, "transactions are missing")
+        plan.append(max(following, key=lambda file: (file.max_txid, file.level)))
+    return plan
+
+
+def find_transaction(store: ObjectStore, files: Sequence[LtxFile], at: datetime) -> int:
+    """Return the last transaction that was written at a time or before it."""
+    wanted_ms = int(at.timestamp() * 1000)
+    ordered = sorted({file.max_txid: file for file in sorted(files, key=lambda file: -file.level)}.items())
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if _timestamp_ms(store, ordered[middle][1]) <= wanted_ms:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        hint = "ask for a later time; `snapshots` lists what is there"
+        raise RestorePointMissing(store.address, f"it does not reach back to {at.isoformat()}", hint=hint)
+    return ordered[low - 1][0]
+
+
+def _timestamp_ms(store: ObjectStore, file: LtxFile) -> int:
+    found = store.get(file.key, stop=HEADER_BYTES)
+    if found is None:
+        raise LtxDamaged(file.key, "it went away while the replica was read")
+    return parse_header(found.body, file.key).timestamp_ms
+
+
+def restore(
+    store: ObjectStore,
+    layout: Layout,
+    to: Path,
+    *,
+    txid: int | None = None,
+    at: datetime | None = None,
+    tell: Callable[[Applied], None] = lambda _: None,
+) -> Restored:
+    """Write the database to a path where there is no file yet, as it was after a transaction or at a time."""
+    if to.exists():
+        raise StorageRefused(str(to), "there is a file already", "EEXIST", hint="restore beside it, and move it then")
+    files = layout.all_files()
+    if at is not None:
+        txid = find_transaction(store, files, at)
+    plan = plan_restore(files, txid, address=store.address)
+    part = to.with_name(f".{to.name}.restoring-{os.getpid()}")
+    try:
+        with part.open("xb") as out:
+            restored = apply_files(store, plan, out.fileno(), tell)
+            os.fsync(out.fileno())
+        part.rename(to)
+        OsDisk().sync_folder(to.parent)
+    except OSError as error:
+        raise storage_error(to, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return restored
+
+
+def apply_files(
+    store: ObjectStore,
+    plan: Sequence[LtxFile],
+    file: int,
+    tell: Callable[[Applied], None] = lambda _: None,
+    after: Position | None = None,
+) -> Restored:
+    """Write the pages of files into an open database file, one file after another, downloaded ahead."""
+    position, size, timestamp_ms = after, 0, 0
+    with ThreadPoolExecutor(DOWNLOADS, "strandline-restore") as pool:
+        for number, (one, pieces) in enumerate(_downloaded(store, plan, pool), 1):
+            reader = LtxReader(pieces, one.key)
+            header = reader.header
+            if (header.min_txid, header.max_txid) != (one.min_txid, one.max_txid):
+                raise LtxDamaged(one.key, f"it holds transactions {header.min_txid} to {header.max_txid}")
+            if position is not None and not _follows(header, position):
+                raise ReplicaGap(store.address, position.txid, f"{one.key} follows another file")
+            for page, data in reader.pages():
+                os.pwrite(file, data, (page - 1) * header.page_size)
+            os.ftruncate(file, header.commit * header.page_size)
+            assert reader.end is not None  # noqa: S101 - all pages were handed out
+            position = Position(header.max_txid, reader.end.checksum)
+            size, timestamp_ms = header.commit * header.page_size, header.timestamp_ms
+            tell(Applied(one, number, len(plan)))
+    assert position is not None  # noqa: S101 - a plan has a file
+    return Restored(position, len(plan), size, timestamp_ms)
+
+
+def _follows(header: LtxHeader, position: Position) -> bool:
+    """Return whether a file follows a position, as far as it says what it follows."""
+    is_next = header.min_txid == position.txid + 1
+    return not is_next or header.predecessor in (0, position.checksum)
+
+
+def _downloaded(
+    store: ObjectStore, plan: Sequence[LtxFile], pool: ThreadPoolExecutor
+) -> Iterator[tuple[LtxFile, Iterator[bytes]]]:
+    """Yield files with their bytes; pieces of this and of the next files are on their way meanwhile."""
+    pieces = [(file, start) for file in plan for start in range(0, file.size, PIECE_BYTES)]
+    under_way: list[Future[bytes]] = []
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        while asked < len(pieces) and len(under_way) < 2 * DOWNLOADS:
+            under_way.append(pool.submit(_piece, store, *pieces[asked]))
+            asked += 1
+
+    def bytes_of(file: LtxFile) -> Iterator[bytes]:
+        for _ in range(0, file.size, PIECE_BYTES):
+            ask()
+            yield under_way.pop(0).result()
+
+    for file in plan:
+        yield file, bytes_of(file)
+
+
+def _piece(store: ObjectStore, file: LtxFile, start: int) -> bytes:
+    stop = min(start + PIECE_BYTES, file.size)
+    found = store.get(file.key, start=start, stop=stop)
+    if found is None or len(found.body) != stop - start:
+        raise LtxDamaged(file.key, "it went away or changed while it was read")
+    return found.body

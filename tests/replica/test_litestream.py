@@ -1,0 +1,142 @@
+"""litestream 0.5, the real one: it restores what we wrote, and we restore what it wrote."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from strandline.objects import open_objects
+from strandline.replica import Layout, Replicator, restore
+from tests.replica.databases import PAGE_SIZES, content, database, fill
+from tests.waiting import PATIENCE_S, eventually
+
+Make = Callable[[apsw.Connection], None]
+
+
+def litestream() -> str:
+    """Return the path of the program."""
+    found = shutil.which("litestream", path=str(Path(sys.executable).parent))
+    assert found is not None
+    return found
+
+
+def rows(connection: apsw.Connection) -> None:
+    """Ordinary rows."""
+    fill(connection, 40)
+
+
+def keyed(connection: apsw.Connection) -> None:
+    """A table without row ids."""
+    connection.execute("CREATE TABLE k (name TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID")
+    for number in range(50):
+        connection.execute("INSERT INTO k VALUES (?, randomblob(300))", (f"key {number}",))
+
+
+def texts(connection: apsw.Connection) -> None:
+    """A full-text index."""
+    connection.execute("CREATE VIRTUAL TABLE f USING fts5 (body)")
+    for number in range(50):
+        connection.execute("INSERT INTO f VALUES (?)", (f"the line of the tide {number}",))
+
+
+def blobs(connection: apsw.Connection) -> None:
+    """Blobs of many pages."""
+    connection.execute("CREATE TABLE b (body BLOB)")
+    for size in (100_000, 3_000_000):
+        connection.execute("INSERT INTO b VALUES (randomblob(?))", (size,))
+    connection.execute("DELETE FROM b WHERE length(body) < 1000000")
+
+
+def shrunk(connection: apsw.Connection) -> None:
+    """A database that became smaller."""
+    fill(connection, 200)
+    connection.execute("DELETE FROM t WHERE id > 20")
+    connection.execute("VACUUM")
+
+
+MAKERS = [rows, keyed, texts, blobs, shrunk]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_litestream_restores_what_we_wrote(tmp_path: Path, make: Make) -> None:
+    check_their_restore(tmp_path, make, 4096)
+
+
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+def test_litestream_restores_our_pages_of_every_size(tmp_path: Path, page_size: int) -> None:
+    check_their_restore(tmp_path, rows, page_size)
+
+
+def check_their_restore(tmp_path: Path, make: Make, page_size: int) -> None:
+    """Replicate a database while it is made, and have litestream restore it."""
+    store = open_objects(f"file://{tmp_path}/replica")
+    with database(tmp_path / "a.db", page_size) as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 2, table="first")
+        with Replicator(tmp_path / "a.db", store) as running:
+            running.wait_durable(PATIENCE_S)
+            make(connection)
+            running.wait_durable(PATIENCE_S)
+    store.close()
+    command = [litestream(), "restore", "-o", str(tmp_path / "out.db"), f"file://{tmp_path}/replica"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_we_restore_what_litestream_wrote(tmp_path: Path, make: Make) -> None:
+    check_our_restore(tmp_path, make, 4096)
+
+
+@pytest.mark.parametrize("page_size", [512, 65536])
+def test_we_restore_the_pages_that_litestream_wrote(tmp_path: Path, page_size: int) -> None:
+    check_our_restore(tmp_path, rows, page_size)
+
+
+def check_our_restore(tmp_path: Path, make: Make, page_size: int) -> None:
+    """Have litestream replicate a database while it is made, and restore it."""
+    path, replica = tmp_path / "a.db", tmp_path / "replica"
+    (tmp_path / "litestream.yml").write_text(
+        f"dbs:\n  - path: {path}\n    monitor-interval: 50ms\n    replicas:\n"
+        f"      - type: file\n        path: {replica}\n        sync-interval: 50ms\n"
+    )
+    with database(path, page_size) as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 2, table="first")
+        command = [litestream(), "replicate", "-config", str(tmp_path / "litestream.yml")]
+        theirs = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: any(replica.rglob("*.ltx")), "the first file of litestream's")
+            make(connection)
+            connection.execute("CREATE TABLE marker (id)")
+            expected = content(path)
+            eventually(lambda: _has_marker(tmp_path), "the last commit in litestream's replica")
+        finally:
+            theirs.terminate()
+            theirs.wait(PATIENCE_S)
+        found = content(_restored(tmp_path))
+    assert [row for row in found if not str(row[0]).startswith("_litestream")] == [
+        row for row in expected if not str(row[0]).startswith("_litestream")
+    ]
+
+
+def _restored(tmp_path: Path) -> Path:
+    out = tmp_path / "out.db"
+    out.unlink(missing_ok=True)
+    store = open_objects(f"file://{tmp_path}/replica")
+    restore(store, Layout(store), out)
+    store.close()
+    return out
+
+
+def _has_marker(tmp_path: Path) -> bool:
+    connection = apsw.Connection(str(_restored(tmp_path)))
+    try:
+        return bool(list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'marker'")))
+    finally:
+        connection.close()

@@ -1,0 +1,255 @@
+"""The replicator: what it says is durable is in the store, and nothing it ships is written twice or over another's."""
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import apsw
+import pytest
+
+from strandline.errors import Locked, Unavailable
+from strandline.objects import LocalObjects, MemoryObjects, ObjectStore, open_objects
+from strandline.replica import DatabaseRefused, Layout, Position, ReplicaFenced, Replicator, ltx, replicator, restore
+from strandline.replica.capture import LogState
+from strandline.replica.wal import WalPosition
+from tests.replica.databases import content, database, fill
+from tests.waiting import PATIENCE_S, eventually
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    """An empty object store."""
+    store = open_objects(f"file://{tmp_path}/replica")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[apsw.Connection]:
+    """A connection of the application."""
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 5)
+        yield connection
+
+
+def restored(store: ObjectStore, to: Path) -> list[tuple[object, ...]]:
+    """Return the content of what a replica restores to."""
+    restore(store, Layout(store), to)
+    return content(to)
+
+
+def test_what_is_durable_is_restored(tmp_path: Path, store: ObjectStore, application: apsw.Connection) -> None:
+    with Replicator(tmp_path / "a.db", store) as running:
+        for number in range(20):
+            fill(application, 1, seed=number)
+            position = running.wait_durable(PATIENCE_S)
+            assert store.head(Layout(store).key(0, position.txid, position.txid)) is not None
+        assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_each_file_follows_the_one_before_it(tmp_path: Path, store: ObjectStore, application: apsw.Connection) -> None:
+    with Replicator(tmp_path / "a.db", store, epoch=7) as running:
+        for number in range(5):
+            fill(application, 1, seed=number)
+            running.wait_durable(PATIENCE_S)
+    before = 0
+    for file in Layout(store).files(0):
+        found = store.get(file.key)
+        assert found is not None
+        header, _, end = ltx.decode(found.body)
+        assert (header.min_txid, header.max_txid, header.epoch) == (file.min_txid, file.min_txid, 7)
+        assert header.predecessor == before
+        before = end.checksum
+
+
+def test_commits_made_during_an_upload_go_together(tmp_path: Path, application: apsw.Connection) -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    class Slow(MemoryObjects):
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            entered.set()
+            assert gate.wait(PATIENCE_S)
+            return super().put(key, *arguments, **options)  # type: ignore[arg-type]
+
+    store = Slow()
+    running = Replicator(tmp_path / "a.db", store).start()
+    assert entered.wait(PATIENCE_S)
+    fill(application, 50, seed=1)
+    gate.set()
+    running.wait_durable(PATIENCE_S)
+    running.close()
+    assert len(list(Layout(store).files(0))) <= 4
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_store_that_is_away_is_waited_for(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "_PAUSE_S_MAX", 0.1)
+
+    class Away(MemoryObjects):
+        is_away = False
+
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            if self.is_away:
+                raise Unavailable("the store is away")
+            return super().put(key, *arguments, **options)  # type: ignore[arg-type]
+
+    store = Away()
+    with Replicator(tmp_path / "a.db", store) as running:
+        position = running.wait_durable(PATIENCE_S)
+        store.is_away = True
+        fill(application, 3, seed=1)
+        with pytest.raises(Unavailable, match="not replicated after"):
+            running.wait_durable(0.2)
+        assert running.position == position
+        status = running.status()
+        assert (status.error, status.lag_s > 0) == ("the store is away", True)
+        store.is_away = False
+        assert running.wait_durable(PATIENCE_S).txid > position.txid
+        assert (running.status().error, running.status().lag_s) == (None, 0.0)
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_an_upload_whose_answer_was_lost_counts_once(tmp_path: Path, application: apsw.Connection) -> None:
+    class Unanswered(MemoryObjects):
+        lost = False
+
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            etag = super().put(key, *arguments, **options)  # type: ignore[arg-type]
+            if not self.lost:
+                self.lost = True
+                raise Unavailable("the answer was lost")
+            return etag
+
+    store = Unanswered()
+    with Replicator(tmp_path / "a.db", store) as running:
+        fill(application, 3, seed=1)
+        running.wait_durable(PATIENCE_S)
+    assert store.lost
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_transaction_that_another_leader_wrote_ends_the_replicator(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection
+) -> None:
+    running = Replicator(tmp_path / "a.db", store, epoch=3).start()
+    position = running.wait_durable(PATIENCE_S)
+    header = ltx.LtxHeader(4096, 1, position.txid + 1, position.txid + 1, 1, epoch=9)
+    other = b"".join(ltx.encode(header, [(1, bytes(4096))]))
+    store.put(Layout(store).key(0, header.min_txid, header.min_txid), other, if_absent=True)
+    fill(application, 1, seed=1)
+    with pytest.raises(ReplicaFenced, match="epoch 9"):
+        running.wait_durable(PATIENCE_S)
+    assert running.position == position
+    with pytest.raises(ReplicaFenced):
+        running.wait_durable(PATIENCE_S)
+    running.close()
+    found = store.get(Layout(store).key(0, header.min_txid, header.min_txid))
+    assert found is not None
+    assert found.body == other
+
+
+def test_a_replicator_goes_on_without_a_snapshot(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection
+) -> None:
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    fill(application, 3, seed=1)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        assert running.status().snapshots == 0
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("hint", ["", "{}", '{"version": 2}', "gone"])
+def test_a_hint_that_says_nothing_costs_a_snapshot_and_nothing_else(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection, hint: str
+) -> None:
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    file = tmp_path / ".a.db-strandline"
+    assert file.exists()
+    file.unlink() if hint == "gone" else file.write_text(hint)
+    fill(application, 3, seed=1)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        assert running.status().snapshots == 1
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_log_that_grows_is_checkpointed(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "CHECKPOINT_BYTES", 100_000)
+    with Replicator(tmp_path / "a.db", store) as running:
+        for seed in range(10):
+            fill(application, 40, seed=seed)
+            running.wait_durable(PATIENCE_S)
+        eventually(lambda: running.status().checkpoints > 2, "checkpoints")
+        running.wait_durable(PATIENCE_S)
+        assert running.status().snapshots == 1
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_database_that_is_replaced_gets_a_snapshot(tmp_path: Path, store: ObjectStore) -> None:
+    path = tmp_path / "a.db"
+    with database(path) as connection:
+        fill(connection, 5)
+    with database(tmp_path / "other.db") as connection:
+        fill(connection, 3, table="other")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with Replicator(path, store) as running:
+        running.wait_durable(PATIENCE_S)
+        for file in tmp_path.glob("a.db*"):
+            file.unlink()
+        (tmp_path / "other.db").rename(path)
+        eventually(lambda: running.status().snapshots == 2, "a second snapshot")
+        running.wait_durable(PATIENCE_S)
+    assert {row[0] for row in restored(store, tmp_path / "copy.db")} >= {"other"}
+
+
+@pytest.mark.usefixtures("application")
+def test_a_second_replicator_is_kept_out(tmp_path: Path, store: ObjectStore) -> None:
+    with Replicator(tmp_path / "a.db", store), pytest.raises(Locked) as caught:
+        Replicator(tmp_path / "a.db", store).start()
+    assert "one replicator" in (caught.value.hint or "")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+
+
+@pytest.mark.parametrize(("body", "reason"), [(None, "no such file"), (b"x" * 5000, "not a SQLite database")])
+def test_what_is_no_database_is_refused(tmp_path: Path, store: ObjectStore, body: bytes | None, reason: str) -> None:
+    path = tmp_path / "none.db"
+    if body is not None:
+        path.write_bytes(body)
+    with pytest.raises(DatabaseRefused, match=reason):
+        Replicator(path, store).start()
+    assert not list(Layout(store).all_files())
+    assert path.exists() == (body is not None)
+
+
+def test_a_commit_is_noticed_at_once(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        quickest = PATIENCE_S
+        for number in range(10):
+            before = running.position.txid
+            fill(application, 1, seed=number)
+            started = time.monotonic()
+            eventually(partial(store.head, Layout(store).key(0, before + 1, before + 1)), "an upload")
+            quickest = min(quickest, time.monotonic() - started)
+        assert quickest < replicator.LOOK_EVERY_S / 4
+
+
+def test_positions_are_written_and_read() -> None:
+    known = Position(5, 2**63 + 7), LogState((1, 2), WalPosition(4152, (3, 4)), 9, 4096)
+    assert replicator.parse_hint(replicator.format_hint(*known), "x") == known
+
+
+def test_a_local_store_is_what_is_meant(store: ObjectStore) -> None:
+    assert isinstance(getattr(store, "_store", store), LocalObjects)
