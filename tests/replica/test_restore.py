@@ -66,8 +66,8 @@ def test_a_time_is_a_restore_point(tmp_path: Path) -> None:
     files = layout.all_files()
     start = datetime.fromtimestamp(0, UTC)
     expected: list[tuple[float, int]] = [(10.0, 1), (19.9, 1), (20.0, 2), (29.0, 2), (30.0, 3), (1000.0, 3)]
-    for second, txid in expected:
-        assert find_transaction(store, files, start + timedelta(seconds=second)) == txid
+    for after_s, txid in expected:
+        assert find_transaction(store, files, start + timedelta(seconds=after_s)) == txid
     with pytest.raises(RestorePointMissing, match="does not reach back"):
         find_transaction(store, files, start + timedelta(seconds=9))
     restore(store, layout, tmp_path / "a", at=start + timedelta(seconds=25))

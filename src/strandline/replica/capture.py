@@ -22,8 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import apsw
-
+from strandline.extras import needs
 from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.ltx import lock_page
 from strandline.replica.wal import (
@@ -35,6 +34,9 @@ from strandline.replica.wal import (
     parse_header,
     scan_frames,
 )
+
+with needs("replica"):
+    import apsw
 
 TABLE = "_strandline_replica"
 SQLITE_MIN = (3, 51, 3)

@@ -23,12 +23,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import lz4.block
-import xxhash
-from fastcrc.crc64 import go_iso
-
+from strandline.extras import needs
 from strandline.replica.errors import LtxDamaged
 from strandline.replica.wal import is_page_size
+
+with needs("replica"):
+    import lz4.block
+    import xxhash
+    from fastcrc.crc64 import go_iso
 
 HEADER_BYTES = 100
 TRAILER_BYTES = 16
