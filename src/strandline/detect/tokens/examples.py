@@ -61,7 +61,7 @@ class Stream:
     """A source of values that follow from a seed alone."""
 
     def __init__(self, seed: str) -> None:
-        self._hash = blake3(seed.encode(), derive_key_context="strandline/detect/example/v1")
+        self._hash = blake3(seed.encode(), derive_key_context="strandline/scan/example/v1")
         self._drawn = 0
 
     def take(self, count: int) -> bytes:
