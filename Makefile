@@ -1,7 +1,8 @@
 # Every target but help, clean and lock first sets up what it needs; see tools/setup.py.
 PYTHON ?= python3
 BIN := .venv/bin
-PARALLEL ?= 2
+# One more than two cores: some tests wait for servers, clocks and children while others compute.
+PARALLEL ?= 3
 BENCHMARKS := $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ONLY ?= $(BENCHMARKS)
 

@@ -5,26 +5,38 @@ run in one worker, for a second one would take a second Java, cold and large. Wh
 worker is left alone with it in the end.
 """
 
+import re
+from functools import cache
+from pathlib import Path
+
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _SLOW = (
     "tests/spark/test_killed.py",
-    "tests/spark/journal_scan/test_scan.py",
+    "tests/spark/test_no_leaks.py",
+    "tests/spark/streams/test_secrets.py",
+    "tests/spark/test_class_archive.py",
     "tests/cli/test_demo.py",
-    "tests/cli/test_scan_trouble.py",
+    "tests/broker/clients/test_folds.py",
     "tests/broker/durability/",
+    "tests/detect/rules/test_builtin.py",
     "tests/fold/test_cluster.py",
     "tests/fold/test_killed",
+    "tests/journal/test_crash_everywhere.py",
+    "tests/journal/test_repair.py",
     "tests/pipeline/test_killed.py",
+    "tests/pipeline/test_persistence_contract.py",
 )
-_SPARK = ("tests/spark/", "tests/cli/test_scan", "tests/cli/test_findings")
+_SPARK = re.compile(r'\bSparkSession\b|usefixtures\("spark"|getfixturevalue\("spark"|spark_standalone')
+_ROOT = Path(__file__).resolve().parent.parent
 
 
+@cache
 def unit_of(path: str) -> str:
-    """Return what a file is run together with."""
-    return "spark" if path.startswith(_SPARK) and not path.startswith(_SLOW) else path
+    """Return what a file is run together with: those whose tests use the session that `tests.servers_spark` shares."""
+    return "spark" if not path.startswith(_SLOW) and _SPARK.search((_ROOT / path).read_text()) else path
 
 
 def rank_of(path: str) -> int:

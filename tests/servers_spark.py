@@ -23,6 +23,7 @@ from strandline.spark.class_archive import archive_options
 from strandline.spark.driver import child_environment, spark_home
 from strandline.spark.java import find_java
 from strandline.spark.sessions import session
+from tests.scheduling import unit_of
 from tests.servers_etcd import _free_ports
 from tests.waiting import PATIENCE_S
 
@@ -48,6 +49,7 @@ def active_spark(request: pytest.FixtureRequest) -> None:
     It forgets that with a connection that is made anew, and then finds no sink that Python brought.
     """
     if "spark" in request.fixturenames:
+        assert unit_of(request.node.nodeid.partition("::")[0]) == "spark", "it would run in a worker without Java"
         shared = request.getfixturevalue("spark")
         shared._jvm.SparkSession.setActiveSession(shared._jsparkSession)  # noqa: SLF001 - there is no public way
 

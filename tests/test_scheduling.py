@@ -1,6 +1,5 @@
 """Files are handed to workers whole, those of one Spark session together, and what takes longest first."""
 
-import re
 from pathlib import Path
 
 from tests import scheduling
@@ -10,7 +9,7 @@ FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("t
 
 
 def test_every_path_that_is_named_exists() -> None:
-    named = (*scheduling._SLOW, *scheduling._SPARK)  # noqa: SLF001 - what is looked through
+    named = scheduling._SLOW  # noqa: SLF001 - what is looked through
     assert [start for start in named if not any(file.startswith(start) for file in FILES)] == []
 
 
@@ -20,9 +19,6 @@ def test_what_shares_a_spark_session_is_one_unit_and_comes_first() -> None:
     together = units.count("spark")
     assert units[:together] == ["spark"] * together
     assert len(set(units)) == len(units) - together + 1
-    asks = re.compile(r'^def test_.*spark: "SparkSession"', re.MULTILINE)
-    using = [file for file in FILES if asks.search((ROOT / file).read_text())]
-    assert {scheduling.unit_of(file) for file in using} == {"spark"}
 
 
 def test_a_worker_that_begins_with_what_is_slow_comes_before_those_with_the_rest() -> None:

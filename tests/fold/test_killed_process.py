@@ -12,15 +12,16 @@ import pytest
 
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.kv import NO_CURSOR, format_cursor, parse_cursor
+from tests.effort import Part, parts
 from tests.fold.child import BATCHES, LIVES, open_store, revision_of, rows_of, serve, states
 from tests.straced import strace_problem, traced
 from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 CALLS = {
-    "append log": {"pwritev2": 11, "fdatasync": 7, "fsync": 5, "rename": 7, "unlink": 7},
-    "sqlite": {"pwrite64": 37, "fdatasync": 11, "ftruncate": 3, "unlink": 2},
-    "rocksdb": {"write": 37, "fdatasync": 11, "fsync": 5, "rename": 3, "unlink": 3},
+    "append log": {"pwritev2": 23, "fdatasync": 13, "fsync": 7, "rename": 11, "unlink": 11},
+    "sqlite": {"pwrite64": 73, "fdatasync": 23, "ftruncate": 5, "unlink": 3},
+    "rocksdb": {"write": 73, "fdatasync": 23, "fsync": 7, "rename": 5, "unlink": 5},
 }
 """By which calls each store changes the disk, and how many of them are passed over from one death to the next."""
 CASES = [(backend, call) for backend, calls in CALLS.items() for call in calls]
@@ -116,8 +117,11 @@ def test_it_may_be_killed_at_any_call(server: ForkServerContext, tmp_path: Path,
         ("rocksdb", "fdatasync", "EIO"),
     ],
 )
-def test_any_call_may_fail(server: ForkServerContext, tmp_path: Path, backend: str, call: str, error: str) -> None:
-    for when in (1, 5, 12, 20):
+@parts(2)
+def test_any_call_may_fail(
+    server: ForkServerContext, tmp_path: Path, backend: str, call: str, error: str, part: Part
+) -> None:
+    for when in part.of((1, 5, 12, 20)):
         folder = tmp_path / str(when)
         said = run(server, backend, folder, "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}")
         assert said[-1].startswith(("error", "done")), said
@@ -140,7 +144,7 @@ def test_a_synced_store_syncs_every_batch_and_a_written_one_does_not(
 
 @pytest.mark.parametrize("backend", CALLS)
 def test_it_may_be_killed_from_outside_at_any_moment(server: ForkServerContext, tmp_path: Path, backend: str) -> None:
-    for number in range(6):
+    for number in range(3):
         folder = tmp_path / str(number)
         ours, theirs = server.Pipe()
         child = server.Process(target=serve, args=(theirs, backend, str(folder)), daemon=True)
@@ -148,7 +152,7 @@ def test_it_may_be_killed_from_outside_at_any_moment(server: ForkServerContext, 
         theirs.close()
         assert ours.recv() == "ready"
         ours.send("go")
-        timer = threading.Timer(0.01 + 0.03 * number, child.kill)
+        timer = threading.Timer(0.01 + 0.06 * number, child.kill)
         timer.start()
         said: list[str] = []
         try:

@@ -49,9 +49,9 @@ class Calm:
 
 
 def undisturbed(folder: Path, files: int) -> Calm:
-    """Scan a new corpus, and let nothing happen."""
+    """Scan a new corpus in one process, without Spark, and let nothing happen."""
     corpus = plant(folder / "corpus", files)
-    with living(corpus.arguments(str(folder / "calm"))) as lives:
+    with living([*corpus.arguments(str(folder / "calm")), "--without-spark"]) as lives:
         settled = coverage(lives.finish())
     with watching(str(folder / "calm" / "pipeline.db")) as watch:
         rows = watch.rows()
@@ -243,11 +243,11 @@ def two_hosts() -> Iterator[list[str]]:
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
     hits = 0
     for seed in range(11, 19):  # a quick machine may be done before the second strike; then another scan is disturbed
-        done = campaign(calm, str(tmp_path / f"state-{seed}"), seed, [lose_power, kill_java, make_zombie])
+        done = campaign(calm, str(tmp_path / f"state-{seed}"), seed, [kill_java, make_zombie])
         hits += done.hits_in_the_middle
         if hits > 1:
             return
-    raise AssertionError(f"of {8 * 3} strikes {hits} came in the middle of a scan")
+    raise AssertionError(f"of {8 * 2} strikes {hits} came in the middle of a scan")
 
 
 @pytest.mark.timeout(3600)
@@ -272,6 +272,7 @@ def test_speculative_tasks_and_a_killed_executor_change_nothing(
     assert "SparkListenerExecutorRemoved" in text
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_two_drivers_at_once_come_to_the_same(calm: Calm, tmp_path: Path) -> None:
     state = tmp_path / "state"
