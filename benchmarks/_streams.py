@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks._harness import Row, alone, compare, medians, scratch
-from strandline.fold.opening import open_fold
+from strandline.fold.backends import open_fold
 from strandline.fold.scopes import Scope
-from strandline.fold.watching import catch_up
+from strandline.fold.watch import catch_up
 from strandline.kv.nats import NatsConnection
 from strandline.nats import NatsSettings
 from strandline.nats.jetstream import JetStreamApi, stream_state

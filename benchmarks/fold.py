@@ -24,7 +24,7 @@ from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from benchmarks._nats import delivered_bytes, drain, fill_bucket, make_key, make_value, nats_server
 from benchmarks._streams import stream_rows
 from strandline.fold import ALL, Backend, catch_up, open_fold, verify_against, watch_applied
-from strandline.fold.watching import Applied, Hooks
+from strandline.fold.watch import Applied, Hooks
 from strandline.kv import StoreConfig
 from strandline.kv.nats import NatsConnection
 from strandline.nats import NatsSettings, NatsSocket, stream_state
@@ -196,7 +196,7 @@ async def _keep_up(settings: NatsSettings, bucket: str, path: Path) -> float:
 
     def see(applied: Applied) -> None:
         times.append(time.perf_counter())
-        if applied.durable and applied.mark.revision >= target:
+        if applied.durable and applied.cursor.revision >= target:
             stop.set()
 
     async with NatsConnection(settings) as connection:

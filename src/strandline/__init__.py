@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from strandline.version import __version__
 
 if _TYPE_CHECKING:
-    from strandline.fold.following import FollowedFold, follow
+    from strandline.fold.followed_fold import FollowedFold, follow
 
 __all__ = ["FollowedFold", "__version__", "follow"]
 
@@ -17,7 +17,7 @@ __all__ = ["FollowedFold", "__version__", "follow"]
 def __getattr__(name: str) -> object:
     """Import what `strandline` itself offers when it is first asked for, so that importing it stays cheap."""
     if name in ("FollowedFold", "follow"):
-        from strandline.fold import following  # noqa: PLC0415 - that is the point
+        from strandline.fold import followed_fold  # noqa: PLC0415 - that is the point
 
-        return getattr(following, name)
+        return getattr(followed_fold, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

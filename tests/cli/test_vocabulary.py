@@ -12,7 +12,7 @@ from strandline.cli.app import app
 from strandline.cli.exit_codes import report
 from strandline.cli.vocabulary import in_cli_words
 from strandline.fold.errors import ModeChanged, ScopeChanged
-from strandline.fold.watching.mending import NO_RESTORER
+from strandline.fold.watch.repairer import NO_RESTORER
 from strandline.kv.errors import BucketNotFound
 
 SOURCE = Path(strandline.__file__).parent

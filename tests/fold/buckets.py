@@ -9,7 +9,7 @@ from typing import Self, TypedDict, TypeVar, Unpack, cast
 from strandline.clock import ManualClock
 from strandline.errors import StrandlineError
 from strandline.events import Event, Events
-from strandline.fold import ALL, Applied, Batching, Exports, Hooks, Mark, RepairPolicy, Scope, watch_applied
+from strandline.fold import ALL, Applied, Batching, Exports, FoldCursor, Hooks, RepairPolicy, Scope, watch_applied
 from strandline.kv import (
     UNKNOWN_VERSION,
     ConnectionDropped,
@@ -130,7 +130,7 @@ class Choices(TypedDict, total=False):
     exports: Exports
 
 
-async def until(condition: Callable[[], bool], task: asyncio.Task[Mark] | None = None) -> None:
+async def until(condition: Callable[[], bool], task: asyncio.Task[FoldCursor] | None = None) -> None:
     """Wait for something to become true, or for a watch to fail."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -157,7 +157,7 @@ class Watching:
     async def until_stored(self, values: dict[str, bytes]) -> None:
         await self.until(lambda: self.shelf.values == values)
 
-    async def stop(self) -> Mark:
+    async def stop(self) -> FoldCursor:
         self.stop_event.set()
         return await asyncio.wait_for(self.task, PATIENCE_S)
 

@@ -5,7 +5,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from strandline.fold import ALL, Backend, SnapshotStore, open_fold, watch_applied
-from strandline.fold.watching import Applied, Batching, Hooks
+from strandline.fold.watch import Applied, Batching, Hooks
 from strandline.kv import UpdateBatch
 from strandline.kv.nats import NatsConnection
 from tests.straced import let_anyone_trace
@@ -39,7 +39,7 @@ async def _keep(pipe: Connection, url: str, bucket: str, path: Path) -> None:
 
     def applied(what: Applied) -> None:
         if what.durable:
-            pipe.send(("durable", what.mark.revision))
+            pipe.send(("durable", what.cursor.revision))
 
     async with NatsConnection(url) as connection:
         store = await connection.store(bucket)

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from strandline.fold import FoldBatch, FoldMode, Mark, Scope, SnapshotStore, format_mark
+from strandline.fold import FoldBatch, FoldCursor, FoldMode, Scope, SnapshotStore, format_fold_cursor
 from strandline.fold.records import join_version
 from strandline.journal import SYNCED
 from strandline.kv import format_revision
@@ -27,7 +27,9 @@ BATCHES = [
 ]
 
 
-MARK = Mark(9, True, b"identity", Scope.of("a.", "b."), 5, FoldMode.ARCHIVE, 3, seen_dropping=True, has_deadlines=True)
+MARK = FoldCursor(
+    9, True, b"identity", Scope.of("a.", "b."), 5, FoldMode.ARCHIVE, 3, seen_dropping=True, has_deadlines=True
+)
 DEADLINE_NS = 1_800_000_000_000_000_000
 TIMED = FoldBatch([b"timed", b"and"], [b"1", b"2"], [join_version(format_revision(8), DEADLINE_NS), format_revision(9)])
 
@@ -39,7 +41,7 @@ def fill(store: SnapshotStore, *, settle: bool = False, timed: bool = False) -> 
         if settle and cursor == BATCHES[0][1]:
             store.settle()
     if timed:
-        store.apply(TIMED, format_mark(MARK))
+        store.apply(TIMED, format_fold_cursor(MARK))
 
 
 def make(folder: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from strandline.errors import Closed, CommitFailed, Poisoned, StorageRefused
 from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Verified
 from strandline.fold.batches import Pages
-from strandline.fold.marks import Mark, parse_mark
+from strandline.fold.cursor import FoldCursor, parse_fold_cursor
 from strandline.fold.store import PAGE_ROWS, StoreFiles
 from strandline.kv import NO_CURSOR, WatchCursor
 
@@ -39,7 +39,7 @@ class Shelf:
     writes: int = 0
     opens: int = 0
     rows: int = 0
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[FoldCursor] = field(default_factory=list)
     on_write: Callable[[FoldBatch, WatchCursor], None] = lambda _, __: None
 
     def open(self) -> "ShelfStore":
@@ -51,8 +51,8 @@ class Shelf:
         return ShelfStore(self)
 
     @property
-    def mark(self) -> Mark:
-        return parse_mark(self.kept.cursor())
+    def mark(self) -> FoldCursor:
+        return parse_fold_cursor(self.kept.cursor())
 
     @property
     def values(self) -> dict[str, bytes]:

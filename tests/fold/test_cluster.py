@@ -15,7 +15,7 @@ from strandline.errors import StrandlineError
 from strandline.events import Event, Events
 from strandline.fold import ALL, catch_up, open_fold, verify_against, watch_applied
 from strandline.fold.events import RepairBegan
-from strandline.fold.watching import Applied, Hooks
+from strandline.fold.watch import Applied, Hooks
 from strandline.kv import KvStore, StoreConfig
 from strandline.kv.nats import NatsConnection
 from strandline.nats import NatsSettings
@@ -40,7 +40,7 @@ class Seen:
     def applied(self, what: Applied) -> None:
         self.delivered += len(what.updates)
         if what.durable:
-            self.durable.append(what.mark.revision)
+            self.durable.append(what.cursor.revision)
             self.begun.set()
 
     def tell(self, event: Event) -> None:

@@ -13,13 +13,13 @@ import pytest
 from strandline.errors import Closed, StrandlineError
 from strandline.fold import FoldBatch
 from strandline.fold.events import StoreFailed
-from strandline.fold.watching import Batching
+from strandline.fold.watch import Batching
 from strandline.kv import NO_CURSOR, Retention, WatchCursor
 from strandline.protocol import flushes
 from strandline.protocol.flushes import Reopened
 from strandline.protocol.repairs import Held, KeyRepair
 from tests.fold.buckets import Script, listening, put, twin, until, watching
-from tests.fold.repairing.test_repairs import folded, relisting, restoring
+from tests.fold.repair.test_repairs import folded, relisting, restoring
 from tests.fold.shelves import Fault, Killed, Shelf
 from tests.sim.test_explore_repair_order import (
     always,
@@ -47,8 +47,8 @@ async def relisted(_: pytest.MonkeyPatch) -> None:
 
 async def restored(patch: pytest.MonkeyPatch) -> None:
     """A restore that is killed at any write ends equal to the truth, and never takes its cursor first."""
-    patch.setattr("strandline.fold.repairing.restoring.ROWS_PER_CHUNK", 2)
-    patch.setattr("strandline.fold.watching.attaching.PAUSE_S_MAX", 0.001)
+    patch.setattr("strandline.fold.repair.from_artifact.ROWS_PER_CHUNK", 2)
+    patch.setattr("strandline.fold.watch.start.PAUSE_S_MAX", 0.001)
     for nth in range(1, 6):
         bucket, shelf, policy, truth = await restoring()
         shelf.faults = {shelf.writes + nth: Fault.KILLED_AFTER}
@@ -73,7 +73,7 @@ async def stored_at_the_end(_: pytest.MonkeyPatch) -> None:
 
 async def stored_with_what_comes_meanwhile(patch: pytest.MonkeyPatch) -> None:
     """So is what is received while that is being stored."""
-    patch.setattr("strandline.fold.watching.looking.LOOK_S", 0.01)
+    patch.setattr("strandline.fold.watch.observation.LOOK_S", 0.01)
     script, shelf = Script(Retention(False, 1, 1, identity=b"before..")), Shelf()
     loop, keys = asyncio.get_running_loop(), []
 
@@ -156,7 +156,7 @@ async def stored_without_a_revision(_: pytest.MonkeyPatch) -> None:
 
 async def stored_in_the_end(patch: pytest.MonkeyPatch) -> None:
     """Fifteen failures in a row are outlasted."""
-    patch.setattr("strandline.fold.watching.flushing.RETRY_S_MAX", 0.001)
+    patch.setattr("strandline.fold.watch.flusher.RETRY_S_MAX", 0.001)
     script, shelf = Script(), Shelf(faults=dict.fromkeys(range(1, 16), Fault.REFUSED))
     async with watching(script.store, shelf, batching=QUICK) as run:
         script.say(put("a", "1", 1))

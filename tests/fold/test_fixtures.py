@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.fold import FoldBatch, FoldEntry, MemoryStore, parse_mark
+from strandline.fold import FoldBatch, FoldEntry, MemoryStore, parse_fold_cursor
 from strandline.journal import SYNCED
 from strandline.kv import NO_CURSOR, format_revision
 from strandline.testing.snapshot_stores import everything
@@ -45,7 +45,7 @@ def test_a_fold_of_version_2_is_read_with_its_deadlines_and_its_mark(backend: st
             FoldEntry(b"timed", b"1", format_revision(8), DEADLINE_NS),
             FoldEntry(b"and", b"2", format_revision(9)),
         ]
-        assert parse_mark(store.cursor()) == MARK
+        assert parse_fold_cursor(store.cursor()) == MARK
         files = store.files()
         assert (files.backend, files.version) == (backend.replace(" ", "-"), 3 if backend == "append log" else 2)
         assert files.paths[0].exists()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from strandline.fold import ALL, Backend, catch_up, open_fold, parse_mark, verify_against
+from strandline.fold import ALL, Backend, catch_up, open_fold, parse_fold_cursor, verify_against
 from strandline.kv import StoreConfig
 from strandline.kv.nats import NatsConnection
 from tests.fold.folding import BATCHING, fold_path, keep
@@ -146,7 +146,7 @@ def revision_at(path: Path) -> int:
     store = open_fold(path)
     try:
         store.verify()
-        return parse_mark(store.cursor()).revision
+        return parse_fold_cursor(store.cursor()).revision
     finally:
         store.close()
 

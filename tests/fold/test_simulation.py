@@ -19,17 +19,17 @@ from strandline.fold import (
     ALL,
     Batching,
     FoldBatch,
+    FoldCursor,
     FoldReader,
     Hooks,
-    Mark,
     MemoryStore,
     RepairMode,
     RepairPolicy,
     RepairRefused,
     Scope,
     catch_up,
-    format_mark,
-    parse_mark,
+    format_fold_cursor,
+    parse_fold_cursor,
     watch_applied,
 )
 from strandline.fold.records import join_version
@@ -98,8 +98,8 @@ class World:
         self.oracle = Oracle()
         self.scope = self.random.choice([ALL, ALL, Scope.of("a."), Scope.of("a.", "b.1.")])
         self.shelf = Shelf(on_write=self.check_write)
-        self.marks: list[Mark] = []
-        self.artifact: tuple[Mark, dict[str, Record]] | None = None
+        self.marks: list[FoldCursor] = []
+        self.artifact: tuple[FoldCursor, dict[str, Record]] | None = None
         self.mode = self.random.choice([FoldMode.MIRROR, FoldMode.ARCHIVE])
         mode = (
             RepairMode.AUTO
@@ -131,7 +131,7 @@ class World:
             for key, record in values.items()
         )
         keys, contents, versions = ([row[column] for row in rows] for column in range(3))
-        store.apply(FoldBatch(keys, contents, versions), format_mark(mark))
+        store.apply(FoldBatch(keys, contents, versions), format_fold_cursor(mark))
         return store
 
     def check_write(self, batch: FoldBatch, cursor: WatchCursor) -> None:
@@ -143,7 +143,7 @@ class World:
             stored = [join_version(*pair) for pair in zip(versions, expiries, strict=True)]
             after.apply(FoldBatch(keys, values, stored), self.shelf.kept.cursor())
         after.apply(batch, cursor)
-        mark, before = parse_mark(after.cursor()), self.shelf.mark
+        mark, before = parse_fold_cursor(after.cursor()), self.shelf.mark
         assert mark.revision >= before.revision or mark.revision == 0, "the cursor went back"
         assert mark.seen_evicting or not before.seen_evicting or mark.identity != before.identity, "it forgot"
         if not mark.revision or mark.identity != self.log.identity:
@@ -154,7 +154,7 @@ class World:
                 allowed = self.allowed(key, revision, mark)
                 assert held.get(key) in allowed, f"the cursor names {key}@{revision}: {held.get(key)!r}, not {allowed}"
 
-    def allowed(self, key: str, revision: int, mark: Mark) -> set[bytes | None]:
+    def allowed(self, key: str, revision: int, mark: FoldCursor) -> set[bytes | None]:
         """Return what a fold may hold of a key whose last write its cursor names."""
         record = self.oracle.values.get(key)
         allowed: set[bytes | None] = {record.value if record else None}
@@ -166,7 +166,7 @@ class World:
             return self.oracle.past[key] if has_left else allowed
         return self.oracle.past[key] if record is not None and self.is_missable(record, mark) else allowed
 
-    def is_missable(self, record: Record, mark: Mark) -> bool:
+    def is_missable(self, record: Record, mark: FoldCursor) -> bool:
         """Tell whether an archive may lack a write: it is of before its first copy, or expired before it was read."""
         return record.revision < mark.floor or 0 < record.expires_ns <= self.clock.now_ns()
 
@@ -287,7 +287,7 @@ class World:
         if log.last_revision:
             drops = log.retention().drops_current_values
             seen = self.config.evicts_current_values
-            mark = Mark(log.last_revision, seen, log.identity, ALL, mode=self.mode, floor=1, seen_dropping=drops)
+            mark = FoldCursor(log.last_revision, seen, log.identity, ALL, mode=self.mode, floor=1, seen_dropping=drops)
             self.artifact = (mark, dict(self.oracle.values))
 
     async def make_anew(self) -> None:
@@ -370,7 +370,7 @@ def run_seed(seed: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.fold.watching.keeper.ThreadPoolExecutor", NoThread)
+    monkeypatch.setattr("strandline.fold.watch.store_worker.ThreadPoolExecutor", NoThread)
 
 
 def test_whatever_happens_the_fold_ends_equal_to_the_truth() -> None:

@@ -62,9 +62,9 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     record = {
         "path": built.path,
         "backend": built.backend.value,
-        "mode": built.mark.mode.name.lower(),
-        "complete_from": built.mark.floor if built.mark.mode is FoldMode.ARCHIVE else None,
-        "revision": built.mark.revision,
+        "mode": built.cursor.mode.name.lower(),
+        "complete_from": built.cursor.floor if built.cursor.mode is FoldMode.ARCHIVE else None,
+        "revision": built.cursor.revision,
         "messages": built.messages,
         "entries": built.entries,
         "seconds": round(time.monotonic() - began, 3),

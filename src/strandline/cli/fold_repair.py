@@ -29,11 +29,11 @@ from strandline.cli.output import AsJson, emit, to_json
 from strandline.cli.shown import escape, json_field
 from strandline.events import Events
 from strandline.fold.addresses import connect_bucket, parse_address
-from strandline.fold.marks import Mark
-from strandline.fold.opening import open_fold
-from strandline.fold.repairing import KeyRepair, RepairPolicy, RepairPreview, preview_repair
+from strandline.fold.backends import open_fold
+from strandline.fold.cursor import FoldCursor
+from strandline.fold.repair import KeyRepair, RepairPolicy, RepairPreview, preview_repair
 from strandline.fold.scopes import Scope
-from strandline.fold.watching import Hooks, repair_fold
+from strandline.fold.watch import Hooks, repair_fold
 from strandline.nats.settings import NatsSettings
 
 
@@ -68,14 +68,14 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     check_existing(path)
     with FoldDisplay() as display:
         hooks = Hooks(events=Events(display.tell))
-        mark = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
+        cursor = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
     emit(
         {
             "bucket": bucket,
             "path": path,
             "scope": str(scope),
-            "mode": mark.mode.name.lower(),
-            "revision": mark.revision,
+            "mode": cursor.mode.name.lower(),
+            "revision": cursor.revision,
         },
         as_json=as_json,
     )
@@ -94,7 +94,7 @@ async def _preview(
 
 async def _mend(
     address: str, settings: NatsSettings, path: Path, scope: Scope, policy: RepairPolicy, hooks: Hooks
-) -> Mark:
+) -> FoldCursor:
     async with connect_bucket(address, settings) as store:
         return await repair_fold(store, scope, lambda: open_fold(path), policy=policy, hooks=hooks)
 

@@ -27,11 +27,11 @@ from strandline.cli.fold_options import (
 from strandline.cli.output import AsJson, emit
 from strandline.events import Events
 from strandline.fold.addresses import connect_bucket, parse_address
-from strandline.fold.marks import Mark
-from strandline.fold.opening import Backend, open_fold
-from strandline.fold.repairing import RepairPolicy
+from strandline.fold.backends import Backend, open_fold
+from strandline.fold.cursor import FoldCursor
+from strandline.fold.repair import RepairPolicy
 from strandline.fold.scopes import Scope
-from strandline.fold.watching import Hooks, catch_up, watch_applied
+from strandline.fold.watch import Hooks, catch_up, watch_applied
 from strandline.journal import SYNCED, WRITTEN
 from strandline.nats.settings import NatsSettings
 
@@ -73,13 +73,13 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         hooks = Hooks(events=Events(display.tell))
         policy = RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
         fold = _Fold(path, backend, scope, policy, hooks, synced=not written)
-        mark = asyncio.run(fold.keep(address, settings, once=once))
+        cursor = asyncio.run(fold.keep(address, settings, once=once))
     record = {
         "bucket": bucket,
         "path": path,
         "scope": str(scope),
-        "mode": mark.mode.name.lower(),
-        "revision": mark.revision,
+        "mode": cursor.mode.name.lower(),
+        "revision": cursor.revision,
         "updates": display.status().updates,
         "repairs": display.status().repairs,
         "seconds": round(time.monotonic() - began, 3),
@@ -98,7 +98,7 @@ class _Fold:
         self._policy = policy
         self._hooks = hooks
 
-    async def keep(self, address: str, settings: NatsSettings, *, once: bool) -> Mark:
+    async def keep(self, address: str, settings: NatsSettings, *, once: bool) -> FoldCursor:
         """Connect, and keep the fold until a signal, or until it has everything; return where it stands."""
         async with connect_bucket(address, settings) as store:
             if once:

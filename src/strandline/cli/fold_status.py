@@ -21,10 +21,10 @@ from strandline.cli.fold_options import (
 from strandline.cli.output import AsJson, emit
 from strandline.clock import SystemClock
 from strandline.fold.addresses import connect_bucket
-from strandline.fold.marks import UNKNOWN, Mark, parse_mark
-from strandline.fold.opening import existing_backend, holder_of
-from strandline.fold.repairing.deciding import decide
-from strandline.fold.repairing.modes import decided_mode
+from strandline.fold.backends import existing_backend, holder_of
+from strandline.fold.cursor import UNKNOWN, FoldCursor, parse_fold_cursor
+from strandline.fold.repair.decisions import decide
+from strandline.fold.repair.policy import decided_mode
 from strandline.fold.scopes import Scope, StoredScope
 from strandline.kv import NotSupported
 from strandline.nats.settings import NatsSettings
@@ -50,41 +50,41 @@ def status(
         held = reader.load()
     finally:
         reader.close()
-    mark = parse_mark(held.cursor) if held else Mark()
+    cursor = parse_fold_cursor(held.cursor) if held else FoldCursor()
     backend = existing_backend(path)
     record: dict[str, object] = {
         "path": path,
         "backend": backend.value if backend else None,
-        "revision": mark.revision or None,
+        "revision": cursor.revision or None,
         "has_data": bool(held and held.has_data),
-        "bucket_identity": None if mark.identity == UNKNOWN else mark.identity.hex(),
-        "scope": _scope(mark.scope),
-        "mode": _mode(mark),
-        "complete_from": mark.floor or None if mark.mode is FoldMode.ARCHIVE else None,
-        "seen_evicting": mark.seen_evicting,
-        "everything_before": _time(mark.since_ns),
+        "bucket_identity": None if cursor.identity == UNKNOWN else cursor.identity.hex(),
+        "scope": _scope(cursor.scope),
+        "mode": _mode(cursor),
+        "complete_from": cursor.floor or None if cursor.mode is FoldMode.ARCHIVE else None,
+        "seen_evicting": cursor.seen_evicting,
+        "everything_before": _time(cursor.since_ns),
         "kept_by": holder_of(path),
         "bytes": _size(path),
     }
     if address is not None:
         settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
-        record |= asyncio.run(_asked(address, settings, mark, has_data=bool(held and held.has_data)))
+        record |= asyncio.run(_asked(address, settings, cursor, has_data=bool(held and held.has_data)))
     emit(record, as_json=as_json)
 
 
-async def _asked(address: str, settings: NatsSettings, mark: Mark, *, has_data: bool) -> Mapping[str, object]:
+async def _asked(address: str, settings: NatsSettings, cursor: FoldCursor, *, has_data: bool) -> Mapping[str, object]:
     async with connect_bucket(address, settings) as store:
         watcher = store.watcher()
         if watcher is None:
             raise NotSupported(f"watching bucket {store.name!r}")
         retention = await watcher.retention()
-    mark = mark._replace(mode=decided_mode(mark, store.name, None, asked=False))
-    decision = decide(mark, retention, RepairMode.AUTO, SystemClock().now_ns(), has_data=has_data)
+    cursor = cursor._replace(mode=decided_mode(cursor, store.name, None, asked=False))
+    decision = decide(cursor, retention, RepairMode.AUTO, SystemClock().now_ns(), has_data=has_data)
     return {
         "bucket": store.name,
         "bucket_first": retention.first_revision,
         "bucket_last": retention.last_revision,
-        "behind": max(0, retention.last_revision - mark.revision),
+        "behind": max(0, retention.last_revision - cursor.revision),
         "next": decision.course.name.lower().replace("_", " "),
         "because": decision.reason,
     }
@@ -96,11 +96,11 @@ def _scope(scope: StoredScope) -> str | None:
     return None if scope == UNKNOWN else f"digest {scope.hex()}"
 
 
-def _mode(mark: Mark) -> str | None:
+def _mode(cursor: FoldCursor) -> str | None:
     """Return the mode; of a fold of before modes, the one that it will have."""
-    if not mark.revision and mark.mode is FoldMode.UNKNOWN:
+    if not cursor.revision and cursor.mode is FoldMode.UNKNOWN:
         return None
-    return chosen_mode(mark.mode, None, seen_evicting=mark.seen_evicting).name.lower()
+    return chosen_mode(cursor.mode, None, seen_evicting=cursor.seen_evicting).name.lower()
 
 
 def _time(since_ns: int) -> str | None:

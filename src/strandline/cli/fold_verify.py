@@ -23,8 +23,8 @@ from strandline.cli.output import AsJson, emit
 from strandline.cli.shown import escape
 from strandline.fold import Comparison, FoldReader, verify_against
 from strandline.fold.addresses import connect_bucket
-from strandline.fold.compare import Keys
-from strandline.fold.marks import parse_mark
+from strandline.fold.bucket_comparison import Keys
+from strandline.fold.cursor import parse_fold_cursor
 from strandline.fold.scopes import Scope
 from strandline.nats.settings import NatsSettings
 
@@ -53,7 +53,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one parameter for each option
     reader = open_existing(path)
     try:
         verified = reader.verify()
-        revision = parse_mark(verified.cursor).revision
+        revision = parse_fold_cursor(verified.cursor).revision
         found: Mapping[str, object] = {}
         is_equal = True
         if address is not None:

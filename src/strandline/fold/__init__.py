@@ -10,8 +10,8 @@ failed takes nothing more until it is opened again. Every question sees one mome
 
 **Parts.** `SnapshotStore` is the contract; `strandline.testing.check_snapshot_store` tells whether a store of your own
 keeps it. `FoldBatch` holds changes as columns, `FoldBatch.from_updates` takes a bucket's as they come. `open_fold`
-opens any of them by its path. `strandline.fold.watching` keeps a fold up to date with its bucket (`watch_applied`), and
-`strandline.fold.repairing` mends one that has missed updates. Without asyncio: `strandline.follow`. `open_read_only`
+opens any of them by its path. `strandline.fold.watch` keeps a fold up to date with its bucket (`watch_applied`), and
+`strandline.fold.repair` mends one that has missed updates. Without asyncio: `strandline.follow`. `open_read_only`
 reads a fold that another process keeps current; `verify_against` compares one with its bucket at its cursor, `diff` two
 folds with each other, and `history` tells what a bucket still holds of a key's past.
 
@@ -35,10 +35,14 @@ too, until it is compacted; and it finds keys by an index that the first questio
 that filling and opening a fold do not wait for it.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from strandline.fold.append_log import AppendLogStore, Cut, repair_append_log
+from strandline.fold.backends import Backend, backend_of, existing_backend, holder_of, open_fold, open_read_only
 from strandline.fold.batches import FoldBatch, Pages, PutColumns
-from strandline.fold.compare import Comparison, Keys, history, verify_against
-from strandline.fold.diffing import Difference, diff
+from strandline.fold.bucket_comparison import Comparison, Keys, history, verify_against
+from strandline.fold.cursor import FoldCursor, format_fold_cursor, parse_fold_cursor
+from strandline.fold.differences import Difference, diff
 from strandline.fold.errors import (
     AnotherSource,
     BucketOutruns,
@@ -47,11 +51,9 @@ from strandline.fold.errors import (
     ScopeChanged,
     StoreKeptFailing,
 )
-from strandline.fold.marks import Mark, format_mark, parse_mark
 from strandline.fold.memory import MemoryStore
-from strandline.fold.opening import Backend, backend_of, existing_backend, holder_of, open_fold, open_read_only
 from strandline.fold.records import FoldEntry, format_record, parse_record
-from strandline.fold.repairing import (
+from strandline.fold.repair import (
     KeyChange,
     RepairMode,
     RepairPlan,
@@ -60,12 +62,14 @@ from strandline.fold.repairing import (
     Restorer,
     preview_repair,
 )
-from strandline.fold.rocksdb import RocksDbStore
 from strandline.fold.scopes import ALL, Scope
-from strandline.fold.sqlite import SqliteStore
 from strandline.fold.store import FoldReader, Held, SnapshotStore, StoreFiles, Verified
-from strandline.fold.watching import Applied, Batching, Exports, Hooks, catch_up, parse_each, repair_fold, watch_applied
+from strandline.fold.watch import Applied, Batching, Exports, Hooks, catch_up, parse_each, repair_fold, watch_applied
 from strandline.protocol.fold_modes import FoldMode
+
+if _TYPE_CHECKING:
+    from strandline.fold.rocksdb import RocksDbStore
+    from strandline.fold.sqlite import SqliteStore
 
 __all__ = [
     "ALL",
@@ -80,6 +84,7 @@ __all__ = [
     "Difference",
     "Exports",
     "FoldBatch",
+    "FoldCursor",
     "FoldEntry",
     "FoldMode",
     "FoldReader",
@@ -87,7 +92,6 @@ __all__ = [
     "Hooks",
     "KeyChange",
     "Keys",
-    "Mark",
     "MemoryStore",
     "ModeChanged",
     "Pages",
@@ -110,14 +114,14 @@ __all__ = [
     "catch_up",
     "diff",
     "existing_backend",
-    "format_mark",
+    "format_fold_cursor",
     "format_record",
     "history",
     "holder_of",
     "open_fold",
     "open_read_only",
     "parse_each",
-    "parse_mark",
+    "parse_fold_cursor",
     "parse_record",
     "preview_repair",
     "repair_append_log",
@@ -125,3 +129,13 @@ __all__ = [
     "verify_against",
     "watch_applied",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the stores that need an extra (`rocksdb`, `sqlite`) when they are first asked for."""
+    from importlib import import_module  # noqa: PLC0415 - seldom needed
+
+    homes = {"RocksDbStore": "rocksdb", "SqliteStore": "sqlite"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -31,9 +31,8 @@ from strandline.fold.batches import FoldBatch, check_cursor, cursor_or
 from strandline.fold.log_format import HEADER, VERSION, format_batch
 from strandline.fold.log_index import format_index, parse_index
 from strandline.fold.log_scan import NOTHING, Known, LogScan, scan_log
-from strandline.fold.places import LOCK_SUFFIX, existing
-from strandline.fold.resident import ResidentFold
-from strandline.fold.resident_store import ResidentReader
+from strandline.fold.paths import LOCK_SUFFIX, existing
+from strandline.fold.resident import ResidentFold, ResidentReader
 from strandline.fold.store import Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
 from strandline.kv import WatchCursor

@@ -6,8 +6,7 @@ Invariants: it keeps the whole contract of `SnapshotStore` but one promise: noth
 from strandline.errors import Closed
 from strandline.fold.batches import FoldBatch, check_cursor
 from strandline.fold.log_format import VERSION, format_batch
-from strandline.fold.resident import ResidentFold
-from strandline.fold.resident_store import ResidentReader
+from strandline.fold.resident import ResidentFold, ResidentReader
 from strandline.fold.store import StoreFiles
 from strandline.kv import WatchCursor
 

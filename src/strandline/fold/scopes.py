@@ -1,7 +1,7 @@
 """The scope of a fold: which keys of a bucket it holds.
 
 Invariants: two scopes are equal, and have the same digest, exactly if they name the same keys by prefixes: order,
-repetition, and prefixes below another one do not matter. What a mark says of a scope is the scope itself, or only its
+repetition, and prefixes below another one do not matter. What a cursor says of a scope is the scope itself, or only its
 digest (`StoredScope`); a digest can tell whether two scopes are equal, and no more.
 """
 
@@ -50,7 +50,7 @@ class Scope:
 
     @cached_property
     def digest(self) -> bytes:
-        """Return eight bytes that stand for this scope in a mark; never those of "unknown"."""
+        """Return eight bytes that stand for this scope in a cursor; never those of "unknown"."""
         return blake3("\n".join(self.prefixes).encode(), derive_key_context="strandline fold scope").digest(
             DIGEST_BYTES
         )
@@ -64,11 +64,11 @@ class Scope:
         return all(prefix.startswith(self.prefixes) for prefix in other.prefixes)
 
     def is_stored_as(self, stored: "StoredScope") -> bool:
-        """Tell whether a mark says this scope; a mark that says none agrees with all."""
+        """Tell whether a cursor says this scope; a cursor that says none agrees with all."""
         return stored in (UNKNOWN, self, self.digest)
 
     def is_covered_by(self, stored: "StoredScope") -> bool:
-        """Tell whether a fold with this in its mark holds every key of this scope, as far as the mark can tell."""
+        """Tell whether a fold with this in its cursor holds every key of this scope, as far as the cursor can tell."""
         if isinstance(stored, Scope):
             return stored.covers(self)
         return stored in (UNKNOWN, self.digest, ALL.digest)
@@ -79,7 +79,7 @@ class Scope:
 
 ALL = Scope()
 StoredScope = Scope | bytes
-"""A scope as a mark has it: itself, or its digest; `UNKNOWN` where the fold never said."""
+"""A scope as a cursor has it: itself, or its digest; `UNKNOWN` where the fold never said."""
 
 
 async def start_watch(watcher: KvWatcher, scope: Scope, cursor: WatchCursor) -> Watch:

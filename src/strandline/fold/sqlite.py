@@ -16,7 +16,7 @@ from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, check_cursor, paged
 from strandline.fold.digests import digest_rows
-from strandline.fold.places import LOCK_SUFFIX, existing
+from strandline.fold.paths import LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry, prefix_end
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability

@@ -21,8 +21,8 @@ from strandline import follow
 from strandline.cli.app import app
 from strandline.fold import (
     ALL,
+    FoldCursor,
     FoldMode,
-    Mark,
     ModeChanged,
     RepairPolicy,
     Scope,
@@ -30,7 +30,7 @@ from strandline.fold import (
     catch_up,
     open_fold,
     open_read_only,
-    parse_mark,
+    parse_fold_cursor,
     repair_fold,
     watch_applied,
 )
@@ -69,11 +69,11 @@ class Fold:
             return {entry.key.decode(): entry.value for entry in reader.range()}
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> FoldCursor:
         with open_read_only(self.path) as reader:  # type: ignore[attr-defined]
-            return parse_mark(reader.cursor())
+            return parse_fold_cursor(reader.cursor())
 
-    async def catch_up(self, policy: RepairPolicy = MIRROR) -> Mark:
+    async def catch_up(self, policy: RepairPolicy = MIRROR) -> FoldCursor:
         async with NatsConnection(self.address) as connection:
             return await catch_up(await connection.store(self.bucket), self.scope, self.open, policy=policy)
 
@@ -165,7 +165,7 @@ async def test_the_command_and_the_library_follow_an_ordinary_bucket(
 async def test_a_purge_of_the_whole_bucket_and_a_write_behind_it_leave_that_write_alone(
     js: JetStreamContext, fold: Fold, policy: RepairPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.2)
+    monkeypatch.setattr("strandline.fold.watch.observation.LOOK_S", 0.2)
     bucket = await js.create_key_value(bucket=fold.bucket)
     await bucket.put("a", b"1")
     await bucket.put("b", b"2")
@@ -211,7 +211,7 @@ async def test_one_run_clears_a_mirror_of_some_prefixes_although_others_wrote_la
 async def test_values_that_age_out_leave_a_mirror_and_stay_in_an_archive(
     js: JetStreamContext, fold: Fold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.fold.watching.looking.LOOK_S", 0.2)
+    monkeypatch.setattr("strandline.fold.watch.observation.LOOK_S", 0.2)
     kept = Fold(tmp_path / "archive.db", fold.address, fold.bucket)
     bucket = await js.create_key_value(bucket=fold.bucket, ttl=3.0)
     await bucket.put("a", b"1")

@@ -85,7 +85,7 @@ def test_a_bucket_as_nats_js_makes_it_by_default_is_folded(
     with follow(f"{server.url}/{name}", tmp_path / "fold", mode=mode) as fold:
         fold.wait_current(60.0)
         assert dict(fold) == {"fruit.apple": b"3", "fruit.plum": b"5"}
-        assert fold.mark.mode is mode
+        assert fold.fold_cursor.mode is mode
 
 
 @pytest.mark.parametrize("body", BODIES)

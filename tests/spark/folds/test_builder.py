@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import InvalidInput, Locked
-from strandline.fold.marks import parse_mark
-from strandline.fold.opening import Backend, open_fold, open_read_only
+from strandline.fold.backends import Backend, open_fold, open_read_only
+from strandline.fold.cursor import parse_fold_cursor
 from strandline.fold.scopes import Scope
 from strandline.fold.store import Verified
-from strandline.fold.watching import catch_up
+from strandline.fold.watch import catch_up
 from strandline.kv.nats import NatsConnection
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import builder, fold_build
@@ -54,12 +54,12 @@ def test_a_built_fold_equals_a_watched_one_and_is_gone_on_from(
     bucket.publish("k5", b"")
     built = fold_build(spark, {**bucket.options, "partitions": "3"}, tmp_path / "f", backend)
     assert built.backend is backend
-    assert built.mark.revision == bucket.state().last
+    assert built.cursor.revision == bucket.state().last
     assert built.messages == bucket.state().messages
     ours, theirs = verified(tmp_path / "f"), watched(bucket, tmp_path / "w")
     assert (ours.entries, ours.digest) == (theirs.entries, theirs.digest)
     assert ours.entries == built.entries
-    mark, other = parse_mark(ours.cursor), parse_mark(theirs.cursor)
+    mark, other = parse_fold_cursor(ours.cursor), parse_fold_cursor(theirs.cursor)
     assert (mark.revision, mark.identity, mark.scope) == (other.revision, other.identity, other.scope)
     assert beside(tmp_path / "f") == []
     bucket.fill(100, subjects=50)
@@ -71,7 +71,7 @@ def test_a_fold_of_some_prefixes_has_their_keys_and_scope(spark: SparkSession, b
         bucket.publish(key, key.encode())
     built = fold_build(spark, {**bucket.options, "prefix": "a., b."}, tmp_path / "f")
     assert built.entries == 3
-    assert built.mark.scope == Scope.of("b.", "a.")
+    assert built.cursor.scope == Scope.of("b.", "a.")
     theirs = watched(bucket, tmp_path / "w", Scope.of("a.", "b."))
     assert verified(tmp_path / "f").digest == theirs.digest
 
@@ -88,7 +88,7 @@ def test_a_stream_is_folded_by_subject(spark: SparkSession, stream: World, tmp_p
 
 def test_an_empty_bucket_makes_an_empty_fold(spark: SparkSession, bucket: World, tmp_path: Path) -> None:
     built = fold_build(spark, bucket.options, tmp_path / "f")
-    assert (built.entries, built.mark.revision) == (0, 0)
+    assert (built.entries, built.cursor.revision) == (0, 0)
     assert verified(tmp_path / "f").entries == 0
 
 
@@ -131,12 +131,12 @@ def test_a_bucket_that_evicted_is_built_with_what_is_there_and_an_archive_says_f
     with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
         world.fill(40, subjects=40)
         built = fold_build(spark, world.options, tmp_path / "f", mode=FoldMode.ARCHIVE)
-        assert (built.mark.seen_evicting, built.mark.floor) == (True, 1), "it evicts, though it has not yet"
+        assert (built.cursor.seen_evicting, built.cursor.floor) == (True, 1), "it evicts, though it has not yet"
         world.fill(40, subjects=40)
         mirror = fold_build(spark, world.options, tmp_path / "g")
-        assert (mirror.entries, mirror.mark.mode, mirror.mark.floor) == (40, FoldMode.MIRROR, 31)
+        assert (mirror.entries, mirror.cursor.mode, mirror.cursor.floor) == (40, FoldMode.MIRROR, 31)
         archive = fold_build(spark, world.options, tmp_path / "h", mode=FoldMode.ARCHIVE)
-        assert (archive.entries, archive.mark.mode, archive.mark.floor) == (40, FoldMode.ARCHIVE, 31)
+        assert (archive.entries, archive.cursor.mode, archive.cursor.floor) == (40, FoldMode.ARCHIVE, 31)
 
 
 def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_on(
@@ -146,7 +146,7 @@ def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_o
         world.publish("stays", b"1")
         world.publish("goes", b"2", [("Nats-TTL", "1s")])
         built = fold_build(spark, world.options, tmp_path / "f")
-        assert built.mark.has_deadlines
+        assert built.cursor.has_deadlines
         with open_read_only(tmp_path / "f") as reader:  # type: ignore[attr-defined]
             assert [(entry.key, entry.expires_ns > 0) for entry in reader.range()] == [
                 (b"goes", True),

@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Locked
 from strandline.fold import FoldBatch, MemoryStore
+from strandline.fold.backends import Backend, open_fold
+from strandline.fold.cursor import FoldCursor, format_fold_cursor, parse_fold_cursor
 from strandline.fold.errors import ScopeChanged
-from strandline.fold.marks import Mark, format_mark, parse_mark
-from strandline.fold.opening import Backend, open_fold
 from strandline.kv import format_revision
 from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import fold_build, keep_current
-from strandline.spark.folds.follower import FoldFollower, changes_of, mark_of
+from strandline.spark.folds.follower import FoldFollower, changes_of, stored_cursor
 from strandline.spark.folds.scope import options_of
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
@@ -49,7 +49,7 @@ def test_a_fold_is_begun_and_gone_on_with_and_equals_a_watched_one(
     assert again.applied == 43, "only what is new"
     ours, theirs = verified(tmp_path / "f"), watched(bucket, tmp_path / "w")
     assert (ours.entries, ours.digest) == (theirs.entries, theirs.digest)
-    assert parse_mark(ours.cursor).identity == parse_mark(theirs.cursor).identity
+    assert parse_fold_cursor(ours.cursor).identity == parse_fold_cursor(theirs.cursor).identity
     assert caught_up(spark, bucket, tmp_path / "f").applied == 0
 
 
@@ -78,7 +78,7 @@ def test_the_mark_moves_with_the_bucket_though_only_other_keys_are_written(
     bucket.fill(50)
     kept = caught_up(spark, bucket, tmp_path / "f", prefix="a.")
     assert (kept.revision, kept.applied) == (101, 0)
-    assert parse_mark(verified(tmp_path / "f").cursor).revision == 101
+    assert parse_fold_cursor(verified(tmp_path / "f").cursor).revision == 101
 
 
 def test_replayed_rows_change_nothing(tmp_path: Path) -> None:
@@ -101,30 +101,30 @@ STATE = StreamState("KV_b", "2026-01-01T00:00:00Z", first=1, last=5, messages=5)
 OPTIONS = options_of({"servers": "nats://127.0.0.1:4222", "bucket": "b"})
 
 
-def standing_at(mark: Mark, *keys: bytes) -> MemoryStore:
+def standing_at(mark: FoldCursor, *keys: bytes) -> MemoryStore:
     store = MemoryStore()
-    store.apply(FoldBatch(keys, [b"value"] * len(keys), [format_revision(5)] * len(keys)), format_mark(mark))
+    store.apply(FoldBatch(keys, [b"value"] * len(keys), [format_revision(5)] * len(keys)), format_fold_cursor(mark))
     return store
 
 
 @pytest.mark.parametrize(
-    "mark", [Mark(), Mark(identity=STATE.identity), Mark(seen_evicting=True, identity=STATE.identity)]
+    "mark", [FoldCursor(), FoldCursor(identity=STATE.identity), FoldCursor(seen_evicting=True, identity=STATE.identity)]
 )
-def test_a_fold_with_keys_and_no_revision_is_refused(mark: Mark) -> None:
+def test_a_fold_with_keys_and_no_revision_is_refused(mark: FoldCursor) -> None:
     with pytest.raises(RecordsMissing, match="has keys and no cursor") as refused:
-        mark_of(standing_at(mark, b"key"), STATE, OPTIONS)
+        stored_cursor(standing_at(mark, b"key"), STATE, OPTIONS)
     assert "strandline fold repair" in str(refused.value.hint)
-    assert mark_of(standing_at(mark), STATE, OPTIONS).revision == 0, "one without keys is begun"
+    assert stored_cursor(standing_at(mark), STATE, OPTIONS).revision == 0, "one without keys is begun"
 
 
-@pytest.mark.parametrize("mark", [Mark(6), Mark(6, identity=STATE.identity)])
-def test_a_cursor_beyond_the_end_of_the_log_is_refused(mark: Mark) -> None:
+@pytest.mark.parametrize("mark", [FoldCursor(6), FoldCursor(6, identity=STATE.identity)])
+def test_a_cursor_beyond_the_end_of_the_log_is_refused(mark: FoldCursor) -> None:
     with pytest.raises(RecordsMissing, match="ends at 5, before the fold's 6") as refused:
-        mark_of(standing_at(mark, b"key"), STATE, OPTIONS)
+        stored_cursor(standing_at(mark, b"key"), STATE, OPTIONS)
     assert "strandline fold repair" in str(refused.value.hint)
     with pytest.raises(RecordsMissing, match="ends at 5"):
-        mark_of(standing_at(mark), STATE, OPTIONS)
-    assert mark_of(standing_at(mark._replace(revision=5), b"key"), STATE, OPTIONS).revision == 5
+        stored_cursor(standing_at(mark), STATE, OPTIONS)
+    assert stored_cursor(standing_at(mark._replace(revision=5), b"key"), STATE, OPTIONS).revision == 5
 
 
 def test_a_fold_of_another_bucket_or_of_other_keys_is_refused(
@@ -148,7 +148,7 @@ def test_a_bucket_that_evicted_is_begun_with_what_is_there_and_what_leaves_it_le
         world.fill(30, subjects=30)
         assert caught_up(spark, world, tmp_path / "f").revision == 30
         caught_up(spark, world, tmp_path / "a", mode=FoldMode.ARCHIVE)
-        assert parse_mark(verified(tmp_path / "a").cursor).floor == 11
+        assert parse_fold_cursor(verified(tmp_path / "a").cursor).floor == 11
         world.fill(10, subjects=10)
         assert caught_up(spark, world, tmp_path / "f").revision == 40
         assert verified(tmp_path / "f").entries == 19, "what the bucket holds"

@@ -7,7 +7,7 @@ import pytest
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.fold import FoldBatch
-from strandline.fold.opening import Backend, open_fold
+from strandline.fold.backends import Backend, open_fold
 from strandline.kv import WatchCursor
 from strandline.spark.folds.reader import COLUMNS, parse_fold_options, read_fold, revisions_of
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from strandline.fold.opening import Backend
+from strandline.fold.backends import Backend
 from tests.spark.folds.test_reader import fill
 
 

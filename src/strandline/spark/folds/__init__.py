@@ -11,8 +11,8 @@ shared by processes.
 **Building.** Tasks read ranges of the stream (`strandline.spark.streams`), keep the last write of each key by columns
 and cut what is left by a hash of the key (`merging`); the driver merges one such cut after the other and applies it.
 Nothing is a Spark aggregation or Spark state: a columnar fold in the task is several times faster. What is staged, and
-the fold until it is whole, stand beside its path; the last step is a rename. The cursor is a `Mark` of the revision
-that the stream ended with when the build was planned, so that `watch_applied` goes on from there.
+the fold until it is whole, stand beside its path; the last step is a rename. The cursor is a `FoldCursor` of the
+revision that the stream ended with when the build was planned, so that `watch_applied` goes on from there.
 
 **Trade-offs.** The driver must see the folder that tasks stage in. The append log holds the fold in memory; SQLite and
 RocksDB do not, and a build needs memory for one cut, not for the fold.

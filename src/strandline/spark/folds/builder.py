@@ -2,7 +2,7 @@
 
     plan      the range [first, end) that the stream holds now, cut into parts
     tasks     read a part, keep the last write of each key, stage it cut by key (`merging`)
-    driver    merge cut after cut, apply each to a new store, the mark last
+    driver    merge cut after cut, apply each to a new store, the cursor last
     rename    the store gets its name
 
 Invariants: under the fold's name there is nothing, or the whole fold; it is locked from before the plan until then, so
@@ -24,11 +24,11 @@ import pyarrow as pa
 
 from strandline.files import OsDisk, storage_errors
 from strandline.fold import FoldBatch, SnapshotStore
+from strandline.fold.backends import Backend, backend_of, existing_backend, open_fold
 from strandline.fold.columns import version_column
-from strandline.fold.marks import Mark, format_mark
-from strandline.fold.opening import Backend, backend_of, existing_backend, open_fold
-from strandline.fold.places import LOCK_SUFFIX
-from strandline.fold.repairing.deciding import complete_from
+from strandline.fold.cursor import FoldCursor, format_fold_cursor
+from strandline.fold.paths import LOCK_SUFFIX
+from strandline.fold.repair.decisions import complete_from
 from strandline.journal import WRITTEN
 from strandline.kv import NO_CURSOR
 from strandline.kv.nats.layout import retention_of
@@ -36,7 +36,7 @@ from strandline.nats.streams import StreamState
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.error_transport import parse_error, transported_batches
 from strandline.spark.errors import RecordsMissing, invalid_input
-from strandline.spark.folds.scope import first_mark, options_of
+from strandline.spark.folds.scope import first_cursor, options_of
 from strandline.spark.folds.shuffle import chunks, puts_of, read_cut, rows_of, write_cuts
 from strandline.spark.streams.options import StreamOptions
 from strandline.spark.streams.ranges import Range, open_session, read_frames, resolve_range, split_range
@@ -59,7 +59,7 @@ class BuiltFold:
 
     path: Path
     backend: Backend
-    mark: Mark
+    cursor: FoldCursor
     messages: int
     entries: int
 
@@ -88,13 +88,13 @@ def fold_build(
         parts = split_range(whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES))
         cuts = min(CUTS_MAX, 1 + state.stored_bytes // CUT_BYTES)
         messages = read_parts(spark, wanted, parts, folder / "staged", cuts)
-        mark = first_mark(state, wanted, mode)._replace(revision=(whole.stop or 1) - 1, since_ns=since_ns)
+        mark = first_cursor(state, wanted, mode)._replace(revision=(whole.stop or 1) - 1, since_ns=since_ns)
         chosen = backend_of(path, backend)
         with _closing(open_fold(folder / "fold", chosen, sync=WRITTEN)) as store:
             entries, expires = _fill(store, folder / "staged", len(parts), cuts)
             end = _check_end(wanted, whole, entries)
             mark = mark._replace(floor=_floor(mark, state, end), has_deadlines=expires)
-            store.apply(FoldBatch(), format_mark(mark))
+            store.apply(FoldBatch(), format_fold_cursor(mark))
         put_in_place(folder / "fold", path)
     return BuiltFold(path, chosen, mark, messages, entries)
 
@@ -155,7 +155,7 @@ def stage_part(
             yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows]}, schema=_TASK)
 
 
-def _floor(mark: Mark, before: StreamState, after: StreamState) -> int:
+def _floor(mark: FoldCursor, before: StreamState, after: StreamState) -> int:
     """Return where a mirror begins, or from where on an archive is complete, whatever was dropped meanwhile."""
     if mark.mode is FoldMode.MIRROR:
         return before.first

@@ -1,10 +1,10 @@
 """A fold kept current by a streaming query: each batch is applied with its cursor, in one step, in this process.
 
-    readStream      changes from the fold's mark on, through the format `strandline`
-    foreachBatch    the last write of each key and the mark after it: one `apply`
+    readStream      changes from the fold's cursor on, through the format `strandline`
+    foreachBatch    the last write of each key and the cursor after it: one `apply`
 
 Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is a folder that is thrown away: every
-start makes a new one and begins behind the mark, so that whatever Spark forgot or repeats changes nothing. A fold of
+start makes a new one and begins behind the cursor, so that whatever Spark forgot or repeats changes nothing. A fold of
 another stream or of other keys, one ahead of its log, and one with keys and no cursor are refused. The fold is locked
 while it is kept. What left the bucket leaves a mirror between two batches, when it holds all that the bucket does.
 """
@@ -21,16 +21,16 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.fold import FoldBatch, FoldEntry, SnapshotStore
+from strandline.fold.backends import Backend, open_fold
 from strandline.fold.columns import version_column
+from strandline.fold.cursor import UNKNOWN, FoldCursor, format_fold_cursor, parse_fold_cursor
 from strandline.fold.errors import ScopeChanged
-from strandline.fold.marks import UNKNOWN, Mark, format_mark, parse_mark
-from strandline.fold.opening import Backend, open_fold
 from strandline.fold.records import STORED_VERSION_BYTES_MAX, join_version
-from strandline.fold.repairing.deciding import complete_from
-from strandline.fold.repairing.modes import decided_mode
+from strandline.fold.repair.decisions import complete_from
+from strandline.fold.repair.policy import decided_mode
 from strandline.fold.scopes import StoredScope
-from strandline.fold.watching.looking import LOOK_S, Look
-from strandline.fold.watching.sweeping import PAUSE_FACTOR, swept_entries
+from strandline.fold.watch.observation import LOOK_S, Observation
+from strandline.fold.watch.sweeper import PAUSE_FACTOR, swept_entries
 from strandline.kv import UpdateKind, format_revision
 from strandline.kv.nats.bucket_api import NO_MESSAGE
 from strandline.kv.nats.layout import read_prefix, retention_of
@@ -41,7 +41,7 @@ from strandline.protocol.fold_modes import FoldMode, follows_expiry
 from strandline.protocol.windows import is_other_log
 from strandline.spark.ephemeral_query import EphemeralQuery
 from strandline.spark.errors import RecordsMissing
-from strandline.spark.folds.scope import first_mark, options_of, stored_scope
+from strandline.spark.folds.scope import first_cursor, options_of, stored_scope
 from strandline.spark.streams.columns import KINDS
 from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.offsets import parse_position
@@ -79,7 +79,7 @@ def keep_current(
         check_retention(session.state(), wanted)
         store = open_fold(path, backend)
         try:
-            mark = mark_of(
+            mark = stored_cursor(
                 store, session.state(), wanted, mode
             )  # asked anew: until it was locked, the fold may have moved
             kept = FoldFollower(store, wanted, mark)
@@ -90,9 +90,11 @@ def keep_current(
     return kept
 
 
-def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions, mode: FoldMode | None = None) -> Mark:
+def stored_cursor(
+    store: SnapshotStore, state: StreamState, options: StreamOptions, mode: FoldMode | None = None
+) -> FoldCursor:
     """Return where the fold stands; refuse what is not a fold of this stream and these keys, or lacks its cursor."""
-    scope, mark, held = stored_scope(options), parse_mark(store.cursor()), store.load()
+    scope, mark, held = stored_scope(options), parse_fold_cursor(store.cursor()), store.load()
     chosen = decided_mode(mark, options.target.name, mode, asked=False)
     if not mark.revision:
         if held is not None and held.has_data:
@@ -114,9 +116,9 @@ def mark_of(store: SnapshotStore, state: StreamState, options: StreamOptions, mo
     )
 
 
-def _begun(state: StreamState, options: StreamOptions, mode: FoldMode) -> Mark:
-    """Return the mark of a new fold; an archive is complete from where the log begins, or not before its end."""
-    mark = first_mark(state, options, mode)
+def _begun(state: StreamState, options: StreamOptions, mode: FoldMode) -> FoldCursor:
+    """Return the cursor of a new fold; an archive is complete from where the log begins, or not before its end."""
+    mark = first_cursor(state, options, mode)
     return mark if mode is FoldMode.MIRROR else mark._replace(floor=complete_from(retention_of(state)))
 
 
@@ -132,7 +134,7 @@ def _unfit(options: StreamOptions, problem: str) -> RecordsMissing:
 class FoldFollower:
     """A fold that a query keeps current; `revision` is how far it is, `applied` how many changes this query applied."""
 
-    def __init__(self, store: SnapshotStore, options: StreamOptions, mark: Mark) -> None:
+    def __init__(self, store: SnapshotStore, options: StreamOptions, mark: FoldCursor) -> None:
         """Use `keep_current`."""
         self.store = store
         self.applied = 0
@@ -189,13 +191,13 @@ class FoldFollower:
         self.stop()
 
     def _apply(self, batch: "DataFrame", number: int) -> None:
-        """Apply a batch and the mark after it; rows that are not behind the mark were applied before."""
+        """Apply a batch and the cursor after it; rows that are not behind the cursor were applied before."""
         changes, last = changes_of(batch.toArrow(), self._mark.revision, self._mark.mode)
         last = max(last, self._planned_end(number))
         if last > self._mark.revision:
             expires = any(len(version) == STORED_VERSION_BYTES_MAX for version in changes.versions)
             mark = self._mark._replace(revision=last, has_deadlines=self._mark.has_deadlines or expires)
-            self.store.apply(changes, format_mark(mark))
+            self.store.apply(changes, format_fold_cursor(mark))
             self._mark = mark
             self.applied += len(changes)
         self._sweep()
@@ -207,12 +209,12 @@ class FoldFollower:
         began = time.monotonic()
         with open_session(self._options) as session:
             state = session.state()
-            left = swept_entries(self.store, self._mark, Look(retention_of(state), time.time_ns()))
+            left = swept_entries(self.store, self._mark, Observation(retention_of(state), time.time_ns()))
             changes = None if left is None else sweep_of(session, state, left)
         if changes is not None:
             is_mirror = self._mark.mode is FoldMode.MIRROR
             mark = self._mark._replace(floor=max(self._mark.floor, state.first)) if is_mirror else self._mark
-            self.store.apply(changes, format_mark(mark))
+            self.store.apply(changes, format_fold_cursor(mark))
             self._mark = mark
         ended = time.monotonic()
         self._sweep_after = ended + max(LOOK_S, PAUSE_FACTOR * (ended - began))
@@ -220,7 +222,7 @@ class FoldFollower:
     def _planned_end(self, number: int) -> int:
         """Return the last revision of a batch's range, which may lie behind its last row; 0 where nobody knows.
 
-        Spark hands a batch over without its range, and has written it down before. Without it the mark would stand
+        Spark hands a batch over without its range, and has written it down before. Without it the cursor would stand
         still while others' keys are written, until the bucket has forgotten where it stands.
         """
         try:

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.fold.append_log import AppendLogReader
+from strandline.fold.backends import Backend, existing_backend
 from strandline.fold.batches import PutColumns
 from strandline.fold.columns import tokens_of
-from strandline.fold.opening import Backend, existing_backend
 from strandline.fold.rocksdb import RocksDbReader
 from strandline.fold.sqlite import SqliteReader
 from strandline.fold.store import FoldReader

@@ -1,4 +1,4 @@
-"""What a fold that Spark builds or keeps says of its source: options, scope, and the mark that it begins with.
+"""What a fold that Spark builds or keeps says of its source: options, scope, and the cursor that it begins with.
 
 Invariants: the scope of a bucket is what `watch_applied` would write for the same prefixes, so that either goes on from
 the other's fold.
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from blake3 import blake3
 
-from strandline.fold.marks import Mark
+from strandline.fold.cursor import FoldCursor
 from strandline.fold.scopes import DIGEST_BYTES, Scope, StoredScope
 from strandline.kv.nats.layout import retention_of
 from strandline.nats.streams import StreamState
@@ -33,7 +33,7 @@ def options_of(options: Mapping[str, str]) -> StreamOptions:
 
 
 def stored_scope(options: StreamOptions) -> StoredScope:
-    """Return the keys that are read as a mark says it; of the subjects of a stream, eight bytes stand for them."""
+    """Return the keys that are read as a cursor says it; of the subjects of a stream, eight bytes stand for them."""
     if options.target.kind == "bucket":
         return Scope.of(*options.filters)
     if not options.filters:
@@ -42,10 +42,10 @@ def stored_scope(options: StreamOptions) -> StoredScope:
     return blake3("\n".join(sorted(options.filters)).encode(), derive_key_context=context).digest(DIGEST_BYTES)
 
 
-def first_mark(state: StreamState, options: StreamOptions, mode: FoldMode | None) -> Mark:
-    """Return the mark of a fold that begins now, before its first revision."""
+def first_cursor(state: StreamState, options: StreamOptions, mode: FoldMode | None) -> FoldCursor:
+    """Return the cursor of a fold that begins now, before its first revision."""
     retention = retention_of(state)
-    return Mark(
+    return FoldCursor(
         seen_evicting=retention.evicts_current_values,
         identity=state.identity,
         scope=stored_scope(options),

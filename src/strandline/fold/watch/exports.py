@@ -1,0 +1,66 @@
+"""Requests for an export: what somebody wants done with a fold while it is watched, between two batches.
+
+Invariants: an export sees the store with everything received before it, and nothing of it changes meanwhile. What an
+export raises goes to whoever asked, and does not end the watch. Nobody waits for ever: when the watch ends, those who
+wait get `Closed`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from strandline.errors import Closed
+from strandline.fold.cursor import FoldCursor
+from strandline.fold.store import SnapshotStore
+
+T = TypeVar("T")
+Exporter = Callable[[SnapshotStore, FoldCursor], Any]
+"""What is done with the store and its cursor; it runs in the store's thread."""
+
+
+@dataclass(slots=True)
+class ExportRequest:
+    """One export that somebody waits for."""
+
+    exporter: Exporter
+    reply: asyncio.Future[Any]
+
+
+class Exports:
+    """Requests for exports of one watched fold; hand it to `watch_applied`, and ask in the same event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ExportRequest] = deque()
+        self._wake: Callable[[], None] = lambda: None
+        self._is_closed = False
+
+    async def request(self, exporter: Callable[[SnapshotStore, FoldCursor], T]) -> T:
+        """Have what was received so far stored, call `exporter` with the store, and return what it returned."""
+        if self._is_closed:
+            raise Closed("the fold's exports")
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(ExportRequest(exporter, reply))
+        self._wake()
+        return await reply
+
+    def close(self) -> None:
+        """Take no more requests, and let down those that wait; the watch goes on without."""
+        self._is_closed = True
+        while self._waiting:
+            reply = self._waiting.popleft().reply
+            if not reply.done():
+                reply.set_exception(Closed("the fold's exports"))
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Have the watch woken by requests."""
+        self._wake = wake
+
+    def next(self) -> ExportRequest | None:
+        """Return the next request that somebody still waits for."""
+        while self._waiting:
+            request = self._waiting.popleft()
+            if not request.reply.done():
+                return request
+        return None
