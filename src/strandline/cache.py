@@ -1,7 +1,7 @@
 """Where caches are kept that can be built again: compiled engines, class-data archives, Spark's home.
 
 Invariants: the folder belongs to this user alone (what is read from it is trusted as code is); nothing in it is needed,
-so whoever reads from it treats a missing, broken or foreign file as a miss and builds it anew.
+so a reader treats a missing, broken or foreign file as a miss and builds it anew.
 """
 
 import os

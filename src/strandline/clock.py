@@ -48,6 +48,6 @@ def elapsed_ns() -> int:
     """Return nanoseconds of a clock that never steps and also counts the time that the machine was suspended.
 
     Its beginning means nothing: only differences within one machine do. Linux's ordinary monotonic clock stands still
-    while a machine is suspended, and whatever it measures would last that much longer for everybody else.
+    while a machine is suspended, and what it measures would last that much longer for other machines.
     """
     return time.clock_gettime_ns(_SLEEPLESS)

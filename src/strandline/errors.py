@@ -3,7 +3,7 @@
     StrandlineError
     ├── InvalidInput             the caller's argument is wrong; nothing was done
     │   ├── RecordTooLarge
-    │   └── WrongType            it is not of the type that was asked for; also a TypeError
+    │   └── WrongType            it has the wrong type; also a TypeError
     ├── OffsetError              the offset asked for cannot be read
     │   ├── OffsetBelowRetained  retention removed it
     │   ├── OffsetBeyondEnd      it is not written yet
@@ -12,17 +12,17 @@
     ├── Damaged                  the bytes were ours and are no longer whole
     ├── Unavailable              not possible now; nothing was done
     │   ├── Locked               another writer holds it
-    │   ├── StorageRefused       the file system said no: full, read-only, denied
+    │   ├── StorageRefused       the file system refused: full, read-only, denied
     │   ├── Poisoned             an earlier write failed; reopen
     │   └── Closed
     ├── MissingExtra             a package that an extra installs is missing; also a ModuleNotFoundError
-    ├── Conflict                 somebody else was first; nothing was done
+    ├── Conflict                 another caller was first; nothing was done
     │   └── StaleDelivery
-    └── UnknownOutcome           it may or may not have happened; reopen and look
+    └── UnknownOutcome           it may or may not have happened; reopen and check
         └── CommitFailed
 
 Invariants: `str(error)` is derived from the fields; every error pickles (Spark workers send them); `retryable` means
-the same call may succeed later without anybody changing the call.
+the same call may succeed later without a change of the call.
 """
 
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ def _rebuild(cls: type["StrandlineError"], args: tuple[Any, ...], fields: dict[s
 
 
 class StrandlineError(Exception):
-    """The root: whatever Strandline raises on purpose is one of these."""
+    """The root of all errors that Strandline raises on purpose."""
 
     retryable: ClassVar[bool] = False
 
@@ -160,7 +160,7 @@ class Poisoned(Unavailable):
     def __init__(self, path: str, cause: str) -> None:
         super().__init__(
             f"{path} is poisoned by an earlier failure: {cause}",
-            hint="close it, mend the cause, and open it again; recovery keeps everything acknowledged",
+            hint="close it, fix the cause, and open it again; recovery keeps everything acknowledged",
         )
         self.path = path
         self.cause = cause
@@ -193,11 +193,11 @@ class MissingExtra(StrandlineError, ModuleNotFoundError):
 
 
 class Conflict(StrandlineError):
-    """Somebody else was first; nothing was done."""
+    """Another caller was first; nothing was done."""
 
 
 class StaleDelivery(Conflict):
-    """The delivery has expired and the message was given to somebody else, or it is already acknowledged."""
+    """The delivery has expired and the message was given to another taker, or it is already acknowledged."""
 
     def __init__(self, offset: int, epoch: int) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What happened, told to whoever listens: frozen dataclasses and hooks, no metrics backend.
+"""Events and their listeners: frozen dataclasses and hooks, no metrics backend.
 
 An observer cannot fail the observed: what a listener raises is logged with its traceback and goes no further. Listeners
 run in the thread where the event happened, so they should be quick.

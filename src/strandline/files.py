@@ -1,8 +1,8 @@
-"""Durability, spelled once: the disk as a seam, atomic replacement, and the writer's lock.
+"""Durable file operations, in one place: the disk as a seam, atomic replacement, and the writer's lock.
 
 Invariants: `replace_file` leaves either the old or the new content, whole, whatever happens; `File.pwritev` writes
-everything or raises; nothing here retries a failed write or fsync (on Linux the dirty pages may be gone), so whoever
-gets an `OSError` from one must stop trusting the file until it was read again.
+everything or raises; nothing here retries a failed write or fsync (on Linux the dirty pages may be gone), so after
+an `OSError` from one the caller must not trust the file until it was read again.
 
 `Disk` is what the stores are written against. `OsDisk` is the real one; `strandline.sim.SimDisk` is its twin with
 lost, torn and reordered writes.

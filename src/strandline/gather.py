@@ -1,7 +1,7 @@
-"""Group commit, self-clocked: whoever finds the committer idle commits for everybody who is waiting.
+"""Group commit, self-clocked: the caller that finds the committer idle commits for all that wait.
 
 Requests queue in order. While one commit runs, the next batch gathers; there is no timer, so a lone caller pays no
-latency and a crowd shares one fsync. A blocking caller that finds nobody committing runs the commit in its own thread
+latency and a crowd shares one fsync. A blocking caller that finds the committer idle runs the commit in its own thread
 (no hand-over, and no thread at all for an idle store); what gathered meanwhile is handed to the executor.
 
 Invariants: commits never overlap; requests are committed in the order in which they were queued; every request is
@@ -34,7 +34,7 @@ class CommitRequest(Generic[R]):
     def __init__(self, size: int) -> None:
         self.size = size
         self.settled = False
-        """Whether the outcome is known; a flag of its own, as whoever waits holds the lock for a moment."""
+        """Whether the outcome is known; a flag of its own, as a waiting thread holds the lock for a moment."""
         self._result: R | None = None
         self._error: BaseException | None = None
         self._future: Future[R] | None = None
@@ -48,7 +48,7 @@ class CommitRequest(Generic[R]):
         return self._future
 
     def settle(self, result: R) -> None:
-        """Give the result to whoever waits."""
+        """Give the result to the waiting caller."""
         self._result = result
         self.settled = True
         self._done.release()
@@ -56,7 +56,7 @@ class CommitRequest(Generic[R]):
             self._future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Give the error to whoever waits."""
+        """Give the error to the waiting caller."""
         self._error = error
         self.settled = True
         self._done.release()
@@ -100,7 +100,7 @@ class Gather(Generic[T]):
         self._waiting = 0
 
     def run(self, request: T) -> None:
-        """Queue a request, and commit in this thread if nobody else does; `request.wait()` has the outcome."""
+        """Queue a request, and commit in this thread if no other does; `request.wait()` has the outcome."""
         if self._enqueue(request):
             self._commit_once()
 

@@ -56,7 +56,7 @@ def on_a_small_disk(folder: Path) -> None:
     ballast.write_bytes(bytes(100 * KiB))
     acknowledged, error = fill(folder / "j")
     assert "No space left on device" in str(error), error
-    hints = ("free some space", "mend the cause")  # the latter where a checkpoint in the background met it first
+    hints = ("free some space", "fix the cause")  # the latter where a checkpoint in the background met it first
     assert any(hint in (error.hint or "") for hint in hints)
     assert len(acknowledged) > 20
     before = contents(folder / "j")

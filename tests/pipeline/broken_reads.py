@@ -417,7 +417,7 @@ class WritesOneAfterAnother(MemoryState):
             time.sleep(0.0005)
 
 
-@caught_by("state/whoever_is_first_sets_a_key_for_all")
+@caught_by("state/the_first_writer_sets_a_key_for_all")
 class SetsWhatIsThere(MemoryState):
     def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
         super().apply_batch(tenant, [Put(key, value)])

@@ -273,7 +273,7 @@ CAUGHT_BY: dict[type[Broken], str] = {
     CountsEveryAckAsNews: "acknowledgements_come_in_any_order_and_twice",
     DropsAcksFromFarAhead: "acknowledgements_from_far_ahead_are_kept",
     RefusesLateAcks: "a_late_acknowledgement_counts",
-    AnswersForWhatIsNotThere: "nobody_answers_for_messages_that_are_not_there",
+    AnswersForWhatIsNotThere: "messages_that_do_not_exist_cannot_be_answered",
     ForgetsCounts: "an_expired_message_is_available_again_and_keeps_its_count",
     LosesWhatExpired: "an_expired_message_is_available_again_and_keeps_its_count",
     NoticesExpiryOnlyWhenAsked: "an_expired_message_is_available_again_and_keeps_its_count",

@@ -41,7 +41,7 @@ COMMANDS = (
     LazyCommand("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
     LazyCommand("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     LazyCommand("journal", "journal:app", "Journals: segmented append logs in a folder."),
-    LazyCommand("queue", "queue:app", "Queues: serve one to other processes, and see how far its groups are."),
+    LazyCommand("queue", "queue:app", "Queues: serve one to other processes, and show the progress of its groups."),
     LazyCommand("serve", "serve:serve", "Run the broker as a server, with nats-server's flags and configuration file."),
     LazyCommand(
         "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."

@@ -1,4 +1,4 @@
-"""Where the program begins: `serve` goes its own way, for people wait for a server; all else is typer's.
+"""The entry point: `serve` starts without typer, because it has to start fast; typer runs every other command.
 
 Invariants: `strandline serve …` does the same through here and through the list of commands; only what is imported
 before differs.

@@ -1,4 +1,4 @@
-"""Errors as messages and exit codes, the same for every command."""
+"""Exit codes, and how an error is printed, the same for every command."""
 
 import sys
 
@@ -10,7 +10,7 @@ EXIT_DAMAGED = 3
 
 
 def report(error: StrandlineError) -> int:
-    """Explain an error on standard error and return the exit code for it."""
+    """Print an error and its hint to standard error; return its exit code."""
     print(f"error: {error}", file=sys.stderr)
     if error.hint:
         print(f"hint: {in_cli_words(error.hint)}", file=sys.stderr)

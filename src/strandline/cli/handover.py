@@ -1,4 +1,4 @@
-"""`strandline handover`: publish a stream into one of another server, where it is to go on."""
+"""`strandline handover`: publish a stream into one of another server."""
 
 import signal
 import threading
@@ -20,15 +20,15 @@ from strandline.nats.settings import NatsSettings
 
 EXIT_INTERRUPTED = 130
 PATIENCE_S = 30.0
-"""How long servers may be away before a hand-over that does not follow gives up."""
+"""How long a hand-over without --follow waits for a server that is away."""
 PAUSE_S = 1.0
-NOBODY = 503
-"""What a server answers when nobody takes a message."""
+NO_RESPONDERS = 503
+"""The status of a message that no subscriber takes."""
 
 Stream = Annotated[
     str, typer.Argument(metavar="FROM", help="The stream: nats://HOST:PORT/STREAM, or tls://…", show_default=False)
 ]
-Into = Annotated[str, typer.Argument(metavar="TO", help="The stream that is to hold it, likewise.", show_default=False)]
+Into = Annotated[str, typer.Argument(metavar="TO", help="The stream to publish into, likewise.", show_default=False)]
 ToCreds = Annotated[Path | None, typer.Option("--to-creds", help="A creds file for the server of TO.")]
 ToTlsCa = Annotated[Path | None, typer.Option("--to-tls-ca", help="The authority of the server of TO (PEM).")]
 
@@ -116,7 +116,7 @@ class _Handing:
         while not self._cancel.is_set():
             try:
                 self._plan.run(follow=self._follow, cancel=self._cancel, progress=self._tell)
-            except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 if self._cancel.is_set():
                     return
                 if not isinstance(error, StrandlineError) or not self._may_go_on(error):
@@ -137,7 +137,7 @@ class _Handing:
         )
 
     def _is_unheard(self, error: BaseException) -> bool:
-        return isinstance(error, ServerRefused) and error.code == NOBODY and not self.published
+        return isinstance(error, ServerRefused) and error.code == NO_RESPONDERS and not self.published
 
     def _explained(self, error: BaseException) -> BaseException:
         if not self._is_unheard(error):

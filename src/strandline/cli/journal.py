@@ -1,4 +1,4 @@
-"""`strandline journal`: look at a journal, read it, check it, mend it, measure it, and see it survive."""
+"""`strandline journal`: inspect, dump, verify, repair and measure journals, and a demonstration."""
 
 import typer
 
@@ -19,7 +19,7 @@ COMMANDS = (
     LazyCommand(
         "repair",
         "journal_repair:repair",
-        "Mend a damaged journal: show the plan, ask, carry it out. No writer may be at work.",
+        "Repair a damaged journal: show the plan, ask, carry it out. No writer may be active.",
     ),
     LazyCommand(
         "bench",
@@ -29,7 +29,7 @@ COMMANDS = (
     LazyCommand(
         "demo",
         "journal_demo:demo",
-        "Kill a writer in the middle of its work, and check that everything it was promised is there.",
+        "Kill a writer in the middle of its work, and check that everything acknowledged is there.",
     ),
 )
 

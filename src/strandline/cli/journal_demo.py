@@ -80,7 +80,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long the writer may write.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Kill a writer in the middle of its work, and check that everything it was promised is there.
+    """Kill a writer in the middle of its work, and check that everything acknowledged is there.
 
     Exit code 1 if any of it is not.
     """

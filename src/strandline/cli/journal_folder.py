@@ -1,4 +1,4 @@
-"""What the journal's commands share: finding a journal's folder, and reading it while somebody may be writing it."""
+"""What the journal's commands share: finding a journal's folder, and reading it beside its writer."""
 
 import fcntl
 import os
@@ -50,7 +50,7 @@ class _Probe(OsDisk):
     """A disk whose lock is only looked at: it creates nothing, and shares the lock for a moment."""
 
     def lock(self, path: Path) -> Lock:
-        """Raise `Locked` if somebody has the lock."""
+        """Raise `Locked` if another process has the lock."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

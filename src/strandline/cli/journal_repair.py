@@ -21,7 +21,7 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry the plan out without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mend a damaged journal: show the plan, ask, carry it out. No writer may be at work.
+    """Repair a damaged journal: show the plan, ask, carry it out. No writer may be active.
 
     Whole records stay at their offsets. Damaged bytes are copied to `quarantine/` before anything is changed, and the
     offsets that stood in them are marked as lost, so that they are never given out again.

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are run, so that each costs what it needs and `--help` nearly nothing.
+"""Commands that are imported when they run, so that each loads only what it needs and `--help` loads nearly nothing.
 
 Invariants: a group knows its commands by name, place and one line of help, and imports none of them to list them; the
 line is the first of the command's own docstring, which a test compares. What `after_import` was given runs when a

@@ -1,4 +1,4 @@
-"""`strandline queue`: serve a work queue to other processes, and see how far its groups are."""
+"""`strandline queue`: serve a work queue to other processes, and show the progress of its groups."""
 
 import typer
 
@@ -9,12 +9,12 @@ COMMANDS = (
         "serve", "queue_serve:serve", "Open a queue and serve it to other processes at a socket, until SIGTERM."
     ),
     LazyCommand(
-        "status", "queue_status:status", "Show how far each group of a queue is, also while a process serves it."
+        "status", "queue_status:status", "Show the progress of each group of a queue, also while a process serves it."
     ),
 )
 
 app = typer.Typer(
-    help="Queues: serve one to other processes, and see how far its groups are.",
+    help="Queues: serve one to other processes, and show the progress of its groups.",
     no_args_is_help=True,
     cls=lazy_group(*COMMANDS),
 )

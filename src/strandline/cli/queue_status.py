@@ -15,7 +15,7 @@ Place = Annotated[
 
 
 def status(place: Place, as_json: AsJson = False) -> None:
-    """Show how far each group of a queue is, also while a process serves it.
+    """Show the progress of each group of a queue, also while a process serves it.
 
     `backlog` counts messages that a group has not acknowledged, those in flight and waiting among them.
     """

@@ -1,4 +1,4 @@
-"""`strandline serve`, as one command among the others; `entry` goes past it, straight to what it does."""
+"""`strandline serve` as typer lists it; `entry` calls `serve_run` directly."""
 
 from typing import Any
 

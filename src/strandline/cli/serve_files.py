@@ -1,4 +1,4 @@
-"""Files by which others find a server: its process id, and a JSON of its addresses.
+"""Files that name a running server: its process id, and its addresses as JSON.
 
 Invariants: a file is there whole or not at all. The ports file is called as nats-server's is, whatever this program is
 called, for the name is what test suites look for: `nats-server_<pid>.ports`.

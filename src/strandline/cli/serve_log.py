@@ -1,7 +1,7 @@
 """The log of `strandline serve`: lines as nats-server writes them, on standard error or in a file.
 
-Invariants: a line is written whole and at once; where nobody reads or the disk is full it is lost, and the server goes
-on. A file that was moved away is opened anew when asked (`reopen`), and begun anew beyond its size limit; what was
+Invariants: a line is written whole and at once; where no process reads or the disk is full it is lost, and the server
+goes on. A file that was moved away is opened anew when asked (`reopen`), and begun anew beyond its size limit; what was
 logged before is kept under the name with `.old`.
 """
 

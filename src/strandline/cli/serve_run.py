@@ -142,7 +142,7 @@ class _Serving:
     async def run(self) -> None:
         _raise_handles()
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)  # whoever sends one while the server starts does not mean to end it
+            signal.signal(number, signal.SIG_IGN)  # a signal while the server starts is not meant to end it
         from strandline.broker.embedded_server import serve as serving  # noqa: PLC0415 - settings are checked before
 
         try:
@@ -176,7 +176,7 @@ class _Serving:
         self._log.note("Server Exiting..")
 
     def _tidy(self, server: "Server", seen: int = -1, tidied: int = 0) -> None:
-        """Look for garbage while nobody waits: when nothing has come since the last time, and something before."""
+        """Collect garbage while no client waits: nothing has come since the last time, and something before."""
         taken = sum(account.router.in_msgs for account in server.accounts.by_name.values())
         if taken == seen != tidied:
             gc.collect()
@@ -221,7 +221,7 @@ class _Serving:
                 self._over.set()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Tell of an error that nobody expected, where all else is told."""
+        """Log an unexpected error."""
         del loop
         error = context.get("exception")
         lines = traceback.format_exception(error) if isinstance(error, BaseException) else []

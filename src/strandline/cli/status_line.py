@@ -1,4 +1,4 @@
-"""A line on standard error that says how far something is: it moves on a terminal, and is printed at times elsewhere.
+"""A progress line on standard error: redrawn on a terminal, printed now and then elsewhere.
 
 Invariant: nothing but warnings is shown if it is quiet, and nothing ever goes to standard output.
 """

@@ -1,4 +1,4 @@
-"""Keep pandas out of the command line's process: pyarrow imports it to look whether values are pandas', for 0.4 s.
+"""Keep pandas out of the command line's process: pyarrow imports it to recognise pandas values, which takes 0.4 s.
 
 pyarrow looks for it once, at the first value that it is given, and remembers the answer. No command makes a pandas
 object. This is for a process that is a command line and nothing else: in a notebook `to_pandas()` is wanted.
@@ -20,7 +20,7 @@ def leave_pandas_out() -> None:
     """Let pyarrow, if it is imported, think that there is no pandas; others find it as ever."""
     if "pyarrow" not in sys.modules or "pandas" in sys.modules:
         return
-    import pyarrow as pa  # noqa: PLC0415 - it is imported already, or nobody needs it
+    import pyarrow as pa  # noqa: PLC0415 - it is imported already, or no command needs it
 
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)

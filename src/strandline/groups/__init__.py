@@ -1,4 +1,4 @@
-"""Groups: who was given what, and what they answered. One group is one set of consumers over one log of offsets.
+"""Consumer groups: deliveries and acknowledgements. One group is one set of consumers over one log of offsets.
 
 **The promise.** An acknowledgement that a caller was told of survives a crash; the floor, `acked_until`, moves only
 after the acknowledgement is recorded; no two callers are given one offset at the same time; whatever was given and
@@ -14,11 +14,11 @@ one frame of fixed-width operations to the delta. Frames are numbered for the li
 which number comes next; so any delta that reaches that number completes it, an old one as well as a new one, and a
 crash between any two steps of a compaction neither repeats an operation nor loses one. A frame also says how many
 frames were durable when it was written: a bad frame before a later one that proves it durable is damage, reported and
-left alone; a bad frame at the end is a torn write, and nobody was told of it.
+left alone; a bad frame at the end is a torn write that was never acknowledged.
 
 **Trade-offs.**
 
-- Marks, takes, nacks and extensions take effect in memory before their frame is written, so that nobody else is given
+- Marks, takes, nacks and extensions take effect in memory before their frame is written, so that no other caller gets
   the same offset meanwhile; the caller is told after. Acknowledgements take effect after. If the write fails the
   group is poisoned, so what was reserved is never seen to be undone.
 - Expiry is not recorded: it follows from the deadlines. It makes no difference when `pop_expired` is called.
@@ -29,10 +29,10 @@ left alone; a bad frame at the end is a torn write, and nobody was told of it.
 - After anything but a proper close, opening writes both files anew, as what it read may never have reached the disk.
 - A delta is read as a whole and compaction keeps it about as small as the snapshot; so memory while opening is a
   small multiple of the state.
-- Whoever opens a group holds the lock of its folder; there is none here.
+- The opener of a group holds the lock of its folder; a group has no lock of its own.
 
-**An owner with a state of his own** uses a `Recorder` instead of a `Group`: the same files, written with operations
-that he formats. What he knows beyond offsets he keeps as counters, numbers of his own that come back with the state.
+**An owner with a state of its own** uses a `Recorder` instead of a `Group`: the same files, written with operations
+that the owner formats. What it knows beyond offsets are counters: numbers of its own that come back with the state.
 """
 
 from strandline.groups.acks import Acks, acks_but

@@ -54,7 +54,7 @@ class AckBelow(ChangeOf[int]):
 
 @dataclass(frozen=True, slots=True)
 class Mark(ChangeOf[list[Delivery]]):
-    """Give these offsets to somebody until a deadline; `Conflict` where one is acknowledged or in flight."""
+    """Deliver these offsets until a deadline; `Conflict` where one is acknowledged or in flight."""
 
     offsets: Sequence[int]
     deadline_ns: int
@@ -67,7 +67,7 @@ class Mark(ChangeOf[list[Delivery]]):
 
 @dataclass(frozen=True, slots=True)
 class Take(ChangeOf[list[Delivery]]):
-    """Give whatever is deliverable at `now_ns` below `end_offset`, at most `limit`, to somebody until a deadline."""
+    """Deliver what is deliverable at `now_ns` below `end_offset`, at most `limit`, until a deadline."""
 
     now_ns: int
     limit: int

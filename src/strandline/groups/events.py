@@ -1,4 +1,4 @@
-"""What happens to a group, told to whoever listens."""
+"""Events of a group."""
 
 from dataclasses import dataclass
 

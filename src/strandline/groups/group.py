@@ -160,7 +160,7 @@ class Group:
         return self._engine.ask(lambda state: state.is_acked(offset))
 
     def is_inflight(self, offset: int) -> bool:
-        """Whether an offset is out with somebody."""
+        """Whether an offset is in flight."""
         return self._engine.ask(lambda state: state.is_inflight(offset))
 
     def deliveries(self, offset: int) -> int:
@@ -188,7 +188,7 @@ class Group:
         return self._engine.ask(lambda state: state.pop_expired(now_ns))
 
     def capture(self) -> Captured:
-        """Return what is known now, for whoever wants to look at all of it."""
+        """Return a copy of the whole state."""
         return self._engine.ask(GroupState.capture)
 
     # Life

@@ -3,7 +3,7 @@
 Letters, digits, "-", "_" and inner dots stand for themselves; every other byte of the UTF-8 form is "%" and two hex
 digits.
 
-Invariants: one name, one file name, and back; a file name that this module would not have written is nobody's.
+Invariants: one name, one file name, and back; a file name that this module would not have written is not a group's.
 """
 
 import re

@@ -1,12 +1,12 @@
-"""The files of a group whose owner keeps the state himself, in whatever form is quick for him.
+"""The files of a group whose owner keeps the state itself, in the form that suits it.
 
-The owner hands in operations and, now and then, everything he knows. He is never kept waiting: frames are written in
-his thread unless a compaction is just changing files, and then by that; syncing, compacting, and creating the files
-when there is a first frame for them, are for the executor.
+The owner hands in operations and, now and then, its whole state, and never waits: frames are written in its thread, or
+by a compaction that is just changing files; the executor syncs, compacts, and creates the files with their first
+frame.
 
-Invariants: frames have the operations in the order in which they came; whoever asks to be told of a sync is told after
-everything he recorded before is on stable storage; after a failed write or fsync nothing more is written and everybody
-is told so. One thread uses a recorder.
+Invariants: frames have the operations in the order in which they came; a caller that waits for a sync is called after
+everything that it recorded before is on stable storage; after a failed write or fsync nothing more is written and every
+caller is told so. One thread uses a recorder.
 """
 
 import threading
@@ -23,7 +23,7 @@ from strandline.groups.state import Captured, GroupState
 from strandline.groups.store import Cut, Store, open_store
 
 SYNC_AFTER_NS = 1_000_000_000
-"""How long a frame may wait to be synced if nobody asks for it."""
+"""How long a frame may wait to be synced if no caller asks for it."""
 
 Told = Callable[[BaseException | None], None]
 
@@ -89,7 +89,7 @@ class Recorder:
         self._flush_if_free()
 
     def _flush_if_free(self) -> None:
-        """Write what waits, unless files are just being made or exchanged: whoever does so looks here afterwards."""
+        """Write what waits, unless files are just being made or exchanged: that step looks here afterwards."""
         if not self._store.is_begun:
             if not self._beginning:
                 self._beginning = True
@@ -141,10 +141,10 @@ class Recorder:
         """Begin to sync what was recorded more than a second ago; `Poisoned` if it could not be written."""
         due_ns = self.next_sync_ns
         if due_ns is not None and due_ns <= now_ns:
-            self.sync_soon(_nobody)
+            self.sync_soon(_ignore)
 
     def sync_soon(self, told: Told) -> None:
-        """Call somebody, from another thread, when everything recorded is on stable storage, or cannot be."""
+        """Call `done`, from another thread, when everything recorded is on stable storage, or cannot be."""
         self._check()
         with self._queue:
             self._told.append(told)
@@ -274,5 +274,5 @@ class Recorder:
                 raise self._poison(error) from error
 
 
-def _nobody(_failure: BaseException | None) -> None:
-    """Hear that something was synced, which nobody asked for."""
+def _ignore(_failure: BaseException | None) -> None:
+    """Ignore the end of a sync that no caller asked for."""

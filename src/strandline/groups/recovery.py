@@ -1,7 +1,7 @@
 """Recovery: the state that a snapshot and its delta give, decided without touching a file.
 
 Invariants: a frame is applied only if all frames between it and the snapshot are; a torn suffix of the delta is left
-out, and may hold only frames that nobody was told are durable; damage anywhere else is an error that changes nothing.
+out, and may hold only frames that were never acknowledged; damage anywhere else is an error that changes nothing.
 """
 
 from dataclasses import dataclass

@@ -125,7 +125,7 @@ def _checksum(head: bytes, rest: bytes | memoryview) -> int:
 def _format_entries(entries: list[int]) -> bytes:
     packed = b"".join([entry.to_bytes(ENTRY_BYTES, "little") for entry in entries])
     table = np.frombuffer(packed, _ENTRY)
-    # numpy sorts with the interpreter's lock let go; a list of a million would hold up everybody else.
+    # numpy sorts with the interpreter's lock let go; a list of a million would hold up all other threads.
     return table[np.argsort(table["offset"])].tobytes()
 
 

@@ -1,4 +1,4 @@
-"""What one group knows: which offsets are done, which are out with somebody, and which wait to be given again.
+"""The state of one group: which offsets are acknowledged, which are in flight, and which wait for the next delivery.
 
 An offset is in exactly one state. Arrows are operations; `deliveries` goes up by one on each mark and is forgotten only
 when the offset is acknowledged.
@@ -11,7 +11,7 @@ flight or waiting; an acknowledgement is never refused, however late or far ahea
 and `clear_inflight` answer for a delivery that is still in flight, and are refused as stale otherwise. The number of
 a delivery is its epoch: the n-th delivery of an offset happens once.
 
-No clock, no file and no lock: times are passed in, and whoever shares a state among threads locks it.
+No clock, no file and no lock: times are passed in, and callers that share a state among threads lock it.
 """
 
 import operator
@@ -36,7 +36,7 @@ TIME_LIMIT = 2**63 - 1
 
 
 class Delivery(NamedTuple):
-    """An offset as it was given to somebody."""
+    """One delivery of an offset."""
 
     offset: int
     deliveries: int
@@ -172,13 +172,13 @@ class GroupState:
         return given
 
     def mark_inflight(self, offset: int, deadline_ns: int) -> Delivery:
-        """Give an offset to somebody until a deadline; `Conflict` where it is acknowledged or in flight."""
+        """Deliver an offset until a deadline; `Conflict` where it is acknowledged or in flight."""
         offset = checked_offset(offset)
         self.check_markable(offset)
         return self._mark(offset, checked_time(deadline_ns))
 
     def mark_many(self, offsets: Iterable[int], deadline_ns: int) -> list[Delivery]:
-        """Give offsets to somebody until a deadline: all of them, or none and an error."""
+        """Deliver offsets until a deadline: all of them, or none and an error."""
         deadline_ns = checked_time(deadline_ns)
         checked = [checked_offset(offset) for offset in offsets]
         if len(set(checked)) != len(checked):
@@ -188,7 +188,7 @@ class GroupState:
         return [self._mark(offset, deadline_ns) for offset in checked]
 
     def is_inflight(self, offset: int) -> bool:
-        """Whether an offset is out with somebody."""
+        """Whether an offset is in flight."""
         return checked_offset(offset) in self._inflight.live
 
     def is_waiting(self, offset: int) -> bool:

@@ -2,14 +2,14 @@
 
 A compaction is four steps, each of which leaves files from which the same state is recovered:
 
-    cut              note the next sequence, and capture the state              (nobody appends meanwhile)
+    cut              note the next sequence, and capture the state              (no append meanwhile)
     write_snapshot   replace the snapshot; the old delta still follows it, its older frames are passed over
     copy_delta       write a new delta beside the old one, with the frames since the cut
-    switch_delta     add the last few frames, replace the old delta             (nobody appends meanwhile)
+    switch_delta     add the last few frames, replace the old delta             (no append meanwhile)
 
 Invariants: a delta has its name only after its content was on stable storage; whenever the snapshot exists, a delta
 with a base no higher than the snapshot's sequence does; `synced_sequence` (exclusive) never exceeds what is on stable
-storage. Whoever gets an `OSError` from here must stop using the store and open it again.
+storage. After an `OSError` from here the caller must stop using the store and open it again.
 """
 
 import os
@@ -40,7 +40,7 @@ from strandline.groups.state import GroupState
 from strandline.journal.config import KiB
 
 COPY_BYTES = 256 * KiB
-"""How many bytes of frames may be left to copy while nobody may append."""
+"""How many bytes of frames may be left to copy while appends are held back."""
 RESERVE_BYTES = 256 * KiB
 """How many bytes are reserved at once, at most."""
 _BLOCK_BYTES = 4 * KiB
@@ -273,7 +273,7 @@ def open_store(
     store = Store(disk, files, name, identity, _size(disk, files.snapshot))
     if recovery.clean:
         if recovery.closing is None:
-            disk.sync_folder(folder)  # whoever gave the files their names may have died before it did
+            disk.sync_folder(folder)  # the process that named the files may have died before its sync
         store.resume_delta(recovery)
     else:
         sequence = recovery.next_sequence

@@ -1,4 +1,4 @@
-"""Appends on their way to the disk, and the receipts they become."""
+"""Queued appends, and their receipts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Appended:
 
 
 class Append(CommitRequest[Appended]):
-    """An append on its way."""
+    """A queued append."""
 
     __slots__ = ("columns", "durability")
 
@@ -35,7 +35,7 @@ class Append(CommitRequest[Appended]):
 
 
 def alike(appends: Sequence[Append]) -> list[list[Columns]]:
-    """Return the columns of neighbours that can share a batch, because they have the same ones."""
+    """Group neighbours that can share a batch because they have the same columns."""
     if len(appends) == 1:
         return [[appends[0].columns]]
     return [
@@ -44,7 +44,7 @@ def alike(appends: Sequence[Append]) -> list[list[Columns]]:
 
 
 def settle(appends: Sequence[Append], receipts: Sequence[Appended], durability: Durability) -> None:
-    """Settle the appends that asked for no more than this."""
+    """Answer the appends that asked for this durability."""
     for append, receipt in zip(appends, receipts, strict=True):
         if append.durability is durability:
             append.settle(receipt)

@@ -1,7 +1,7 @@
-"""Reading for asyncio: iterators that are asked in threads of their own, so that the event loop waits for no disk.
+"""Iteration for asyncio: each iterator runs in a thread of its own, so that the event loop waits for no disk.
 
-Invariants: batches come in the order of the iterator, one at a time; an iteration that is left leaves no thread behind
-for longer than `WAIT_S`.
+Invariants: batches come in the order of the iterator, one at a time; an abandoned iteration keeps its thread no
+longer than `WAIT_S`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from strandline.journal.batch import Batch
 
 WAIT_S = 0.1
-"""The longest a thread waits for more before it looks whether it is still wanted."""
+"""The longest a thread waits before it checks whether its iteration was abandoned."""
 
 
 async def in_a_thread(batches: Iterator[Batch]) -> AsyncIterator[Batch]:

@@ -82,7 +82,7 @@ def _pad(size: int) -> bytes:
 
 
 def journal_tag(identity: bytes) -> int:
-    """Return what the batches of a journal carry, so that one inside a record does not pass for one of ours."""
+    """Return the tag of a journal's batches; a batch inside a record's value is not taken for one of them."""
     return _CRC.unpack_from(identity)[0]  # type: ignore[no-any-return]
 
 
@@ -103,7 +103,7 @@ def format_batch(
 
 
 def format_lost(base_offset: int, count: int, body_bytes: int) -> bytes:
-    """Return a batch that stands for `count` offsets lost to damage, with a body of zeros."""
+    """Return a batch for `count` offsets that were lost to damage, with a body of zeros."""
     buffers, _ = _seal((count, base_offset, 0, 0, LOST, 0, 0), [bytes(body_bytes)])
     return b"".join(buffers)
 
@@ -125,7 +125,7 @@ def _seal(fields: tuple[int, ...], body: list[Buffer]) -> tuple[list[Buffer], in
 
 
 def parse_header(data: Buffer, position: int) -> Header:
-    """Return the header at `position`; raise `BadBatch` where it cannot be one. The checksum is not looked at."""
+    """Return the header at `position`; raise `BadBatch` where it cannot be one. The checksum is not checked."""
     if len(data) - position < HEADER_BYTES:
         raise BadBatch("the file ends inside a batch header", short=True)
     header = Header._make(HEADER.unpack_from(data, position))
@@ -136,7 +136,7 @@ def parse_header(data: Buffer, position: int) -> Header:
     if header.present & ~COLUMNS_ALL or header.zero:
         raise BadBatch("the batch has columns that this version does not know")
     if header.present == LOST and (header.durable_offset or header.tag):
-        raise BadBatch("a batch of lost offsets proves nothing and is nobody's")
+        raise BadBatch("a batch of lost offsets carries no proof and no tag")
     return header
 
 
@@ -213,7 +213,7 @@ class Batch:
         return self.records()
 
     def __repr__(self) -> str:
-        """Say which records these are, not what is in them."""
+        """Show the offsets, never the content."""
         return f"Batch([{self.base_offset}, {self.next_offset}))"
 
     @property
@@ -223,17 +223,17 @@ class Batch:
 
     @property
     def durable_offset(self) -> int:
-        """What was known to be on stable storage when the batch was written (exclusive)."""
+        """The durable offset (exclusive) that was known when the batch was written."""
         return self._header.durable_offset
 
     @property
     def tag(self) -> int:
-        """Which journal the batch is of, by the beginning of its identity."""
+        """The first bytes of the identity of the batch's journal."""
         return self._header.tag
 
     @property
     def is_lost(self) -> bool:
-        """Whether this stands for offsets that damage took."""
+        """Whether these offsets were lost to damage."""
         return self._header.present == LOST
 
     @property

@@ -1,4 +1,4 @@
-"""Columns: what callers hand in, laid out as Arrow lays it out, and checked before anything is queued.
+"""The columns of an append, in Arrow's layout, checked before anything is queued.
 
 A variable column is `i32 offsets[n+1]` and the bytes; timestamps are `i64[n]`, nanoseconds. Several appends become one
 batch by shifting offsets and chaining the bytes, so a record's bytes are copied once, by the caller's `join`.
@@ -22,7 +22,7 @@ Times: TypeAlias = npt.NDArray[np.int64]
 
 
 class ArrowArray(Protocol):
-    """What a type checker needs to know of an Arrow array to tell it from a list of text: pyarrow tells it nothing."""
+    """An Arrow array for the type checker, which cannot tell it from a list of text: pyarrow has no types."""
 
     @property
     def null_count(self) -> int:

@@ -1,4 +1,4 @@
-"""How a journal behaves: sizes, limits and durability, all with defaults that suit a server's disk."""
+"""The settings of a journal: sizes, limits and durability, with defaults that suit a server's disk."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +24,7 @@ WRITTEN = Durability.WRITTEN
 
 
 def check_durability(name: str, value: object) -> None:
-    """Raise `InvalidInput` for anything else, which would be taken for neither, or for the wrong one."""
+    """Raise `InvalidInput` unless the value is a `Durability`."""
     if not isinstance(value, Durability):
         raise InvalidInput(f"{name} must be SYNCED or WRITTEN, not {value!r}")
 
@@ -55,7 +55,7 @@ class JournalConfig:
     """Whole old segments are removed when their last record is older."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse settings that cannot work."""
         for name in ("segment_bytes_max", "record_bytes_max", "append_bytes_max", "queue_bytes_max"):
             if getattr(self, name) < KiB:
                 raise InvalidInput(f"{name} must be at least {KiB}, not {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""What happens in a journal, told to whoever listens."""
+"""Events of a journal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from strandline.events import Event
 
 @dataclass(frozen=True, slots=True)
 class TornTailCut(Event):
-    """Recovery cut off bytes that no append had been acknowledged for."""
+    """Recovery cut off bytes that were never acknowledged."""
 
     folder: Path
     bytes: int

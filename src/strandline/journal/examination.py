@@ -31,14 +31,14 @@ class Damage:
     problem: str
 
     def describe(self) -> str:
-        """Return a sentence for people."""
+        """Return a sentence for a message."""
         where = f"{format_segment_name(self.segment)} at byte {self.position:,}"
         return f"{where}: {self.problem}; offsets [{self.first_offset}, {self.end_offset}) cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """Bytes at the end that nobody was promised: `bytes` from `position` on, and the later segments `dropped`."""
+    """Bytes at the end that were never acknowledged: `bytes` from `position` on, and the later segments `dropped`."""
 
     segment: int
     position: int
@@ -78,7 +78,7 @@ class SegmentScan:
 
 @dataclass(slots=True)
 class Examination:
-    """What a folder holds."""
+    """The content of a journal's folder."""
 
     identity: bytes | None
     first_offset: int
@@ -94,7 +94,7 @@ class Examination:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no journal here yet."""
+        """Whether the folder holds no journal yet."""
         return not self.segments and not self.damage
 
     def refuse_damage(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ class Examination:
 
 @dataclass(slots=True)
 class _Hole:
-    """A place where the offsets do not go on: bad bytes, or a segment that is missing."""
+    """A gap in the offsets: bad bytes, or a missing segment."""
 
     segment: int
     """Which of the examined segments, by number."""
@@ -124,7 +124,7 @@ class _Hole:
 
 
 def _holes(segments: list[SegmentScan], expected: int, *, is_first_known: bool) -> list[_Hole]:
-    """Return the places where offsets do not go on, in order."""
+    """Return the gaps in the offsets, in order."""
     holes: list[_Hole] = []
     open_hole: _Hole | None = None
     for i, scan in enumerate(segments):
@@ -166,7 +166,7 @@ def judge(found: Examination) -> None:
 
 
 def _tear(found: Examination, hole: _Hole) -> None:
-    """Take the torn suffix out of the examination and say what must be cut."""
+    """Remove the torn suffix from the examination and record what must be cut."""
     whole_segment = hole.position == 0
     keep = hole.segment if whole_segment else hole.segment + 1
     dropped = found.segments[keep:]

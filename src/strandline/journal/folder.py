@@ -26,7 +26,7 @@ SET_MARKER_CONTENT = b"strandline-journals 1\n"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the writer begins with."""
+    """The state that a writer starts from."""
 
     identity: bytes | None
     segments: tuple[Segment, ...]
@@ -62,17 +62,17 @@ def lock_home(disk: Disk, folder: Path) -> Path:
             if read_file(disk, parent / SET_MARKER) == SET_MARKER_CONTENT:
                 home = parent
         except OSError:
-            continue  # what cannot be read is not a root that this process could hold
+            continue  # an unreadable folder is no root that this process could hold
     return home
 
 
 def recover(disk: Disk, folder: Path, events: Events) -> Recovered:
-    """Bring a locked folder to a state that can be appended to; raise `Damaged` and change nothing if it cannot be."""
+    """Recover a locked folder for appending; raise `Damaged` and change nothing if it is damaged."""
     found = examine(disk, folder)
     found.refuse_damage(folder)
     unproved = [scan for scan in found.segments if scan.end_offset > found.proof or scan.base_offset >= found.proof]
     if unproved or found.leftovers:
-        disk.sync_folder(folder)  # names are vouched for by the next manifest, or go by this one: both must be there
+        disk.sync_folder(folder)  # the next manifest names them, or this recovery removes them: both must be durable
     _cut(disk, folder, found)
     if found.torn is not None:
         events.emit(TornTailCut(folder, found.torn.bytes, found.next_offset, found.torn.problem))
@@ -103,10 +103,10 @@ def _cut(disk: Disk, folder: Path, found: Examination) -> None:
 
 
 def _make_certain(disk: Disk, folder: Path, scan: SegmentScan, proof: int) -> None:
-    """Bring what only survived the process onto stable storage.
+    """Make batches durable that are proved only by the page cache.
 
     It is written once more, not only synced: after a failed fsync the pages count as clean, and another fsync would
-    vouch for bytes that the disk never got.
+    confirm bytes that the disk never got.
     """
     with closing(disk.open(folder / format_segment_name(scan.base_offset), "write")) as file:
         position = _proved_bytes(scan, proof)

@@ -1,4 +1,4 @@
-"""The frontier: how far the journal is written and durable, told to readers in other processes.
+"""The frontier: how far the journal is written and durable, for readers in other processes.
 
     0   8 B  magic "STRANDLF"
     8   16 B identity of the journal
@@ -6,12 +6,12 @@
     32  u64  written offset (exclusive)
     40  u64  durable offset (exclusive)
     48  u64  base offset of the active segment
-    56  u32  where the written offset ends in the active segment, in units of 8 bytes; 0 where that is not told
+    56  u32  where the written offset ends in the active segment, in units of 8 bytes; 0 where unknown
     60  u32  CRC-32C of bytes 0 to 60
 
 Invariants: it is overwritten in place after each commit and never fsynced, so it may be old, and torn only as far as
 the checksum shows; its durable offset is set after the fsync, so it is never ahead of stable storage, and recovery may
-take it as proof that something was. A reader looks behind the end that it tells of, so that an old one hides nothing.
+take it as proof that something was. A reader looks past the end that it names, so that an old frontier hides nothing.
 """
 
 import struct
@@ -57,7 +57,7 @@ def format_frontier(frontier: Frontier) -> bytes:
 
 
 def parse_frontier(data: bytes) -> Frontier | None:
-    """Return what the bytes say, or None where they are torn, damaged or something else."""
+    """Return the frontier in the bytes, or None where they are torn, damaged or something else."""
     if len(data) != FRONTIER_BYTES or data[:8] != FRONTIER_MAGIC:
         return None
     if _CRC.unpack_from(data, 60)[0] != crc32c(data[:60]):

@@ -1,7 +1,7 @@
 """A disk that keeps few files open: handles beyond a limit are put away, and opened again when they are used again.
 
 Invariants: at most `open_files_max` files are open, plus those in use at this moment; what was written through a handle
-is synced before it is put away, because an error of a later write-back would otherwise be told to nobody; if that sync
+is synced before it is put away, because an error of a later write-back would otherwise go unnoticed; if that sync
 fails, every later use of the file fails, and so its owner is poisoned. A file is where its name was moved to, and no
 other that came in its place; a file whose last reference goes lets its handle go, too.
 """
@@ -23,14 +23,14 @@ from strandline.files import Buffer, Disk, File, Lock, OpenMode
 ROOM = 8
 """How many handles go at once when the operating system has no more, though there are fewer than there may be."""
 ROUNDS = 8
-"""How often that is done before somebody is told."""
+"""How many attempts are made before the error is raised."""
 T = TypeVar("T")
 
 
 class HandleDisk:
     """A `Disk` over another, whose files share a bounded number of handles.
 
-    With an executor, which syncs beside it what many have written, whoever opens a file seldom waits for a sync.
+    With an executor, which syncs beside it what many have written, opening a file seldom waits for a sync.
     """
 
     def __init__(self, disk: Disk, open_files_max: int, executor: Executor | None = None) -> None:
@@ -76,7 +76,7 @@ class HandleDisk:
         self._disk.remove_folder(folder)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put `source` in the place of `target`, atomically; durable after `sync_folder`. Nobody may use it now."""
+        """Put `source` in the place of `target`, atomically; durable after `sync_folder`. It must not be in use."""
         replaced = self._forget_name(target)
         try:
             self._disk.rename(source, target)
@@ -99,7 +99,7 @@ class HandleDisk:
         return self._with_room(lambda: self._disk.lock(path))
 
     def close_idle(self, count: int | None = None) -> int:
-        """Put every handle away that nobody is using, or only so many of them; return how many went."""
+        """Close handles that are not in use, all or only so many; return how many were closed."""
         return self._put_away(count)
 
     # Names.
@@ -128,9 +128,9 @@ class HandleDisk:
     # Handles.
 
     def _with_room(self, call: Callable[[], T]) -> T:
-        """Call what takes a handle; where others have taken those that we might have, some of ours go.
+        """Call a function that takes a handle; where the process has none left, close some of ours first.
 
-        More than once, for whoever is quicker takes those that went.
+        More than once, for other threads may take the handles that were freed.
         """
         for _ in range(ROUNDS):
             try:
@@ -148,7 +148,7 @@ class HandleDisk:
         return self._with_room(lambda: self._disk.open(path, mode))
 
     def opened(self, shared: "_SharedFile") -> None:
-        """Count a handle that was just opened, and let those that were used longest ago go if there are too many."""
+        """Count a handle that was just opened; if there are too many, close those used longest ago."""
         with self._lock:
             self._place(shared)
             surplus = self._count() - self._open_files_max
@@ -185,7 +185,7 @@ class HandleDisk:
         return len(self._clean) + len(self._dirty)
 
     def _put_away(self, count: int | None, but: "_SharedFile | None" = None) -> int:
-        """Put handles away that nobody is using, those first that need no sync; return how many went."""
+        """Close handles that are not in use, first those that need no sync; return how many were closed."""
         with self._lock:
             found = [file for each in chain(self._clean, self._dirty) if (file := each()) is not None]
         went = (1 for file in found if file is not but and file.put_away())
@@ -202,7 +202,7 @@ class HandleDisk:
             self._syncing.release()
 
     def _sync_oldest(self) -> None:
-        """Sync what was written longest ago, so that there are handles that can go at once."""
+        """Sync the files written longest ago, so that some handles can be closed at once."""
         try:
             with self._lock:
                 found = [file for each in self._dirty if (file := each()) is not None]
@@ -214,7 +214,7 @@ class HandleDisk:
 
 
 class _Name:
-    """Where a file is, for all who have it open; None if it is not there any more."""
+    """The path of a file, shared by all that have it open; None once it is removed."""
 
     __slots__ = ("__weakref__", "path")
 
@@ -251,7 +251,7 @@ class _SharedFile:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something was written and not synced, as far as that can be known."""
+        """Whether something was written and not synced, as far as known."""
         return self._writes > self._synced and self._failure is None
 
     @contextmanager
@@ -301,7 +301,7 @@ class _SharedFile:
             file.close()
 
     def put_away(self) -> bool:
-        """Close the real handle if nobody is using it now; return whether it was closed."""
+        """Close the real handle unless it is in use; return whether it was closed."""
         if self.is_dirty and not self._users:
             self.sync_for_others()
         if not self._lock.acquire(blocking=False):

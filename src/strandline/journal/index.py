@@ -52,7 +52,7 @@ class Index:
     positions: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def note(self, offset: int, position: int) -> None:
-        """Take note of a batch, if the last entry is far enough behind."""
+        """Add a batch, if the last entry is far enough behind."""
         if not self.positions or position - self.positions[-1] >= INDEX_STRIDE_BYTES:
             self.positions.append(position)
             self.offsets.append(offset)  # last: a reader bisects the offsets

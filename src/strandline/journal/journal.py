@@ -1,4 +1,4 @@
-"""The journal's face: open, append, read, retain, close.
+"""The public journal: open, append, read, retain, close.
 
 Invariants: at most one `Journal` has a folder open, in all processes; what `append` returned is as durable as it was
 asked to be; opening either yields a journal with contiguous offsets or raises and changes nothing.

@@ -40,7 +40,7 @@ _TRIES = 3
 
 
 class JournalReader:
-    """Reads a journal that another process, or nobody, is writing."""
+    """Reads a journal that another process writes, or no process."""
 
     def __init__(self, disk: Disk, folder: Path, visibility: Durability) -> None:
         """Use `JournalReader.open`."""

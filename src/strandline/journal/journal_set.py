@@ -124,7 +124,7 @@ class JournalSet:
         return Journal.open_unlocked(folder, self._config, self._disk, self._clock, self._executor, self._events)
 
     def _refuse_other_writers(self, folder: Path) -> None:
-        """Raise `Locked` if somebody has held a journal, or a set, in here since before this was a set."""
+        """Raise `Locked` if another process holds a journal, or a set, in here since before this was a set."""
         for inner in (folder, *folder.parents[: len(folder.relative_to(self._root).parts) - 1]):
             if LOCK_NAME in self._disk.names(inner):
                 self._disk.lock(inner / LOCK_NAME).release()

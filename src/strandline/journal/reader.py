@@ -185,7 +185,7 @@ class Reader:
                 raise OffsetBelowRetained(offset, now.first_offset, now.durable_offset) from error
             raise
         except (BadBatch, BadBatchAt) as bad:
-            if offset >= view.durable_offset:  # a torn write that nobody was promised
+            if offset >= view.durable_offset:  # a torn write that was never acknowledged
                 raise OffsetBeyondEnd(offset, view.first_offset, offset) from bad
             raise self._damaged(segment, bad) from bad
 
@@ -275,7 +275,7 @@ def rebuild_index(file: File, segment: Segment) -> Index:
         for position, batch in walk(file, SEGMENT_HEADER_BYTES, segment.base_offset, stop=stop, check=False):
             index.note(batch.base_offset, position)
     except BadBatchAt:
-        return index  # whoever reads up to there gets the error, with its place
+        return index  # a read up to there gets the error, with its place
     return index
 
 

@@ -1,9 +1,9 @@
-"""Recovery: what a folder holds, what of it is torn, and what is damaged; looking only, changing nothing.
+"""Recovery: reads a folder and tells what is whole, what is torn and what is damaged; it changes nothing.
 
 The question after a crash is whether bad bytes were ever promised. Everything below the *proof* was: the highest
 durable offset named by the manifest, by the frontier, or by any valid batch. Bad bytes at or above the proof are a torn
-suffix, which nobody was told about, and are cut off. Bad or missing bytes below it are damage: they are reported, never
-skipped and never cut.
+suffix, which was never acknowledged, and are cut off. Bad or missing bytes below it are damage: they are reported,
+never skipped and never cut.
 
 Invariants: examining writes nothing; offsets that are reported readable are contiguous from `first_offset` to
 `next_offset`; a segment of another journal is refused, by its header; with a manifest, only the batches that follow its

@@ -1,4 +1,4 @@
-"""Repair: a plan that anybody may look at, steps that are safe to run twice, and a check at the end.
+"""Repair: a plan that can be read first, steps that are safe to run twice, and a check at the end.
 
 `plan_repair` reads everything and changes nothing. `apply_repair` takes the writer's lock, makes sure that the folder
 is still the one that was looked at, and runs the steps. The last step reads everything again; it records the result

@@ -1,6 +1,7 @@
-"""A journal's folder as it would be after some repairs: for looking at, so that a plan is made without a change.
+"""A journal's folder as it would be after some repairs, read-only, so that a plan is made without a change.
 
-Invariants: nothing is written, and whatever would write raises; what is not named as mended reads as it stands.
+Invariants: nothing is written, and every call that would write raises; files that are not named as repaired
+read as they are.
 """
 
 from collections.abc import Sequence
@@ -38,27 +39,27 @@ class RepairedView:
         return [name for name in self.disk.names(folder) if parse_segment_name(name) not in self.gone]
 
     def make_folder(self, folder: Path) -> None:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(folder)
 
     def remove_folder(self, folder: Path) -> None:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(folder)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(source, target)
 
     def remove(self, path: Path) -> None:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(path)
 
     def sync_folder(self, folder: Path) -> None:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(folder)
 
     def lock(self, path: Path) -> Lock:
-        """Refuse: this is for looking only."""
+        """Refuse: the view is read-only."""
         _refuse(path)
 
 
@@ -96,4 +97,4 @@ class _RepairedFile:
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise UnsupportedOperation("a mended view is for looking only")
+    raise UnsupportedOperation("a repaired view is read-only")

@@ -1,7 +1,7 @@
 """The journal as its readers see it: the segments, and how far they are written and durable.
 
 Invariants: a `View` is immutable; `first_offset <= durable_offset <= written_offset`; segments are contiguous and the
-last one is the active one. Whoever holds a view may read what it names until retention removes it.
+last one is the active one. A holder of a view may read what it names until retention removes it.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Segment:
     created_ns: int
     last_append_ns: int
     index: Index | None
-    """None until somebody needs it; then loaded, or rebuilt."""
+    """None until it is needed; then loaded, or rebuilt."""
 
     def sealed(self) -> Sealed:
         """Return what the manifest says of it."""
@@ -50,7 +50,7 @@ def manifest_of(identity: bytes, segments: tuple[Segment, ...], durable: int, *,
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What can be read at one moment."""
+    """The readable range at one moment."""
 
     segments: tuple[Segment, ...]
     first_offset: int

@@ -1,10 +1,10 @@
 """Writing: one commit at a time, made of everything that gathered while the last one ran.
 
-A commit is one write of one or more batches and, where somebody asked for it, one fsync. A segment that is full is left
+A commit is one write of one or more batches and, where a caller asked for it, one fsync. A segment that is full is left
 behind unsynced; a checkpoint in the background syncs it, stores its index, and records it in the manifest.
 
 Invariants: offsets are given out in the order of the bytes; `durable_offset` moves only after every file and folder
-entry below it was synced; whoever waits is told only after that; after any failure nothing is acknowledged ever again
+entry below it was synced; callers are told only after that; after any failure nothing is acknowledged ever again
 (`Poisoned`), because what the file then holds is unknown until it is read anew.
 """
 
@@ -293,7 +293,7 @@ class Writer:
     def _checkpoint(self, *, at_end: bool = False) -> None:
         with self._manifest_lock:
             self.sync()
-            with self._sync_lock:  # nobody may be syncing a file that is closed here
+            with self._sync_lock:  # no thread may sync a file that is closed here
                 with self._state:
                     done = [pair for pair in self._sealing if pair[0].end_offset <= self._durable]
                     self._sealing = self._sealing[len(done) :]

@@ -6,7 +6,7 @@ That is at-least-once delivery: a taker that is killed after its work and before
 
 **Invariants.** A group is never given a message that is not durable, so it cannot answer for work that a crash takes
 back. The dead letter is durable before the message is acknowledged. A segment of messages is removed only when every
-group has durably acknowledged all of it: the slowest group keeps what it needs, and a group that nobody uses should
+group has durably acknowledged all of it: the slowest group keeps what it needs, and a group that is not used should
 be removed.
 
 **Parts.** `QueueStorage` is the contract, small enough to implement over something else, and

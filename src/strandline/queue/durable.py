@@ -9,7 +9,7 @@
 Invariants: nothing is given out that is not durable, so no group can answer for an offset that a crash takes back; a
 dead letter is durable before its message is acknowledged, and is not written twice for one message (a burial that a
 crash cut short is finished on opening); segments are removed only when every group has durably acknowledged all they
-hold, and failing to remove them fails nobody's acknowledgement.
+hold, and failing to remove them fails no acknowledgement.
 """
 
 import os
@@ -169,7 +169,7 @@ class JournalStorage:
                 return messages
 
     def mark_inflight(self, group: str, offsets: Sequence[int], deadline_ns: int) -> list[Delivery]:
-        """Give messages to somebody until a deadline: all, or none and `Conflict` if one was given away meanwhile."""
+        """Deliver messages until a deadline: all, or none and `Conflict` if one was delivered meanwhile."""
         self._check_offsets(offsets)
         return self._group(group).mark_many(offsets, deadline_ns)
 
@@ -366,7 +366,7 @@ class JournalStorage:
         with self._burying:
             # No letter for a delivery that a crash could take back, nor from a group that can acknowledge nothing more.
             group.sync()
-            # Asked again, in this order: somebody may have taken one meanwhile, for the last time.
+            # Asked again, in this order: another taker may have taken one meanwhile, for the last time.
             dead = [offset for offset in filter(self._is_worn(group), offsets) if not group.is_inflight(offset)]
             now_ns = self._clock.now_ns()
             self._dead.add([DeadLetter(group.name, *message, now_ns) for message in self._read(group, dead)])

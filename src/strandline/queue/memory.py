@@ -70,7 +70,7 @@ class MemoryStorage:
                     return [self._message(state, offset) for offset in offsets]
 
     def mark_inflight(self, group: str, offsets: Sequence[int], deadline_ns: int) -> list[Delivery]:
-        """Give messages to somebody until a deadline: all or none."""
+        """Deliver messages until a deadline: all or none."""
         with self._lock:
             self._check_offsets(offsets)
             return self._group(group).mark_many(offsets, deadline_ns)

@@ -1,4 +1,4 @@
-"""The queue people use: put, take, answer.
+"""The public queue: put, take, answer.
 
 Invariants: a job is given to one taker of a group at a time; a job that is not answered within its visibility is given
 again; what was acknowledged is never given again, whatever crashes. A taker that is slower than its visibility should
@@ -51,7 +51,7 @@ class Job:
         self._delivery = delivery
 
     def __repr__(self) -> str:
-        """Say which job this is, not what is in it."""
+        """Show group and offset, never the message."""
         return f"Job({self._group!r}, offset={self.offset}, deliveries={self.deliveries})"
 
     @property
@@ -85,15 +85,15 @@ class Job:
         return self._delivery.deadline_ns
 
     def ack(self) -> None:
-        """Say that it is done; returns when that is durable."""
+        """Acknowledge the job; return when that is durable."""
         self._queue.ack_many([self])
 
     async def ack_async(self) -> None:
-        """Say that it is done, as `ack` does, without blocking the event loop."""
+        """Acknowledge the job as `ack` does, without blocking the event loop."""
         await asyncio.to_thread(self.ack)
 
     def nack(self, delay_s: float = 0.0) -> None:
-        """Give it back, to be taken again after a delay."""
+        """Give the job back, to be delivered again after a delay."""
         self._queue.nack(self, delay_s)
 
     async def nack_async(self, delay_s: float = 0.0) -> None:
@@ -260,7 +260,7 @@ class Queue:
                     self._give_back(job)
 
     def _refresh(self, job: Job, visibility_s: float) -> bool:
-        """See that a prefetched job has at least half its visibility left; return whether it is still ours."""
+        """Extend a prefetched job that has less than half its visibility left; return whether it is still ours."""
         if job.deadline_ns - self._clock.now_ns() >= visibility_s * 0.5e9:
             return True
         try:
@@ -277,7 +277,7 @@ class Queue:
     # Answering.
 
     def ack_many(self, jobs: Sequence[Job]) -> None:
-        """Say that jobs are done, with one fsync for each group among them."""
+        """Acknowledge jobs, with one fsync for each group among them."""
         by_group: defaultdict[str, list[int]] = defaultdict(list)
         for job in jobs:
             by_group[job.group].append(job.offset)
@@ -308,7 +308,7 @@ class Queue:
         self._groups().add_group(name, at_end=at_end)
 
     def remove_group(self, name: str) -> None:
-        """Forget a group and all it did, so that it no longer keeps messages from being removed."""
+        """Remove a group, so that it no longer keeps messages from being removed."""
         self._groups().remove_group(name)
 
     def serve(self, path: str | os.PathLike[str] | None = None) -> QueueServer:

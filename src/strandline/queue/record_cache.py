@@ -82,7 +82,7 @@ class RecordCache:
 
 
 def _is_plain(column: Sequence[bytes] | None) -> bool:
-    """Whether nobody can change what is in the column afterwards."""
+    """Whether the values of a column cannot be changed afterwards."""
     return column is None or all(type(value) is bytes for value in column)
 
 

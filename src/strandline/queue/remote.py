@@ -174,7 +174,7 @@ class RemoteStorage:
             return answer["ok"]
 
     def _connection(self, until: float) -> socket.socket:
-        """Return a connection that is alive as far as one can see; wait for the owner to come back, if it is away."""
+        """Return a live connection; wait for the owner to come back, if it is away."""
         self._leave_parent()
         pause_s = PAUSE_MIN_S
         while True:
@@ -226,7 +226,7 @@ class RemoteStorage:
         return connection
 
     def _join_line(self, connection: socket.socket) -> None:
-        """Connect; where as many wait to be accepted as a socket takes, which it says at once, ask again."""
+        """Connect; try again while the socket's backlog is full."""
         until = time.monotonic() + self._timeout_s
         while True:
             try:

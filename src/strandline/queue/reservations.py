@@ -1,4 +1,4 @@
-"""Reservations: which taker of a queue gets which messages, and who waits for some.
+"""Reservations: which taker of a queue gets which messages, and which takers wait.
 
 Takers of a group look one after another, but mark, which waits for the disk, together: what one of them is about to
 mark is claimed meanwhile, so that the others look past it and their marks share one fsync.

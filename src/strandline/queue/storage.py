@@ -5,7 +5,7 @@ Invariants that every implementation keeps, and that `strandline.testing.check_q
 - an appended message is there under its offset for ever, or until every group has acknowledged it;
 - a message is available to a group unless that group has acknowledged it, has it in flight, has put it off, or has
   given up on it; groups do not see one another;
-- a message in flight whose deadline passed is available again, whether or not anybody listed what expired, and its
+- a message in flight whose deadline passed is available again, whether or not `list_expired` was called, and its
   delivery count goes on from where it was;
 - a message that was delivered as often as allowed without being acknowledged becomes a dead letter: recorded as such
   first, acknowledged after, never both lost.
@@ -84,7 +84,7 @@ class QueueStorage(Protocol):
         ...
 
     def mark_inflight(self, group: str, offsets: Sequence[int], deadline_ns: int) -> list[Delivery]:
-        """Give messages to somebody until a deadline: all, or none and `Conflict` if one was given away meanwhile."""
+        """Deliver messages until a deadline: all, or none and `Conflict` if one was delivered meanwhile."""
         ...
 
     def ack(self, group: str, offsets: Iterable[int]) -> int:

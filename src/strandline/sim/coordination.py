@@ -117,7 +117,7 @@ class CoordinationSimulation:
     # What the store calls around each commit
 
     def before(self, plan: Plan) -> None:
-        """Refuse a commit, or let somebody else be faster."""
+        """Refuse a commit, or let another worker be faster."""
         if not self._faults or len(self._askers) > 1:
             return
         if self._chance(self.level.refused_ppm):
@@ -247,7 +247,7 @@ class CoordinationSimulation:
     # Overload
 
     def _burst_claim(self) -> None:
-        """Everybody claims at once, and somebody else is faster; then shards come free, and everybody claims again."""
+        """All workers claim at once, and another is faster; then shards come free, and all claim again."""
         self._race_ppm = MILLION
         self._claim_all()
         self._race_ppm = 0

@@ -8,7 +8,7 @@
     S6  cursor bounds                a cursor is inside of its shard
     S7  split coverage               the shards of a run, without those that are split, are exactly all keys
     S8  run terminal irreversibility a run that is over never changes
-    S9  cooldown violation           nobody who was told to wait is given a shard before
+    S9  cooldown violation           a worker that was told to wait gets no shard before
 
 The oracle sees each write as the store commits it, and keeps its own copy of every record. It calls no decision.
 """

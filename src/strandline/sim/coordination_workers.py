@@ -48,7 +48,7 @@ class SimWorker:
     op_ids: int = 0
 
     def next_op_id(self) -> int:
-        """Return an operation id that nobody used before."""
+        """Return an operation id that was never used before."""
         self.op_ids += 1
         return self.number * OP_IDS_PER_WORKER + self.op_ids
 

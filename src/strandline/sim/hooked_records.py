@@ -1,6 +1,6 @@
 """A store of coordination records with a hook around each commit, over any other store.
 
-The hook may raise before a commit, as a store does that cannot be reached, or let somebody else write first; and raise
+The hook may raise before a commit, as a store does that cannot be reached, or let another writer be first; and raise
 after one that was done, as a store does whose answer is lost.
 """
 
@@ -37,7 +37,7 @@ class HookedRecords:
         return self._store.load_shards(keys)
 
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
-        """Return active shards that nobody has."""
+        """Return active shards without a lease."""
         return self._store.claimable(run, now, shards_max)
 
     def progress(self, run: RunKey) -> Progress:

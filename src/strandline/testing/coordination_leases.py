@@ -88,11 +88,11 @@ def owner_divergence_with_matching_fence(coordinator: CheckedCoordinator) -> Non
 
 
 def stale_fences_are_refused_for_every_operation(coordinator: CheckedCoordinator) -> None:
-    """A worker that lost its shard to somebody else does nothing to it, whatever it tries."""
+    """A worker that lost its shard to another changes nothing in it, whatever it tries."""
     for name, operation, key in every_operation(coordinator):
         zombie = take(coordinator, key)
         now = NOW
-        for worker in (2, zombie.worker):  # lost to somebody else, then to its own next life
+        for worker in (2, zombie.worker):  # lost to another worker, then to its own next life
             now += LEASE_TTL_NS
             current = take(coordinator, key, now, worker)
             before = coordinator.get_shard(key)
@@ -105,7 +105,7 @@ def stale_fences_are_refused_for_every_operation(coordinator: CheckedCoordinator
 
 
 def lease_deadline_at_exact_boundary(coordinator: CheckedCoordinator) -> None:
-    """A lease lasts until just before its deadline; from the deadline on the shard is anybody's."""
+    """A lease lasts until just before its deadline; from the deadline on the shard is free."""
     for name, operation, key in every_operation(coordinator):
         lease = take(coordinator, key)
         same("the deadline", lease.deadline, NOW + LEASE_TTL_NS)
@@ -141,7 +141,7 @@ def renewal_extends_and_never_shortens(coordinator: CheckedCoordinator) -> None:
 
 
 def same_worker_reacquire_bumps_fence(coordinator: CheckedCoordinator) -> None:
-    """A worker is nobody special to its own lease: it waits for the end, and has a new fence after it."""
+    """A worker has no privilege for its own lease: it waits for the end, and has a new fence after it."""
     (key,) = begin(coordinator, WHOLE)
     first = take(coordinator, key)
     refuses("acquiring one's own shard", AlreadyLeased, take, coordinator, key)

@@ -202,7 +202,7 @@ def a_run_is_done_when_no_shard_is_active(coordinator: CheckedCoordinator) -> No
     coordinator.complete_run(EXPIRED, RUN, 51)
 
 
-def claims_take_what_nobody_has(coordinator: CheckedCoordinator) -> None:
+def claims_take_what_is_free(coordinator: CheckedCoordinator) -> None:
     """New shards and those whose lease ended; otherwise they tell when the first lease will end."""
     begin(coordinator, WHOLE, WHOLE, WHOLE)
     first = _claimed(coordinator, 1)
@@ -365,7 +365,7 @@ RUN_CHECKS: tuple[CoordinationCheck, ...] = (
     shards_that_cannot_be_are_refused,
     many_shards_are_registered_all_or_none,
     a_run_is_done_when_no_shard_is_active,
-    claims_take_what_nobody_has,
+    claims_take_what_is_free,
     exactly_one_worker_wins_a_shard,
     workers_that_claim_at_once_share_the_shards,
     changes_made_at_once_are_not_lost,

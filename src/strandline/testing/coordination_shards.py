@@ -191,7 +191,7 @@ def split_residual_preserved_through_park_unpark(coordinator: CheckedCoordinator
 
 
 def unpark_lifecycle_fence_and_cursor_preserved(coordinator: CheckedCoordinator) -> None:
-    """A parked shard comes back where it was, under a new fence and with nobody's lease."""
+    """A parked shard comes back where it was, under a new fence and without a lease."""
     (key,) = begin(coordinator, WHOLE)
     lease = take(coordinator, key)
     coordinator.checkpoint(NOW, lease, Cursor(b"f", b"token"), 10)

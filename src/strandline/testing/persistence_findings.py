@@ -72,7 +72,7 @@ def missing_occurrence(stores: CheckedPersistence) -> None:
 
 
 def observation_merge(stores: CheckedPersistence) -> None:
-    """The later sight wins, whoever comes first, and a location stays although the later one has none."""
+    """The later sight wins, in any order, and a location stays although the later one has none."""
     late = WRITER._replace(run_id=8)
     first = found(seen_at=5, location=Location(5, "file:3", "https://host/file#3"))
     write(stores, first)
@@ -287,7 +287,7 @@ def _expect_nothing(stores: CheckedPersistence, *rows: Found) -> None:
         tenant = row.finding.tenant
         expect(stores.reads.history(tenant, row.finding.finding_id) is None, "a refused finding was written")
         same_rows("findings of a refused secret", stores.reads.findings_of_secret(tenant, row.finding.secret), [])
-        # Under another run, whose fence nobody knows.
+        # Under another run, whose fence is unknown.
         occurrence = FindingsBatch(scope_of(WRITER._replace(tenant=tenant, run_id=0)), occurrences=[row.occurrence])
         refuses("an occurrence of a refused finding", MissingParent, stores.findings.upsert_batch, occurrence)
 

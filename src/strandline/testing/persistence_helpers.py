@@ -232,7 +232,7 @@ def known_objects(objects: Mapping[DoneStatus, int]) -> dict[DoneStatus, int]:
 
 
 def decision(row: Found, state: TriageState, when_ns: int = 1, who: str = "ann", why: str = "") -> TriageEvent:
-    """Return what somebody decided about a finding."""
+    """Return a decision about a finding."""
     return TriageEvent(row.finding.tenant, row.finding.finding_id, state, when_ns, who, why)
 
 

@@ -43,7 +43,7 @@ def idempotent(stores: CheckedPersistence) -> None:
 
 
 def fail_then_scan(stores: CheckedPersistence) -> None:
-    """What failed and was then scanned is scanned, by whoever scanned it, without an error code."""
+    """A failed item that was then scanned is scanned, by its scanner, without an error code."""
     record(stores, done("a", RETRYABLE)._replace(finished_at=99, bytes_seen=7))
     record(stores, done("a", CLEAN, WRITER._replace(run_id=8, fence=1)))
     same_row("the row", rows_of(stores, "a")[0], done("a", CLEAN, WRITER._replace(run_id=8, fence=1)))
@@ -96,7 +96,7 @@ def list_done_hashes(stores: CheckedPersistence) -> None:
     same("what is done", stores.ledger.list_done_hashes(TENANT, POLICY), wanted)
     same("what is done elsewhere", stores.ledger.list_done_hashes(OTHER_TENANT, POLICY), [ovid("elsewhere")])
     same("what is done otherwise", stores.ledger.list_done_hashes(TENANT, OTHER_POLICY), [ovid("otherwise")])
-    same("what nobody did", stores.ledger.list_done_hashes(OTHER_TENANT, OTHER_POLICY), [])
+    same("an unknown policy", stores.ledger.list_done_hashes(OTHER_TENANT, OTHER_POLICY), [])
 
 
 def what_may_be_retried_is_listed_once_it_is_done(stores: CheckedPersistence) -> None:
@@ -129,7 +129,7 @@ def weak_and_strong_rows_of_one_key_are_not_merged(stores: CheckedPersistence) -
 
 
 def what_was_seen_in_part_is_not_clean(stores: CheckedPersistence) -> None:
-    """Failures around it change nothing; only somebody who saw all of it makes it clean."""
+    """Failures around it change nothing; only a scan that saw all of it makes it clean."""
     partial = done("a", PARTIAL)._replace(members_skipped=2, decodes_skipped=3, findings_dropped=4)
     record(stores, done("a", SKIPPED))
     record(stores, partial)
@@ -166,7 +166,7 @@ def a_row_is_its_tenants_and_its_policys_alone(stores: CheckedPersistence) -> No
         for policy in (POLICY, OTHER_POLICY)
     ]
     for number, writer in enumerate(writers):
-        same_rows("rows of nobody", rows_of(stores, "a", writer=writer), [None])
+        same_rows("rows of another tenant", rows_of(stores, "a", writer=writer), [None])
         record(stores, done("a", CLEAN, writer)._replace(bytes_seen=number))
     for number, writer in enumerate(writers):
         wanted = done("a", CLEAN, writer)._replace(bytes_seen=number)

@@ -254,8 +254,8 @@ def _observations_that_tie() -> Iterator[list[_Sight]]:
 
 def _stripped(row: ObservationRecord) -> ObservationRecord:
     """Return a row without what differs from copy to copy of a set."""
-    nobody = digest("")
-    return row._replace(observation_id=nobody, occurrence_id=nobody, ovid=nobody)
+    blank = digest("")
+    return row._replace(observation_id=blank, occurrence_id=blank, ovid=blank)
 
 
 def _at_once(work: Callable[[int, slice], object]) -> None:

@@ -101,7 +101,7 @@ def findings_wait_for_a_decision_last_committed_first(stores: CheckedPersistence
 
 
 def a_limit_is_at_least_one(stores: CheckedPersistence) -> None:
-    """And a hundred where nobody says otherwise."""
+    """And a hundred by default."""
     write(stores, *(found(str(number)) for number in range(101)))
     same("how many come without a limit", len(stores.reads.needing_triage(TENANT)), 100)
     for limit in (102, 2**70):
@@ -160,7 +160,7 @@ def coverage_adds_up(stores: CheckedPersistence) -> None:
 
 
 def what_an_item_hides_is_not_clean(stores: CheckedPersistence) -> None:
-    """A partial object counts as incomplete until somebody saw all of it, and at no time as clean."""
+    """A partial object counts as incomplete until a scan saw all of it, and at no time as clean."""
     record(stores, done("a", PARTIAL))
     partial_ns = stores.clock.now_ns()
     stores.clock.advance(1)
@@ -249,7 +249,7 @@ def what_was_known_is_known_to_the_nanosecond(stores: CheckedPersistence) -> Non
 
 
 def first_times_never_move(stores: CheckedPersistence) -> None:
-    """What is written again later, by anybody, was known since the first time."""
+    """A row that is written again later, by any worker, was known since the first time."""
     row = found(location=Location(1, "here"))
     first_ns = stores.clock.now_ns()
     for _ in range(3):

@@ -72,7 +72,7 @@ def finding_record_debug() -> None:
 
 
 def cursors_and_tenants_debug() -> None:
-    """Where a page ends may be a file's name, and whose it is nobody's business."""
+    """Where a page ends may be a file's name, and no error shows it."""
     scope = scope_of(WriteContext(*WRITER), end=digest("the end"))
     _expect_hidden("a CommitScope's cursor", scope, digest("the end"))
     _expect_hidden("a WriteContext's tenant", WRITER, WRITER.tenant)

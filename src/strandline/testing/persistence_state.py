@@ -96,7 +96,7 @@ def a_bad_operation_undoes_its_batch(stores: CheckedPersistence) -> None:
 
 
 def no_error_shows_a_key_or_a_value(stores: CheckedPersistence) -> None:
-    """A key may name a file, and a value is nobody's business but the scanner's."""
+    """A key may name a file, and a value belongs to the scanner: no error shows either."""
     key, value = b"private-key-" * 200, b"private-value-" * 1_250_000
     for batch in ([Put(key, b"")], [Delete(key)], [Put(b"a", value)]):
         try:
@@ -147,7 +147,7 @@ def batches_at_once_are_whole(stores: CheckedPersistence) -> None:
     same("how many batches remain", len(set(stores.state.multi_get(TENANT, keys))), 1)
 
 
-def whoever_is_first_sets_a_key_for_all(stores: CheckedPersistence) -> None:
+def the_first_writer_sets_a_key_for_all(stores: CheckedPersistence) -> None:
     """Of several that set a missing key at once, one does, and all are told its value; an empty value is one too."""
     told: list[bytes] = []
     ready = threading.Barrier(4)
@@ -217,7 +217,7 @@ STATE_CHECKS: tuple[PersistenceCheck, ...] = (
     no_error_shows_a_key_or_a_value,
     ten_thousand_keys_are_a_batch_and_one_more_is_not,
     batches_at_once_are_whole,
-    whoever_is_first_sets_a_key_for_all,
+    the_first_writer_sets_a_key_for_all,
     a_stale_writer_sets_nothing,
     a_zombie_does_not_set_back_what_its_successor_set,
 )

@@ -29,7 +29,7 @@ OPEN, CONFIRMED, FALSE_POSITIVE, REVOKED = TriageState
 
 
 def decisions_come_in_the_order_asked(stores: CheckedPersistence) -> None:
-    """None where nobody decided, and twice where asked twice; one call may be about many findings."""
+    """None without a decision, and twice where asked twice; one call may be about many findings."""
     rows = [found(name) for name in "abc"]
     write(stores, *rows)
     decided = [decision(rows[0], CONFIRMED), decision(rows[2], REVOKED, 5, "Zoë", "rotated: 鍵\n")]
@@ -200,7 +200,7 @@ def a_policy_is_its_tenants_alone(stores: CheckedPersistence) -> None:
     stores.policies.register_policy(OTHER_TENANT, other)
     same("what I have", stores.policies.get_policy(TENANT, policy.policy), policy)
     same("what the other has then", stores.policies.get_policy(OTHER_TENANT, policy.policy), other)
-    same("what nobody has", stores.policies.get_policy(TENANT, PolicyHash(digest("x"))), None)
+    same("an unknown policy", stores.policies.get_policy(TENANT, PolicyHash(digest("x"))), None)
 
 
 TRIAGE_CHECKS: tuple[PersistenceCheck, ...] = (

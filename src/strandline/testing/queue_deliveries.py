@@ -21,7 +21,7 @@ from strandline.testing.queue_helpers import (
 
 
 def an_expired_message_is_available_again_and_keeps_its_count(storage: CheckedStorage, clock: ManualClock) -> None:
-    """Whether or not anybody asked what expired."""
+    """Whether or not `list_expired` was called."""
     put(storage, 2)
     same("the first delivery", give(storage, clock, 0)[0].deliveries, 1)
     clock.advance(VISIBLE_S)
@@ -65,7 +65,7 @@ def an_extended_delivery_expires_later(storage: CheckedStorage, clock: ManualClo
 
 
 def a_message_that_is_given_back_waits_as_long_as_asked(storage: CheckedStorage, clock: ManualClock) -> None:
-    """It holds nobody else up, and keeps its count."""
+    """It delays no other message, and keeps its count."""
     put(storage, 3)
     give(storage, clock, 0, 1)
     storage.nack("workers", 0, later(clock, 10))
@@ -82,7 +82,7 @@ def a_message_that_is_given_back_waits_as_long_as_asked(storage: CheckedStorage,
 def answers_for_a_delivery_that_is_over_are_refused(storage: CheckedStorage, clock: ManualClock) -> None:
     """The number of a delivery is its epoch, and only the current one may be given back or extended."""
     put(storage, 2)
-    refuses("giving back what nobody has", StaleDelivery, _nack_fresh, storage, clock)
+    refuses("giving back what was not delivered", StaleDelivery, _nack_fresh, storage, clock)
     give(storage, clock, 0)
     clock.advance(VISIBLE_S + 1)
     storage.list_expired(clock.now_ns())
@@ -123,11 +123,11 @@ def groups_do_not_see_one_another(storage: CheckedStorage, clock: ManualClock) -
 def a_group_that_was_never_given_anything_is_unknown(storage: CheckedStorage, clock: ManualClock) -> None:
     """Answers for it are a mistake of the caller."""
     put(storage, 1)
-    refuses("an acknowledgement", InvalidInput, storage.ack, "nobody", [0])
-    refuses("a mark", InvalidInput, storage.mark_inflight, "nobody", [0], later(clock))
-    refuses("giving back", InvalidInput, storage.nack, "nobody", 0, clock.now_ns())
-    refuses("extending", InvalidInput, storage.extend, "nobody", 0, later(clock))
-    same("the dead letters", storage.dead_letters("nobody"), [])
+    refuses("an acknowledgement", InvalidInput, storage.ack, "unknown", [0])
+    refuses("a mark", InvalidInput, storage.mark_inflight, "unknown", [0], later(clock))
+    refuses("giving back", InvalidInput, storage.nack, "unknown", 0, clock.now_ns())
+    refuses("extending", InvalidInput, storage.extend, "unknown", 0, later(clock))
+    same("the dead letters", storage.dead_letters("unknown"), [])
 
 
 def bad_input_is_refused_and_changes_nothing(storage: CheckedStorage, clock: ManualClock) -> None:
@@ -150,7 +150,7 @@ def bad_input_is_refused_and_changes_nothing(storage: CheckedStorage, clock: Man
 
 
 def a_message_delivered_too_often_becomes_one_dead_letter(storage: CheckedStorage, clock: ManualClock) -> None:
-    """Whole, once, and acknowledged: nobody is given it again, however often one looks."""
+    """Whole, once, and acknowledged: it is never delivered again, however often one looks."""
     storage.append_batch([b"poison", b"fine"], keys=[b"k", b"l"], headers=[b"h", b""])
     wear(storage, clock, 0, DELIVERIES_MAX)
     for _ in range(3):
@@ -160,7 +160,7 @@ def a_message_delivered_too_often_becomes_one_dead_letter(storage: CheckedStorag
     same("how many dead letters there are", len(letters), 1)
     same("the dead letter", letters[0], ("workers", 0, b"poison", b"k", b"h", DELIVERIES_MAX, clock.now_ns()))
     same("news of its acknowledgement", storage.ack("workers", [0]), 0)
-    refuses("giving it to somebody", Conflict, give, storage, clock, 0)
+    refuses("delivering it", Conflict, give, storage, clock, 0)
 
 
 def a_message_on_its_last_delivery_is_not_given_up(storage: CheckedStorage, clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ def a_message_on_its_last_delivery_is_not_given_up(storage: CheckedStorage, cloc
 
 
 def an_expired_last_delivery_makes_a_dead_letter(storage: CheckedStorage, clock: ManualClock) -> None:
-    """Whoever notices first, `list_expired` or `fetch_available`; what died is not listed as expired."""
+    """Whichever notices first, `list_expired` or `fetch_available`; what died is not listed as expired."""
     put(storage, 2)
     wear(storage, clock, 0, DELIVERIES_MAX - 1)
     wear(storage, clock, 1, DELIVERIES_MAX - 1)

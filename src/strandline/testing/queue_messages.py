@@ -67,7 +67,7 @@ def a_message_that_is_not_there_is_a_typed_error(storage: CheckedStorage, _clock
 
 
 def a_message_stays_until_every_group_is_done_with_it(storage: CheckedStorage, clock: ManualClock) -> None:
-    """One group's acknowledgement takes nothing from another, or from whoever knows the offset."""
+    """One group's acknowledgement takes nothing from another, or from a reader that knows the offset."""
     values = put(storage, 3)
     give(storage, clock, 0, group="slow")
     available(storage, "quick")
@@ -192,18 +192,18 @@ def acknowledgements_from_far_ahead_are_kept(storage: CheckedStorage, _clock: Ma
 
 
 def a_late_acknowledgement_counts(storage: CheckedStorage, clock: ManualClock) -> None:
-    """Done is done, also when the deadline has passed or somebody else has it now."""
+    """Done is done, also when the deadline has passed or another taker has it now."""
     put(storage, 2)
     give(storage, clock, 0, 1)
     clock.advance(VISIBLE_S + 1)
     same("news of an expired one", storage.ack("workers", [0]), 1)
     same("what is available", available(storage), [1])
     give(storage, clock, 1)
-    same("news of one that somebody else has", storage.ack("workers", [1]), 1)
+    same("news of one that another taker has", storage.ack("workers", [1]), 1)
     same("what is available in the end", available(storage), [])
 
 
-def nobody_answers_for_messages_that_are_not_there(storage: CheckedStorage, clock: ManualClock) -> None:
+def messages_that_do_not_exist_cannot_be_answered(storage: CheckedStorage, clock: ManualClock) -> None:
     """Beyond the end is refused, and nothing of that call is done."""
     put(storage, 2)
     storage.fetch_available("workers", 0)
@@ -229,5 +229,5 @@ MESSAGE_CHECKS: tuple[QueueStorageCheck, ...] = (
     acknowledgements_come_in_any_order_and_twice,
     acknowledgements_from_far_ahead_are_kept,
     a_late_acknowledgement_counts,
-    nobody_answers_for_messages_that_are_not_there,
+    messages_that_do_not_exist_cannot_be_answered,
 )
