@@ -44,7 +44,8 @@ def history(tmp_path: Path) -> tuple[MemoryObjects, dict[int, list[tuple[object,
         with Replicator(tmp_path / "a.db", store) as running:
             for number in range(6):
                 fill(connection, 3, seed=number)
-                after[running.wait_durable(PATIENCE_S).txid] = content(tmp_path / "a.db")
+                position = running.wait_durable(PATIENCE_S)
+                after[position.txid] = content(tmp_path / "a.db")
     return store, after
 
 

@@ -13,6 +13,9 @@ commits as one file of litestream's format.
     shipper       changes become transactions of a replica, each created where there is none
     replicator    the thread that does both, and waits for the store where that is away
     restore       a database as it was after a transaction or at a time
+    compaction    many files merged into one, in bounded memory; snapshots
+    retention     which files may go
+    maintenance   the thread that does both in their time
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.
@@ -33,8 +36,10 @@ from strandline.replica.errors import (
     RestorePointMissing,
 )
 from strandline.replica.layout import Layout, LtxFile
+from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Restored, find_transaction, plan_restore, restore
+from strandline.replica.retention import RetentionPolicy, plan_retention
 from strandline.replica.shipper import Position, Shipper, find_position
 
 __all__ = [
@@ -45,6 +50,8 @@ __all__ = [
     "Layout",
     "LtxDamaged",
     "LtxFile",
+    "Maintenance",
+    "MaintenancePolicy",
     "Position",
     "ReplicaFenced",
     "ReplicaGap",
@@ -52,9 +59,11 @@ __all__ = [
     "Replicator",
     "RestorePointMissing",
     "Restored",
+    "RetentionPolicy",
     "Shipper",
     "find_position",
     "find_transaction",
     "plan_restore",
+    "plan_retention",
     "restore",
 ]

@@ -10,9 +10,10 @@
 All integers are big-endian. We write what every litestream 0.5 reads (LZ4 frames, the flag NoChecksum, both apply
 checksums zero) and read what any of them wrote.
 
-Two fields carry our fence. `node` is the epoch of the leader that wrote the file. The first eight of the 20 bytes that
-LTX reserves, which others ignore and the file checksum covers, name the predecessor by its file checksum: 0 where there
-is none, as in a snapshot or a file of litestream's.
+Three fields carry our fence. `node` is the epoch of the leader that wrote the file. Of the 20 bytes that LTX reserves,
+which others ignore and the file checksum covers, the first eight name the predecessor by its file checksum (0 where
+there is none, as in a snapshot or a file of litestream's). The next eight, in a file that was merged from others, name
+the last of them: that is what the successor names as its predecessor.
 
 Invariants: pages ascend; none is the lock page or beyond `commit`; a file whose first transaction is 1 holds every page
 of the database; the file checksum covers headers, uncompressed pages, index and trailer, and nothing is handed out as
@@ -35,7 +36,7 @@ with needs("replica"):
 HEADER_BYTES = 100
 TRAILER_BYTES = 16
 _MAGIC = b"LTX1"
-_HEADER = struct.Struct(">4sIIIQQqQqqIIQQ12s")
+_HEADER = struct.Struct(">4sIIIQQqQqqIIQQQ4s")
 _PAGE = struct.Struct(">IH")
 _U32LE = struct.Struct("<I")
 _U32 = struct.Struct(">I")
@@ -67,6 +68,15 @@ class LtxHeader(NamedTuple):
     salts: tuple[int, int] = (0, 0)
     epoch: int = 0
     predecessor: int = 0
+    end: int = 0
+
+    def end_checksum(self, file_checksum: int) -> int:
+        """Return what a successor names as its predecessor, given the checksum of this file."""
+        return self.end or file_checksum
+
+    def continues(self, end_checksum: int) -> bool:
+        """Return whether this file follows one with that end checksum, as far as it says what it follows."""
+        return self.predecessor in (0, end_checksum)
 
     @property
     def is_snapshot(self) -> bool:
@@ -120,7 +130,8 @@ def format_header(header: LtxHeader) -> bytes:
         *header.salts,
         header.epoch,
         header.predecessor,
-        bytes(12),
+        header.end,
+        bytes(4),
     )
 
 
@@ -128,10 +139,10 @@ def parse_header(data: Buffer, name: str) -> LtxHeader:
     """Return the header of a file; `LtxDamaged`, with `name`, where it is none."""
     if len(data) < HEADER_BYTES:
         raise LtxDamaged(name, f"it ends within its header, after {len(data)} bytes")
-    magic, flags, size, commit, first, last, ms, pre, offset, length, salt1, salt2, epoch, before, _ = _HEADER.unpack(
-        data[:HEADER_BYTES]
+    magic, flags, size, commit, first, last, ms, pre, offset, length, salt1, salt2, epoch, before, end, _ = (
+        _HEADER.unpack(data[:HEADER_BYTES])
     )
-    header = LtxHeader(size, commit, first, last, ms, offset, length, (salt1, salt2), epoch, before)
+    header = LtxHeader(size, commit, first, last, ms, offset, length, (salt1, salt2), epoch, before, end)
     problem = _header_problem(magic, flags, pre, header)
     if problem is not None:
         raise LtxDamaged(name, problem)

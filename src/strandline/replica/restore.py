@@ -17,7 +17,7 @@ from strandline.files import OsDisk, storage_error
 from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
 from strandline.replica.layout import Layout, LtxFile
-from strandline.replica.ltx import HEADER_BYTES, LtxHeader, LtxReader, parse_header
+from strandline.replica.ltx import HEADER_BYTES, LtxReader, parse_header
 from strandline.replica.shipper import Position
 
 DOWNLOADS = 4
@@ -133,23 +133,21 @@ def apply_files(
             header = reader.header
             if (header.min_txid, header.max_txid) != (one.min_txid, one.max_txid):
                 raise LtxDamaged(one.key, f"it holds transactions {header.min_txid} to {header.max_txid}")
-            if position is not None and not _follows(header, position):
+            if (
+                position is not None
+                and header.min_txid == position.txid + 1
+                and not header.continues(position.checksum)
+            ):
                 raise ReplicaGap(store.address, position.txid, f"{one.key} follows another file")
             for page, data in reader.pages():
                 os.pwrite(file, data, (page - 1) * header.page_size)
             os.ftruncate(file, header.commit * header.page_size)
             assert reader.end is not None  # noqa: S101 - all pages were handed out
-            position = Position(header.max_txid, reader.end.checksum)
+            position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
             size, timestamp_ms = header.commit * header.page_size, header.timestamp_ms
             tell(Applied(one, number, len(plan)))
     assert position is not None  # noqa: S101 - a plan has a file
     return Restored(position, len(plan), size, timestamp_ms)
-
-
-def _follows(header: LtxHeader, position: Position) -> bool:
-    """Return whether a file follows a position, as far as it says what it follows."""
-    is_next = header.min_txid == position.txid + 1
-    return not is_next or header.predecessor in (0, position.checksum)
 
 
 def _downloaded(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from strandline.objects import ObjectConflict, ObjectStore
 from strandline.replica.capture import Change
-from strandline.replica.errors import ReplicaFenced
+from strandline.replica.errors import LtxDamaged, ReplicaFenced
 from strandline.replica.layout import Layout
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, file_checksum, parse_header
 
@@ -90,5 +90,8 @@ def find_position(store: ObjectStore, layout: Layout, *, after: int = 0) -> Posi
     )
     if last is None:
         return EMPTY
-    found = store.get(last.key, start=max(0, last.size - 8))
-    return Position(last.max_txid, file_checksum(found.body)) if found else EMPTY
+    head, tail = store.get(last.key, stop=HEADER_BYTES), store.get(last.key, start=max(0, last.size - 8))
+    if head is None or tail is None:
+        raise LtxDamaged(last.key, "it went away while the replica was read")
+    checksum = parse_header(head.body, last.key).end_checksum(file_checksum(tail.body))
+    return Position(last.max_txid, checksum)

@@ -1,0 +1,55 @@
+"""Retention: which files of a replica may go, as a pure plan, and the steps that remove them.
+
+Invariants: after every step the last transaction, and every restore point that the policy keeps, can be restored; a
+plan that was cut off is made again from what is left; the newest snapshot never goes.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from strandline.objects import ObjectStore
+from strandline.replica.layout import LEVEL_SNAPSHOT, LtxFile
+
+
+class RetentionPolicy(NamedTuple):
+    """How long restore points are kept."""
+
+    snapshots_for: timedelta = timedelta(days=1)
+    """A snapshot, and with it every restore point after it, is kept for at least so long."""
+    snapshots_min: int = 2
+    """So many of the latest snapshots are kept, however old."""
+    transactions_for: timedelta = timedelta(minutes=5)
+    """Single transactions are kept for so long, and then only in merged files."""
+
+
+DEFAULT_POLICY = RetentionPolicy()
+
+
+def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy = DEFAULT_POLICY) -> list[LtxFile]:
+    """Return the files that may go, in the order in which they go."""
+    snapshots = sorted((file for file in files if file.level == LEVEL_SNAPSHOT), key=lambda file: file.max_txid)
+    kept = [file for file in snapshots if now - file.modified <= policy.snapshots_for]
+    kept = sorted({*kept, *snapshots[-max(1, policy.snapshots_min) :]}, key=lambda file: file.max_txid)
+    floor = kept[0].max_txid if kept else 0
+    old = [file for file in snapshots if file not in kept]
+    below = [file for file in files if file.level != LEVEL_SNAPSHOT and file.max_txid <= floor]
+    covered = [file for merged in files if merged.level == 1 for file in _superseded(merged, files, now, policy)]
+    return [*old, *sorted({*below, *covered}, key=lambda file: (file.level, file.max_txid))]
+
+
+def _superseded(merged: LtxFile, files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy) -> list[LtxFile]:
+    """Return the transactions that a merged file holds, if all of them are old enough: some alone restore nothing."""
+    within = [
+        file
+        for file in files
+        if file.level == 0 and merged.min_txid <= file.min_txid and file.max_txid <= merged.max_txid
+    ]
+    return within if all(now - file.modified > policy.transactions_for for file in within) else []
+
+
+def prune(store: ObjectStore, plan: Sequence[LtxFile]) -> int:
+    """Remove the files of a plan; return how many."""
+    for file in plan:
+        store.delete(file.key)
+    return len(plan)

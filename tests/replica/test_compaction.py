@@ -1,0 +1,191 @@
+"""Compaction and retention: fewer files, the same database at every restore point that is kept."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.objects import MemoryObjects
+from strandline.replica import (
+    Layout,
+    LtxDamaged,
+    LtxFile,
+    Position,
+    ReplicaGap,
+    Replicator,
+    find_position,
+    ltx,
+    restore,
+)
+from strandline.replica.compaction import FILES_MAX, compact, compact_level, take_snapshot
+from strandline.replica.errors import RestorePointMissing
+from strandline.replica.maintenance import Maintenance, MaintenancePolicy
+from strandline.replica.restore import plan_restore
+from strandline.replica.retention import RetentionPolicy, plan_retention, prune
+from tests.replica.databases import content, database, fill
+from tests.waiting import PATIENCE_S, eventually
+
+PAGE = 512
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def written(store: MemoryObjects, transactions: int, seed: int = 0) -> dict[int, bytes]:
+    """Write transactions of random pages; return the database after each."""
+    chance, layout, before = random.Random(seed), Layout(store), 0
+    database_, after = bytearray(), dict[int, bytes]()
+    for txid in range(1, transactions + 1):
+        size = max(1, len(database_) // PAGE + chance.randint(-2, 3)) if txid > 1 else 4
+        new = range(len(database_) // PAGE + 1, size + 1)
+        numbers = sorted({*new, *chance.sample(range(1, size + 1), min(2, size))})
+        pages = [(number, chance.randbytes(PAGE)) for number in numbers]
+        database_.extend(bytes(max(0, size * PAGE - len(database_))))
+        del database_[size * PAGE :]
+        for number, page in pages:
+            database_[(number - 1) * PAGE : number * PAGE] = page
+        header = ltx.LtxHeader(PAGE, size, txid, txid, txid * 1000, epoch=5, predecessor=before)
+        body = b"".join(ltx.encode(header, pages))
+        store.put(layout.key(0, txid, txid), body)
+        before, after[txid] = ltx.file_checksum(body), bytes(database_)
+    return after
+
+
+def restored(store: MemoryObjects, folder: Path, txid: int | None = None) -> bytes:
+    """Return a restored database, and check that every file followed the one before it."""
+    out = folder / f"{random.random()}.db"
+    restore(store, Layout(store), out, txid=txid)
+    return out.read_bytes()
+
+
+@pytest.mark.parametrize("transactions", [2, 7, FILES_MAX + 3, 2 * FILES_MAX + 1])
+def test_merged_files_restore_to_the_same(tmp_path: Path, transactions: int) -> None:
+    store = MemoryObjects()
+    after, layout = written(store, transactions), Layout(store)
+    for level in (1, 2):
+        made = compact_level(store, layout, layout.all_files(), level)
+        assert restored(store, tmp_path) == after[transactions]
+        for file in made:
+            assert restored(store, tmp_path, file.max_txid) == after[file.max_txid]
+    assert [file.min_txid for file in layout.files(1)] == list(range(1, transactions, FILES_MAX))
+
+
+def test_a_later_transaction_follows_a_merged_file(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    after, layout = written(store, 9), Layout(store)
+    last = layout.key(0, 9, 9)
+    found = store.get(last)
+    assert found is not None
+    store.delete(last)
+    before = find_position(store, layout)
+    compact_level(store, layout, layout.all_files(), 1)
+    for txid in range(1, 9):
+        store.delete(layout.key(0, txid, txid))
+    assert find_position(store, layout) == before
+    store.put(last, found.body)
+    assert restored(store, tmp_path) == after[9]
+    header, pages, _ = ltx.decode(found.body)
+    store.put(last, b"".join(ltx.encode(header._replace(predecessor=1), pages)))
+    with pytest.raises(ReplicaGap, match="follows another file"):
+        restored(store, tmp_path)
+
+
+def test_a_snapshot_alone_restores_the_last_transaction(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    after, layout = written(store, FILES_MAX + 9), Layout(store)
+    snapshot = take_snapshot(store, layout, layout.all_files())
+    assert snapshot is not None
+    assert take_snapshot(store, layout, layout.all_files()) is None
+    for file in layout.all_files():
+        if file.key != snapshot.key:
+            store.delete(file.key)
+    assert restored(store, tmp_path) == after[FILES_MAX + 9]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing", "foreign"])
+def test_no_merged_file_appears_where_a_source_is_wrong(damage: str) -> None:
+    store = MemoryObjects()
+    written(store, 5)
+    layout = Layout(store)
+    files, key = layout.all_files(), layout.key(0, 3, 3)
+    found = store.get(key)
+    assert found is not None
+    header, pages, _ = ltx.decode(found.body)
+    body = bytearray(found.body)
+    body[-30] ^= 1
+    foreign = b"".join(ltx.encode(header._replace(predecessor=4), pages))
+    store.put(key, {"flipped": bytes(body), "missing": found.body, "foreign": foreign}[damage])
+    sources = [file for file in files if damage != "missing" or file.key != key]
+    with pytest.raises((LtxDamaged, ReplicaGap)):
+        compact(store, layout, sources, 1)
+    assert not list(layout.files(1))
+
+
+@given(st.integers(0, 10**6))
+def test_any_retention_keeps_what_it_promises(seed: int) -> None:
+    chance = random.Random(seed)
+    files, last = list[LtxFile](), chance.randint(1, 40)
+
+    def add(level: int, first: int, end: int) -> None:
+        age = timedelta(minutes=(last - end) * 30 + chance.randint(0, 20))
+        files.append(LtxFile(level, first, end, f"{level}/{first}-{end}", 1, NOW - age))
+
+    for txid in range(1, last + 1):
+        add(0, txid, txid)
+    for level, every in ((1, 3), (2, 9)):
+        for first in range(1, last - every + 2, every):
+            add(level, first, first + every - 1)
+    for end in range(chance.randint(1, 5), last + 1, 7):
+        add(9, 1, end)
+    policy = RetentionPolicy(timedelta(hours=chance.randint(0, 20)), chance.randint(0, 3), timedelta(minutes=90))
+    plan = plan_retention(files, NOW, policy)
+    snapshots = sorted(file.max_txid for file in files if file.level == 9)
+    kept = [file.max_txid for file in files if file.level == 9 and file not in plan]
+    assert kept[-1:] == snapshots[-1:]
+    assert len(kept) >= min(len(snapshots), max(1, policy.snapshots_min))
+    left, promised = list(files), [file.max_txid for file in files if file not in plan]
+    for file in [None, *plan]:
+        if file is not None:
+            left.remove(file)
+        plan_restore(left)
+        for txid in promised:
+            if txid >= min(kept, default=1):
+                plan_restore(left, txid)
+    assert plan_retention(left, NOW, policy) == []
+
+
+def test_pruned_files_are_gone(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    after, layout = written(store, 20), Layout(store)
+    for _ in range(2):
+        take_snapshot(store, layout, layout.all_files())
+    policy = RetentionPolicy(timedelta(0), 1, timedelta(0))
+    later = datetime.now(UTC) + timedelta(days=2)
+    assert prune(store, plan_retention(layout.all_files(), later, policy)) == 20
+    assert [(file.level, file.max_txid) for file in layout.all_files()] == [(9, 20)]
+    assert restored(store, tmp_path) == after[20]
+    with pytest.raises(RestorePointMissing):
+        restored(store, tmp_path, 19)
+
+
+def test_a_replica_is_maintained_while_it_is_written(tmp_path: Path) -> None:
+    store, path = MemoryObjects(), tmp_path / "a.db"
+    maintenance = Maintenance(
+        store,
+        MaintenancePolicy((0.05, 0.1, 0.2), 0.1, RetentionPolicy(timedelta(seconds=0.5), 1, timedelta(seconds=0.1))),
+    )
+    with database(path) as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        with Replicator(path, store) as running:
+            maintenance.start()
+            position = Position(0, 0)
+            for number in range(60):
+                fill(connection, 2, seed=number)
+                position = running.wait_durable(PATIENCE_S)
+            eventually(lambda: len(list(Layout(store).files(0))) < position.txid, "files that went")
+        maintenance.close()
+        assert maintenance.error is None
+        restore(store, Layout(store), tmp_path / "copy.db")
+        assert content(tmp_path / "copy.db") == content(path)
