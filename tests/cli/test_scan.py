@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.cli import scan as command
+from strandline import spark
 from strandline.cli.scan_results import EXIT_FOUND
 from strandline.journal import Journal
 from tests.cli.runs import Ran, run_command
@@ -82,7 +82,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refuse(**_: object) -> None:
         pytest.fail("a session was started")
 
-    monkeypatch.setattr(command, "session", refuse)
+    monkeypatch.setattr(spark, "session", refuse)
     yield
     monkeypatch.undo()
 
