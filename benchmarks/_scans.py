@@ -206,9 +206,9 @@ def child(kind: str, what: str, where: str) -> None:
     """Scan twice and print figures: what the child processes of this benchmark do."""
     from strandline.pipeline.ledger import DoneStatus  # noqa: PLC0415
     from strandline.scan import ScanRequest  # noqa: PLC0415
-    from strandline.scan.engines import engine_for  # noqa: PLC0415
     from strandline.scan.sources import FileSource  # noqa: PLC0415
     from strandline.scan.state import open_state  # noqa: PLC0415 - only the child needs it
+    from strandline.scan.worker.engine_cache import engine_for  # noqa: PLC0415
     from strandline.spark import session  # noqa: PLC0415
     from strandline.spark.workers import scan_on_spark  # noqa: PLC0415
 

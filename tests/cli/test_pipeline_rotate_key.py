@@ -18,7 +18,7 @@ from strandline.detect import expand
 from strandline.pipeline.key_files import next_key_path, read_key
 from strandline.pipeline.stores import open_stores
 from strandline.protocol import InitialShard, RunKey, ShardKey, ShardSpec
-from strandline.scan.runs import begin_run
+from strandline.scan.run.scan_run import begin_run
 from strandline.scan.state import tenant_named
 from tests.cli.runs import Ran, run_command
 from tests.servers_postgres import PostgresServer
@@ -221,7 +221,7 @@ def test_a_scan_that_began_before_a_rotation_stores_nothing_under_the_old_key(
         return begin_run(*arguments)
 
     with monkeypatch.context() as late:
-        late.setattr(sys.modules["strandline.scan.scan"], "begin_run", begin_late)
+        late.setattr(sys.modules["strandline.scan.driver"], "begin_run", begin_late)
         ended = scan(folder, "--lease-s", "1")
     assert ended.code == 1
     assert "key was rotated" in ended.err

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
-from strandline.scan import shard_work
 from strandline.scan.request import ScanRequest
+from strandline.scan.worker import shard_scanner
 from tests.scan.threaded_workers import ThreadWorkers, scanned
 from tests.waiting import PATIENCE_S
 
@@ -30,7 +30,7 @@ def forked(what: Callable[[], Any]) -> int:
 
 
 def _scan(request: ScanRequest, writes: int | None, after: bool, workers: int) -> None:
-    shard_work.PAGE_ITEMS_MAX = PAGE_ITEMS
+    shard_scanner.PAGE_ITEMS_MAX = PAGE_ITEMS
     if writes is not None:
         for database in (SqliteDatabase, PostgresDatabase):
             die_at(database, "write", writes, after)

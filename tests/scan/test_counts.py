@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from strandline.cli.scan_summary import outcome_record
-from strandline.scan.job import Job
-from strandline.scan.page_work import PageWork
-from strandline.scan.work import work
+from strandline.scan.worker.page_writer import PageWriter
+from strandline.scan.worker.worker import work
+from strandline.scan.workers import WorkerTask
 from tests.scan.things import Thing, Things
 from tests.scan.threaded_workers import ThreadWorkers, request_for, scanned
 
@@ -15,10 +15,10 @@ from tests.scan.threaded_workers import ThreadWorkers, request_for, scanned
 class Lost(ThreadWorkers):
     """Workers of which the first does everything and is gone before it can tell; the next finds nothing to do."""
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+    def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
         """Work twice."""
-        work(job(1), shards[0])
-        super().run(job, shards, poll)
+        work(task(1), shards[0])
+        super().run(task, shards, poll)
 
 
 def test_what_a_lost_worker_committed_was_looked_at_now(things: Things, address: str) -> None:
@@ -43,24 +43,24 @@ def test_of_a_run_that_is_gone_on_with_only_the_rest_is_new(
     things: Things, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     things.write({f"item {number:02}": "nothing" for number in range(40)})
-    monkeypatch.setattr("strandline.scan.shard_work.PAGE_ITEMS_MAX", 10)
-    monkeypatch.setattr("strandline.scan.page_work.PageWork.look_ahead", lambda *_: None)
+    monkeypatch.setattr("strandline.scan.worker.shard_scanner.PAGE_ITEMS_MAX", 10)
+    monkeypatch.setattr("strandline.scan.worker.page_writer.PageWriter.prescan", lambda *_: None)
 
     class Stopped(ThreadWorkers):
-        def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
             del poll
             with monkeypatch.context() as patch:
-                flush, count = PageWork.flush, 0
+                flush, count = PageWriter.flush, 0
 
-                def stopping(self: PageWork, row: int) -> None:
+                def stopping(self: PageWriter, row: int) -> None:
                     nonlocal count
                     count += 1
                     if count == 3:
                         raise KeyboardInterrupt
                     flush(self, row)
 
-                patch.setattr(PageWork, "flush", stopping)
-                work(job(1), shards[0])
+                patch.setattr(PageWriter, "flush", stopping)
+                work(task(1), shards[0])
 
     request = request_for(address, things, lease_ttl_s=1.0)
     with pytest.raises(KeyboardInterrupt):

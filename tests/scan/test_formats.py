@@ -11,17 +11,16 @@ from strandline.detect.matching import Layout, Reach
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import PolicyHash, VersionKind
 from strandline.pipeline.state import MemoryState
-from strandline.scan import engines, manifest
-from strandline.scan.engines import engine_for, format_saved, parse_saved
 from strandline.scan.errors import ManifestBroken
-from strandline.scan.fetching import Row
-from strandline.scan.manifest import ROWS, delete_manifest, read_manifest, read_rows, rows_of, write_manifest
-from strandline.scan.progress import Progress, rates
-from strandline.scan.runs import SHARDS_PER_WORKER, cut
-from strandline.scan.splitting import SPLIT_WEIGHT_MIN, middle
+from strandline.scan.plan.versions import Late, format_late, parse_late
+from strandline.scan.run import manifest
+from strandline.scan.run.manifest import ROWS, Row, delete_manifest, read_manifest, read_rows, rows_of, write_manifest
+from strandline.scan.run.progress import Progress, rates
+from strandline.scan.run.shard_cuts import SHARDS_PER_WORKER, SPLIT_WEIGHT_MIN, initial_shards, split_row
+from strandline.scan.run.totals import Totals, format_totals, parse_totals
 from strandline.scan.state import tenant_named
-from strandline.scan.totals import Totals, format_totals, parse_totals
-from strandline.scan.versions import Late, format_late, parse_late
+from strandline.scan.worker import engine_cache
+from strandline.scan.worker.engine_cache import engine_for, format_saved, parse_saved
 from tests.scan.threaded_workers import KEY, RULES, TENANT
 
 U64 = st.integers(0, 2**64 - 1)
@@ -68,11 +67,11 @@ def test_a_cached_engine_is_read_back_whole_or_not_at_all(saved: Saved, data: st
 
 def test_a_cached_engine_of_other_code_is_built_again() -> None:
     file = cache_folder() / "engines" / f"{RULES.policy(Limits()).hash.hex()}.hs"
-    engines._engines.clear()  # noqa: SLF001 - as another process would begin
+    engine_cache._engines.clear()  # noqa: SLF001 - as another process would begin
     engine = engine_for(RULES, Limits(), KEY)
     stale = engine.saved()._replace(maker=bytes(32), layout=Layout((), (), frozenset(), ()))
     file.write_bytes(format_saved(stale))
-    engines._engines.clear()  # noqa: SLF001
+    engine_cache._engines.clear()  # noqa: SLF001
     assert len(engine_for(RULES, Limits(), KEY).scan(b"alpha_123").findings) == 1
     assert parse_saved(file.read_bytes()) == engine.saved()
 
@@ -85,11 +84,11 @@ def test_an_engine_is_compiled_once_and_again_when_its_file_is_broken(monkeypatc
         given_saved.append(more["saved"])  # type: ignore[arg-type]
         return whole(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("strandline.scan.engines.Engine", spied)
+    monkeypatch.setattr("strandline.scan.worker.engine_cache.Engine", spied)
     file = cache_folder() / "engines" / f"{RULES.policy(Limits()).hash.hex()}.hs"
     file.unlink(missing_ok=True)
     for expected in (False, True):
-        engines._engines.clear()  # noqa: SLF001 - as another process would begin
+        engine_cache._engines.clear()  # noqa: SLF001 - as another process would begin
         engine = engine_for(RULES, Limits(), KEY)
         assert (given_saved[-1] is not None) is expected
         assert engine_for(RULES, Limits(), KEY) is engine
@@ -97,17 +96,17 @@ def test_an_engine_is_compiled_once_and_again_when_its_file_is_broken(monkeypatc
     assert len(given_saved) == 2
     before = file.read_bytes()
     file.write_bytes(before[:-5])
-    engines._engines.clear()  # noqa: SLF001
+    engine_cache._engines.clear()  # noqa: SLF001
     assert len(engine_for(RULES, Limits(), KEY).scan(b"alpha_123").findings) == 1
     assert given_saved[-1] is None
     assert parse_saved(file.read_bytes()) is not None
-    monkeypatch.setattr(engines, "FILES_MAX", 1)
-    engines._engines.clear()  # noqa: SLF001
+    monkeypatch.setattr(engine_cache, "FILES_MAX", 1)
+    engine_cache._engines.clear()  # noqa: SLF001
     engine_for(RULES, Limits(decode_depth=2), KEY)
     assert len(list(file.parent.iterdir())) == 1
     file.parent.chmod(0o500)
     try:
-        engines._engines.clear()  # noqa: SLF001
+        engine_cache._engines.clear()  # noqa: SLF001
         assert len(engine_for(RULES, Limits(decode_depth=1), KEY).scan(b"alpha_123").findings) == 1
     finally:
         file.parent.chmod(0o700)
@@ -150,7 +149,7 @@ def test_shards_are_all_rows_once_and_of_about_equal_weight(sizes: list[int], pa
     columns = [pa.array(column, kind) for column, kind in zip(zip(*cells, strict=True), ROWS.types, strict=True)]
     table = pa.table(columns, schema=ROWS)
     written = write_manifest(MemoryState(), TENANT, 1, table.to_batches(), [])
-    ranges = [rows_of(shard.spec) for shard in cut(written, table["size"].chunks, parallelism)]
+    ranges = [rows_of(shard.spec) for shard in initial_shards(written, table["size"].chunks, parallelism)]
     assert [one.start for one in ranges] == [0, *(one.end for one in ranges[:-1])]
     assert ranges[-1].end == len(sizes)
     assert len(ranges) <= max(SHARDS_PER_WORKER * parallelism, sum(sizes) // (256 << 20))
@@ -166,10 +165,10 @@ def test_the_middle_of_a_rest_is_inside_of_it(sizes: list[int], data: st.DataObj
     start = data.draw(st.integers(0, len(sizes) - 1))
     end = data.draw(st.integers(start + 1, len(sizes)))
     for at_hand in (cells, cells[: len(cells) // 2], []):
-        at = middle(written, start, end, 0, at_hand)
+        at = split_row(written, start, end, 0, at_hand)
         assert at is None or start < at < end
     left = sum(sizes[start:end]) + 4096 * (end - start)
-    assert end - start < 2 or left < SPLIT_WEIGHT_MIN or middle(written, start, end, 0, cells) is not None
+    assert end - start < 2 or left < SPLIT_WEIGHT_MIN or split_row(written, start, end, 0, cells) is not None
 
 
 def test_rates_say_how_long_the_rest_takes() -> None:

@@ -7,15 +7,15 @@ import pytest
 from blake3 import blake3
 
 from strandline.scan import inventory
-from strandline.scan.job import Job
-from strandline.scan.packed import PackedBatches
-from strandline.scan.plan import Plan
-from strandline.scan.runs import begin_run, end_run
-from strandline.scan.scan import explain_with
-from strandline.scan.settle import settle
+from strandline.scan.driver import explain_with
+from strandline.scan.plan.packed_batches import PackedBatches
+from strandline.scan.plan.planner import Plan
+from strandline.scan.run.scan_run import begin_run, end_run
+from strandline.scan.settle.outcome import settle
 from strandline.scan.sources import VOUCHED, StatCache, row_index, source
 from strandline.scan.sources.row_index import Chunk, RowIndex
-from strandline.scan.work import work
+from strandline.scan.worker.worker import work
+from strandline.scan.workers import WorkerTask
 from tests.scan.many import BROKEN, Many, peak_of, stat_of
 from tests.scan.threaded_workers import made, request_for, scanned
 
@@ -33,7 +33,7 @@ class Peaks:
             plan, self.planning, kept = peak_of(lambda: explain_with(stores, request))
             assert plan.todo_items == count
             run, _ = begin_run(stores, request, plan)
-            work(Job(request, run.key, run.manifest.number, 1))
+            work(WorkerTask(request, run.key, run.manifest.number, 1))
             assert end_run(stores, request, run)
             outcome, settling, _ = peak_of(
                 lambda: settle(stores, request, plan, run_id=None, started_ns=0, is_new=lambda _: True)

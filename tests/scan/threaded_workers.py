@@ -10,15 +10,15 @@ import pytest
 from strandline.detect import Engine, Rule, RuleSet
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.stores import open_database
+from strandline.scan.driver import scan_with
 from strandline.scan.events import Event
-from strandline.scan.job import Job
 from strandline.scan.request import ScanRequest
-from strandline.scan.scan import scan_with
-from strandline.scan.scanning import Look, look_at
-from strandline.scan.settle import Outcome
+from strandline.scan.settle.outcome import Outcome
 from strandline.scan.sources import Content, Source
 from strandline.scan.state import tenant_named
-from strandline.scan.work import work
+from strandline.scan.worker.content_scan import ContentResult, scan_content
+from strandline.scan.worker.worker import work
+from strandline.scan.workers import WorkerTask
 
 TENANT = tenant_named("test")
 KEY = TenantSecretKey(b"k" * 32)
@@ -46,10 +46,10 @@ class ThreadWorkers:
     def make_ready(self, request: ScanRequest) -> None:
         """Be ready."""
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+    def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
         """Work until no shard is active."""
         self.started += 1
-        given = job(self.count)
+        given = task(self.count)
         prefer = [*shards[: self.count], *[None] * max(0, self.count - len(shards))]
         with ThreadPoolExecutor(self.count) as pool:
             running = [pool.submit(work, given, one) for one in prefer]
@@ -81,9 +81,9 @@ def scanned(request: ScanRequest, workers: ThreadWorkers | None = None, events: 
 def on_each_look(monkeypatch: pytest.MonkeyPatch, what: Callable[[Content], None]) -> None:
     """Let something happen before an item is scanned in full, and every item be."""
 
-    def looked(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> Look:
+    def looked(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> ContentResult:
         what(content)
-        return look_at(engine, source, content, beat)
+        return scan_content(engine, source, content, beat)
 
-    monkeypatch.setattr("strandline.scan.looking.look_at", looked)
-    monkeypatch.setattr("strandline.scan.looking.Looker.look_ahead", lambda *_: None)
+    monkeypatch.setattr("strandline.scan.worker.item_scanner.scan_content", looked)
+    monkeypatch.setattr("strandline.scan.worker.item_scanner.ItemScanner.prescan", lambda *_: None)

@@ -47,10 +47,10 @@ keywords = ["token"]
 TROUBLE = """
 import os, pathlib, signal
 from strandline.detect import Engine
-from strandline.scan.page_work import PageWork
+from strandline.scan.worker.page_writer import PageWriter
 
 once = pathlib.Path(os.environ["TROUBLE"])
-engine_scan, page_add = Engine.scan, PageWork.add
+engine_scan, page_add = Engine.scan, PageWriter.add
 
 def scan(self, data, *more):
     if b"the engine fails here" in data:
@@ -73,7 +73,7 @@ def add(self, entry):
         os.kill(os.getpid(), signal.SIGKILL)
     return page_add(self, entry)
 
-Engine.scan, PageWork.add = scan, add
+Engine.scan, PageWriter.add = scan, add
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from strandline.detect import expand, load_builtin
 from strandline.scan.errors import StateNotShared, WorkersFailed
-from strandline.scan.progress import Progress
+from strandline.scan.run.progress import Progress
 from strandline.scan.sources import Content, InputRefused, ItemReader
 from strandline.spark.workers import check_shared, scan_on_spark
 from tests.scan.fixtures import own_cache  # noqa: F401 - a fixture

@@ -32,7 +32,7 @@ from strandline.pipeline.rotation import Rotation, RotationPlan
 from strandline.pipeline.stores import Stores, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.pipeline.verify import verify
-from strandline.scan.runs import all_shards
+from strandline.scan.run.scan_run import all_shards
 from strandline.scan.state import StateMissing, state_folder, tenant_named
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]

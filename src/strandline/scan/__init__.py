@@ -1,52 +1,55 @@
-"""The scan as a job: plan what is left to do, run it in workers that commit by themselves, settle.
+"""Scan sources for secrets: plan what is left, run workers that commit by themselves, settle.
 
-**Promise.** Everything that the sources list is looked at once for each version and policy, and never again; what was
-found is stored once; what was not looked at is said. Whatever is killed (workers, executors, the driver), the same
-request goes on where it stopped and comes to the same rows; a second driver of the same request works on the same run.
+**Promise.** Every object version that the sources list is scanned once for each policy, and never again; every finding
+is stored once; every item that could not be scanned is counted with its reason. After any crash (workers, executors,
+the driver) the same request continues and comes to the same rows; a second driver of the same request joins its run.
 
 **How.**
 
-    plan      sources are listed; versions come from the source, the last inventory (`recall`) or what pages read
-              (`vouched`); the ledger is asked; what is left becomes a `manifest`, and a run whose shards are ranges of
-              its rows
-    run       workers take shards under leases, read rows after the cursor, scan, and commit page by page (`work`,
-              `shard_work`, `page_work`); who starts workers is behind one Protocol (`Workers`): here in this
-              process (`local_workers`), in `strandline.spark.workers` as tasks of Spark
-    settle    the ledger is asked about everything that was listed; the inventory is kept for the next scan
+    request    the sources, the rules, the tenant and the stores of a scan; `state` opens the stores of a folder
+    sources    files, git histories, Parquet tables, journals: listed and read behind one Protocol
+    plan       the sources are listed; versions come from the source, the last inventory or earlier reads; the ledger
+               is asked; the rest becomes a manifest
+    run        the manifest cut into shards, which workers take under leases
+    worker     takes shards, reads and scans items after the cursor, and commits page by page
+    settle     the ledger is asked about every listed item; the inventory is kept for the next scan
+    driver     resumes, plans, runs and settles; `workers` is the Protocol of those that start workers: in this
+               process (`local_workers`), or as tasks of Spark (`strandline.spark.workers`)
 
-Items are looked at together first, many at a time; only those in which there may be something are scanned (`looking`).
+A worker first tests many items at once; only those that may hold a secret are scanned one by one (`item_scanner`).
 
 **Workers take shards.** A task of Spark is a worker, not a shard: it begins with the shard of its number and then
-claims any that is free, so that few tasks do many shards, a split shard finds its worker, and what a dead worker held
-is taken over when its lease ends. A task that Spark runs twice is one worker more.
+claims any free one. So few tasks do many shards, a split shard finds a worker, and the shard of a dead worker is taken
+over when its lease ends. A task that Spark runs twice is one more worker.
 
-**What is not done again.** A page is committed as findings, ledger, cursor (`strandline.pipeline`): work goes on after
-the last page. An item that the ledger has is not read; one whose content is known, although its timestamps are
-new, is read and not scanned. A changed rule looks at old items alone (`deltas`): what an older policy saw is carried
-over where no added rule hits and no removed rule had hit, and is then, row for row, what a full scan would have found.
+**Work is not repeated.** A page is committed as findings, ledger, cursor (`strandline.pipeline`): work continues after
+the last page. An item that the ledger has is not read; a file with known content and new timestamps is read and not
+scanned. A changed rule scans old items alone (`rule_deltas`): results of an older policy are carried over where no
+added rule hits and no removed rule had hit, and are then, row for row, those of a full scan.
 
-**What goes wrong.** An item that cannot be read or scanned is recorded with a code, and the rest goes on. An item that
-kills workers is found by making pages of one item, split off, and put aside with its shard (*parked*); `retry_parked`
-tries it again. Stores that are away are waited for, a minute long, then the scan ends with a typed error.
+**Failures.** An item that cannot be read or scanned is recorded with a code, and the rest continues. An item that kills
+workers is isolated in pages of one item, split off, and parked with its shard; `retry_parked` tries it again. Calls to
+an unavailable store are repeated for a minute; then the scan ends with a typed error.
 
 **Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
-(`engines`).
+(`engine_cache`).
 
-**Trade-offs.** The listing is held in memory, packed (`packed`): at most 300 bytes an item. A page is a second of work,
-or 8,000 items: what a killed worker does again, and how far progress is behind. A manifest that a driver wrote and died
-before its run began stays for a day, until the scan is done again (`begun`). Where the history of a blob grew, a
+**Trade-offs.** The listing is held in memory, compressed: at most 300 bytes an item. A page is a second of work, or
+8,000 items: the work that a killed worker repeats, and the delay of progress. The manifest of a driver that died before
+its run began stays for a day, until the scan is done again (`orphan_manifests`). Where the history of a blob grew, a
 carried finding keeps the place that was seen first.
 """
 
+from strandline.scan.driver import explain, scan
 from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
 from strandline.scan.inventory import find_inventory, read_inventories
 from strandline.scan.local_workers import LocalWorkers
-from strandline.scan.plan import Plan, Reason, explained
-from strandline.scan.progress import Progress, rates
+from strandline.scan.plan.planner import Plan, Reason, explained
 from strandline.scan.request import ScanRequest
-from strandline.scan.scan import Workers, explain, scan
-from strandline.scan.settle import ItemNote, Outcome
+from strandline.scan.run.progress import Progress, rates
+from strandline.scan.settle.outcome import ItemNote, Outcome
 from strandline.scan.state import State, StateMissing, open_state
+from strandline.scan.workers import Workers
 
 __all__ = [
     "Event",

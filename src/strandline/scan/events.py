@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from strandline.scan.plan import Plan
-from strandline.scan.progress import Progress
+from strandline.scan.plan.planner import Plan
+from strandline.scan.run.progress import Progress
 
 
 class Listed(NamedTuple):

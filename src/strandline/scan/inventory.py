@@ -22,10 +22,10 @@ from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.scan.arrow_chunks import format_table, parse_table, rechunked
 from strandline.scan.errors import ManifestBroken
-from strandline.scan.facts import FACTS
+from strandline.scan.plan.ledger_facts import FACTS
+from strandline.scan.plan.versions import DIGEST, LISTED
 from strandline.scan.sources import Source
 from strandline.scan.sources.row_index import Chunk
-from strandline.scan.versions import DIGEST, LISTED
 
 ITEMS = pa.schema(
     [

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from strandline.errors import StrandlineError
-from strandline.scan.job import Job
 from strandline.scan.request import ScanRequest
-from strandline.scan.work import work
+from strandline.scan.worker.worker import work
+from strandline.scan.workers import WorkerTask
 
 POLL_S = 0.5
 
@@ -26,13 +26,13 @@ class LocalWorkers:
     def make_ready(self, request: ScanRequest) -> None:
         """Do nothing: this process is ready."""
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+    def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
         """Work until no shard of the run is active."""
         over = threading.Event()
         watcher = threading.Thread(target=_poll_until, args=(over, poll), daemon=True)
         watcher.start()
         try:
-            work(job(1), shards[0])
+            work(task(1), shards[0])
         finally:
             over.set()
             watcher.join()

@@ -9,7 +9,7 @@ from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
 from strandline.pipeline.policy import PolicyRecord
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
-from strandline.scan.deltas import Base, bases_of
+from strandline.scan.plan.rule_deltas import Base, bases_of
 
 POLICIES_MAX = 16
 _KEY = b"policies"

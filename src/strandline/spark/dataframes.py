@@ -28,9 +28,9 @@ from strandline.detect import Coverage, Engine, ItemResult, Limits, RuleSet, loa
 from strandline.detect.locations import FILE, TABLE, Location, format_display, location_of, shown
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import DIGEST_BYTES, TenantSecretKey
-from strandline.scan.engines import engine_for
 from strandline.scan.sources import LISTING, FileSource, ItemProblem, ItemReader
 from strandline.scan.sources.cells import Leaf, cells, leaves
+from strandline.scan.worker.engine_cache import engine_for
 from strandline.spark.error_transport import transported_batches
 
 if TYPE_CHECKING:

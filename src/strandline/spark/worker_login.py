@@ -18,7 +18,7 @@ from strandline.pipeline.stores import open_database
 from strandline.scan.errors import WorkersFailed
 from strandline.scan.events import StateNearby
 from strandline.scan.request import ScanRequest
-from strandline.scan.retrying import retried
+from strandline.scan.retries import retried
 from strandline.spark.settings import LOOPBACK, is_loopback
 
 LOGIN_HINT = (

@@ -1,6 +1,6 @@
 """Workers as tasks of a Spark job: one partition for each, which gets its first shard by its number.
 
-    spark.range(workers) → mapInArrow(Task(job)) → one row for each worker: nothing, or why it gave up
+    spark.range(workers) → mapInArrow(Task(task)) → one row for each worker: nothing, or why it gave up
 
 Nothing but that goes through Spark: executors open the stores, read the items and commit the pages themselves, so
 that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
@@ -24,15 +24,15 @@ import pyarrow as pa
 from strandline.errors import StrandlineError
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
-from strandline.scan.engines import engine_for
+from strandline.scan.driver import scan
 from strandline.scan.errors import StateNotShared
 from strandline.scan.events import NoExecutor, StateNearby, Tell, silent
-from strandline.scan.job import Job
 from strandline.scan.request import ScanRequest
-from strandline.scan.scan import scan
-from strandline.scan.settle import Outcome
-from strandline.scan.sharing import check_sources
-from strandline.scan.work import work
+from strandline.scan.settle.outcome import Outcome
+from strandline.scan.source_visibility import check_sources
+from strandline.scan.worker.engine_cache import engine_for
+from strandline.scan.worker.worker import work
+from strandline.scan.workers import WorkerTask
 from strandline.spark.error_transport import transport_errors
 from strandline.spark.errors import spark_errors
 from strandline.spark.executor_watch import watch_executors
@@ -63,8 +63,8 @@ def scan_on_spark(
 class Task:
     """What runs in a partition; it pickles by its fields."""
 
-    def __init__(self, job: Job, shards: Sequence[int], *, is_local: bool) -> None:
-        self._job = job
+    def __init__(self, task: WorkerTask, shards: Sequence[int], *, is_local: bool) -> None:
+        self._task = task
         self._shards = tuple(shards)
         self._is_local = is_local
 
@@ -80,8 +80,8 @@ class Task:
         problem = None
         try:
             if not self._is_local:
-                check_sources(self._job.request)
-            work(self._job, prefer)
+                check_sources(self._task.request)
+            work(self._task, prefer)
         except StrandlineError as error:
             problem = json.dumps([type(error).__name__, str(error), error.hint])
         columns = [[number], [problem]]
@@ -145,12 +145,12 @@ class SparkWorkers:
         if self._master is not None:
             check_shared(request, self._master)
 
-    def run(self, job: Callable[[int], Job], shards: Sequence[int], poll: Callable[[], None]) -> None:
+    def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
         """Work in tasks until no shard of the run is active."""
         spark = self._session()
         master = spark.conf.get("spark.master", "local") or "local"
-        slots = _slots(spark, master, job(1).request.parallelism)
-        given = job(slots)
+        slots = _slots(spark, master, task(1).request.parallelism)
+        given = task(slots)
         check_shared(given.request, master)
         if not _is_local(master):
             given = replace(given, request=request_for_workers(given.request, master, _setting(spark), self._warn))

@@ -13,7 +13,7 @@ import pytest
 from strandline.pipeline.errors import AccessRefused
 from strandline.pipeline.sql import PostgresDatabase
 from strandline.pipeline.sql.postgres_login import Login, spelled_out
-from strandline.scan.retrying import retried
+from strandline.scan.retries import retried
 from tests.servers_postgres import PostgresServer, running_postgres
 
 PASSWORD = "sol & sombra/100%+ñ"  # noqa: S105 - made up for these tests

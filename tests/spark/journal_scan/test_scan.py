@@ -19,12 +19,12 @@ from strandline.errors import InvalidInput
 from strandline.journal import Journal, JournalConfig
 from strandline.pipeline.pages import FoundSecret
 from strandline.pipeline.stores import open_stores
-from strandline.scan.engines import engine_for
 from strandline.scan.inventory import read_inventories
 from strandline.scan.request import ScanRequest
-from strandline.scan.scanning import look_at
 from strandline.scan.sources import FileSource, JournalSource
 from strandline.scan.sources.journals import BLOCK_OFFSETS
+from strandline.scan.worker.content_scan import scan_content
+from strandline.scan.worker.engine_cache import engine_for
 from strandline.spark.journal_scan.blocks import ROWS, BlockScanner, merge_block_parts, scan_blocks
 from strandline.spark.journal_scan.scan import (
     JournalScan,
@@ -63,7 +63,7 @@ def found_by_blocks(path: Path) -> list[FoundSecret]:
     engine = engine_for(RULES, Limits(), KEY)
     with source.open() as reader:
         locators = [locator for batch in source.list_items(lambda _: None) for locator in batch["locator"].to_pylist()]
-        looks = [look_at(engine, source, reader.read(locator, None), lambda: None) for locator in locators]
+        looks = [scan_content(engine, source, reader.read(locator, None), lambda: None) for locator in locators]
     return [found for look in looks for found in sorted(look.scanned.found, key=lambda one: one.start)]
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 from strandline.detect import Limits, RuleSet
 from strandline.pipeline.identity import RuleFingerprint, SecretHash, TenantSecretKey, object_version_id, stable_item_id
 from strandline.pipeline.pages import FoundSecret, Gaps, Item, Scanned
-from strandline.scan.engines import engine_for
-from strandline.scan.scanning import look_at
 from strandline.scan.sources import Content, JournalSource, Part
 from strandline.scan.sources.journals import BLOCK_OFFSETS, format_block
+from strandline.scan.worker.content_scan import scan_content
+from strandline.scan.worker.engine_cache import engine_for
 
 FIELDS = ("", "key", "headers")
 """What a finding's place in a record is called, as `scan.sources.journals` does."""
@@ -73,7 +73,7 @@ def scan_blocks(scanner: BlockScanner, batches: Iterable[pa.RecordBatch]) -> Ite
             offsets = part.column("offset")
             first, following = offsets[0].as_py(), offsets[-1].as_py() + 1
             content = Content(b"", _parts(scanner.source, part), part.num_rows)
-            seen = look_at(engine, scanner.source, content, lambda: None)
+            seen = scan_content(engine, scanner.source, content, lambda: None)
             sums = (part.num_rows, seen.scanned.bytes_seen, *seen.scanned.gaps, seen.allowed)
             rows = [{"first": first, "next": following, **dict(zip(_SUMS, sums, strict=True))}]
             rows += [_finding_row(first, following, one) for one in seen.scanned.found]

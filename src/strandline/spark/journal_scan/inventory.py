@@ -21,10 +21,10 @@ from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.protocol.canonical import derive
 from strandline.scan.arrow_chunks import format_table
 from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, find_inventory, keep_head, touch_inventory
+from strandline.scan.plan.versions import ovids_of
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import JournalSource
 from strandline.scan.sources.journals import BLOCK_OFFSETS, format_block
-from strandline.scan.versions import ovids_of
 from strandline.spark.journal_scan.blocks import BlockPart
 
 CHUNK_ROWS = 1_000

@@ -40,10 +40,10 @@ from strandline.protocol.runs import InitialShard
 from strandline.protocol.shards import Cursor, OpKind, RunKey, ShardSpec
 from strandline.scan.policies import remember_policy
 from strandline.scan.request import ScanRequest
-from strandline.scan.retrying import retried
+from strandline.scan.retries import retried
+from strandline.scan.run.totals import Totals, format_totals, parse_totals
 from strandline.scan.sources import JournalSource
 from strandline.scan.sources.journals import BLOCK_OFFSETS
-from strandline.scan.totals import Totals, format_totals, parse_totals
 from strandline.spark.ephemeral_query import EphemeralQuery
 from strandline.spark.error_transport import transported_batches
 from strandline.spark.journal_scan.blocks import ROWS_DDL, BlockPart, BlockScanner, merge_block_parts, scan_blocks

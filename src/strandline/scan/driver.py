@@ -1,0 +1,199 @@
+"""The whole scan: go on with what was begun, plan, run, settle.
+
+Invariants: workers are asked for only if there is something to do; whatever ends this process, the same request goes on
+where it stopped; two drivers of one request work on one run.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from strandline.pipeline.identity import stable_item_id
+from strandline.pipeline.ledger import LedgerRecord
+from strandline.pipeline.stores import Stores
+from strandline.protocol.keyspace import parse_manifest_row
+from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.scan.errors import AGAIN, WorkersFailed
+from strandline.scan.events import Event, Listed, Planned, Resumed, Tell, silent
+from strandline.scan.gc_tuning import rare_collections
+from strandline.scan.inventory import find_inventory
+from strandline.scan.local_workers import LocalWorkers
+from strandline.scan.plan.planner import IsNew, Plan, plan
+from strandline.scan.request import ScanRequest
+from strandline.scan.retries import retried
+from strandline.scan.run.manifest import read_rows, rows_of
+from strandline.scan.run.progress import Progress, progress_of, summed
+from strandline.scan.run.scan_run import (
+    ScanRun,
+    all_shards,
+    begin_run,
+    end_run,
+    find_run,
+    parked_runs,
+    parked_shards,
+    unpark,
+)
+from strandline.scan.run.totals import Totals
+from strandline.scan.settle.outcome import Outcome, settle
+from strandline.scan.source_visibility import check_unread
+from strandline.scan.workers import Workers, WorkerTask
+
+REPLANS_MAX = 8
+READY_AFTER_ITEMS = 10_000
+
+
+def scan(request: ScanRequest, workers: Workers | None = None, tell: Tell = silent) -> Outcome:
+    """Do a scan; without `workers`, in this process."""
+    with rare_collections(), request.open_stores() as stores:
+        return scan_with(stores, request, workers or LocalWorkers(), tell)
+
+
+def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> Outcome:
+    """Do a scan over open stores."""
+    workers.check(request)
+    driver = _Driver(stores, request, workers, tell)
+    driver.resume()
+    for _ in range(REPLANS_MAX):
+        left = driver.plan()
+        if not left.todo_items or driver.run(left):
+            break
+    return driver.settle(left)
+
+
+def explain(request: ScanRequest, tell: Tell = silent) -> Plan:
+    """Return what a scan would do, and do nothing."""
+    with rare_collections(), request.open_stores() as stores:
+        return explain_with(stores, request, tell)
+
+
+def explain_with(stores: Stores, request: ScanRequest, tell: Tell = silent) -> Plan:
+    """Return what a scan over open stores would do."""
+    return _plan(stores, request, tell, lambda _: False)
+
+
+def _plan(stores: Stores, request: ScanRequest, tell: Tell, is_new: IsNew) -> Plan:
+    return plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request), is_new)
+
+
+def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
+    """Return the items of shards that were put aside."""
+    items = set[bytes]()
+    for run in parked_runs(stores, request):
+        for shard in parked_shards(stores, run):
+            items |= _items_left(stores, request, run, shard)
+    return frozenset(items)
+
+
+class _Driver:
+    def __init__(self, stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> None:
+        self._stores = stores
+        self._request = request
+        self._workers = workers
+        self._tell = tell
+        self._last: ScanRun | None = None
+        self._progress: Progress | None = None
+        self._started_ns = time.time_ns()
+        self._is_ready = False
+        self._worked = Totals()
+        self._fences: dict[int, dict[int, int]] = {}
+        """The runs that were worked on, and the fences that their shards had: what came under later ones is new."""
+
+    def resume(self) -> None:
+        """Finish what was begun before; take up what was put aside, if that is asked for."""
+        while (found := find_run(self._stores, self._request)) is not None:
+            self._tell(Resumed(found.key.run))
+            self._drive(found)
+        if self._request.retry_parked:
+            for run in parked_runs(self._stores, self._request):
+                self._tell(Resumed(run.key.run))
+                self._drive(run, unpark(self._stores, run))
+
+    def plan(self) -> Plan:
+        """List, and decide what is left."""
+        left = _plan(self._stores, self._request, self._listening(), self._is_new)
+        self._tell(Planned(left))
+        return left
+
+    def _listening(self) -> Tell:
+        """Return who is told of the listing: a long one, of sources that nobody has looked at, makes workers ready.
+
+        There will be something to do, and while the rest is listed they can start.
+        """
+        request = self._request
+        if self._is_ready or find_inventory(self._stores.state, request.tenant, request.inputs_digest) is not None:
+            return self._tell
+
+        def told(event: Event) -> None:
+            if not self._is_ready and isinstance(event, Listed) and event.items >= READY_AFTER_ITEMS:
+                self._is_ready = True
+                self._workers.make_ready(request)
+            self._tell(event)
+
+        return told
+
+    def run(self, left: Plan) -> bool:
+        """Do what is left; return whether it was done by this plan, and not by another driver's."""
+        run, is_ours = begin_run(self._stores, self._request, left)
+        if is_ours:
+            self._fences[run.key.run] = {}
+        self._drive(run)
+        return is_ours
+
+    def settle(self, left: Plan) -> Outcome:
+        """Tell what the scan comes to."""
+        stores, request = self._stores, self._request
+        aside = sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request))
+        run_id = self._last.key.run if self._last else None
+        outcome = settle(
+            stores,
+            request,
+            left,
+            run_id=run_id,
+            started_ns=self._started_ns,
+            is_new=self._is_new,
+        )
+        if not self._workers.are_here:
+            for number, unread in outcome.unread.items():
+                check_unread(request, number, unread)
+        return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
+
+    def _is_new(self, row: LedgerRecord) -> bool:
+        """Return whether a row of the ledger was written by the runs of this scan, and since it began."""
+        fences = self._fences.get(row.run_id)
+        return fences is not None and row.fence > fences.get(row.shard_id, -1)
+
+    def _drive(self, run: ScanRun, forgiven: Mapping[int, int] | None = None) -> None:
+        """Let workers work on a run until no shard is active, and end it."""
+        self._last = run
+        shards = retried(lambda: all_shards(self._stores.coordinator, run.key))
+        self._fences.setdefault(run.key.run, {shard.shard: shard.fence for shard in shards})
+        before = summed(run.manifest, shards).done
+        active = [shard.shard for shard in shards if shard.status == ShardStatus.ACTIVE]
+        if active:
+            task = partial(self._task, run, forgiven or {})
+            self._workers.run(task, active, lambda: self._look(run))
+        self._look(run)
+        if self._progress is not None:
+            self._worked = self._worked.plus(self._progress.done.minus(before))
+        if not end_run(self._stores, self._request, run):
+            raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
+
+    def _task(self, run: ScanRun, forgiven: Mapping[int, int], slots: int) -> WorkerTask:
+        return WorkerTask(self._request, run.key, run.manifest.number, slots, forgiven)
+
+    def _look(self, run: ScanRun) -> None:
+        self._progress = retried(lambda: progress_of(self._stores.coordinator, run))
+        self._tell(self._progress)
+
+
+def _items_left(stores: Stores, request: ScanRequest, run: ScanRun, shard: ShardRecord) -> set[bytes]:
+    """Return the items of a shard after its cursor."""
+    hint = rows_of(shard.spec)
+    start = parse_manifest_row(shard.cursor.key).row + 1 if shard.cursor.key else hint.start
+    items = set[bytes]()
+    for _, table in read_rows(stores.state, request.tenant, run.manifest, start, hint.end):
+        for number, locator in zip(table["source"].to_pylist(), table["locator"].to_pylist(), strict=True):
+            source = request.sources[number]
+            items.add(stable_item_id(source.tag, source.instance, locator))
+    return items

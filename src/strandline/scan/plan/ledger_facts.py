@@ -1,0 +1,54 @@
+"""What the ledger says of items, as columns beside their listing."""
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+
+import pyarrow as pa
+
+from strandline.pipeline.errors import BATCH_ROWS_MAX
+from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
+from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
+
+FACTS = pa.schema(
+    [
+        ("status", pa.int8()),
+        ("code", pa.string()),
+        ("bytes_seen", pa.int64()),
+        ("findings", pa.int32()),
+        ("members_skipped", pa.int64()),
+        ("decodes_skipped", pa.int64()),
+        ("findings_dropped", pa.int64()),
+    ]
+)
+"""All null where the ledger has no row."""
+_NOTHING = (None,) * len(FACTS)
+_COLUMNS = ("status", "error_code", "bytes_seen", "findings_count", *FACTS.names[4:])
+_facts = itemgetter(*map(LedgerRecord._fields.index, _COLUMNS))
+
+
+def ledger_rows(
+    ledger: DoneLedger, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash | None]
+) -> list[LedgerRecord | None]:
+    """Return the ledger's rows of keys, in their order; None for a key that is not known, or has no row."""
+    asked = [ovid for ovid in ovids if ovid is not None]
+    found: list[LedgerRecord | None] = []
+    for begin in range(0, len(asked), BATCH_ROWS_MAX):
+        found += ledger.batch_get(tenant, policy, asked[begin : begin + BATCH_ROWS_MAX])
+    if len(asked) == len(ovids):
+        return found
+    rows = iter(found)
+    return [None if ovid is None else next(rows) for ovid in ovids]
+
+
+def ledger_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
+    """Return rows of the ledger as columns."""
+    cells = [_NOTHING if row is None else _facts(row) for row in rows]
+    columns = list(zip(*cells, strict=True)) or [()] * len(FACTS)
+    return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, FACTS.types, strict=True)], FACTS)
+
+
+def is_done(row: LedgerRecord | None, problem: str | None) -> bool:
+    """Return whether an item need not be looked at: it was, or the problem it has is recorded already."""
+    if row is None or row.status == DoneStatus.FAILED_RETRYABLE:
+        return False
+    return row.error_code == problem if problem is not None else not row.weak

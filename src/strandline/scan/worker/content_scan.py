@@ -1,0 +1,115 @@
+"""From an item's bytes to what a page says of it: engine, locations, gaps, and what a comment allowed.
+
+Invariants: a finding that a comment allows is counted and not kept; what the engine cannot take is a failure of that
+item alone, under the name of the error's class, without its message: that might hold scanned bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from strandline.detect import Engine, Found, ItemResult
+from strandline.detect.locations import format_display, format_url
+from strandline.pipeline.identity import RuleFingerprint
+from strandline.pipeline.pages import FoundSecret, Gaps, Scanned
+from strandline.scan.sources import Content, Part, Source, location
+
+CELLS_AT_ONCE = 4_096
+BYTES_AT_ONCE = 4 << 20
+_ADDRESS_BITS = 32
+
+
+class ContentResult(NamedTuple):
+    """What was seen in an item, and how many findings comments allowed."""
+
+    scanned: Scanned
+    allowed: int
+
+
+def scan_content(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> ContentResult:
+    """Scan an item; `beat` is called between its parts."""
+    found: list[FoundSecret] = []
+    allowed = bytes_seen = lost = 0
+    gaps = [0, 0, 0]
+    for part, result in _results(engine, content.parts, beat):
+        lost += part.lost
+        if result is None:
+            bytes_seen += len(part.data)
+            continue
+        coverage = result.coverage
+        bytes_seen += coverage.bytes_seen
+        gaps[0] += coverage.members_skipped
+        gaps[1] += coverage.decodes_skipped
+        gaps[2] += coverage.findings_dropped
+        for one in result.findings:
+            if one.comment:
+                allowed += 1
+            else:
+                found.append(_found_secret(source, part, one))
+    gaps[0] += lost
+    return ContentResult(Scanned(bytes_seen, found, Gaps(*gaps)), allowed)
+
+
+def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
+    """Return whether one of some rules finds anything in an item, allowed or not, or not all of it could be seen."""
+    parts = content.parts
+    if isinstance(parts, list) and len(parts) == 1:
+        (part,) = parts
+        if not (part.lost or engine.may_find(part.data, part.path)):
+            return False
+    return any(
+        part.lost or (result is not None and (not result.coverage.is_whole or _names(result, rules)))
+        for part, result in _results(engine, parts, beat)
+    )
+
+
+def _names(result: ItemResult, rules: frozenset[RuleFingerprint]) -> bool:
+    return any(found.fingerprint in rules for found in result.findings)
+
+
+def _results(
+    engine: Engine, parts: Iterable[Part], beat: Callable[[], None]
+) -> Iterator[tuple[Part, ItemResult | None]]:
+    """Yield the parts of an item, each with what was found in it; None is nothing, and all of it was seen."""
+    if isinstance(parts, list) and len(parts) == 1:
+        (part,) = parts
+        yield part, engine.scan(part.data, part.path, part.commit)
+        return
+    for (path, commit), group in groupby(parts, key=lambda part: (part.path, part.commit)):
+        for cells in _bounded(group):
+            beat()
+            results = engine.scan_many([part.data for part in cells], path, commit)
+            for number, part in enumerate(cells):
+                result = results.get(number)
+                # The bytes of members are not counted here: whether they are looked at depends on the rules.
+                yield part, result and _with_own_bytes(result, part)
+
+
+def _with_own_bytes(result: ItemResult, part: Part) -> ItemResult:
+    coverage = result.coverage
+    own = type(coverage)(len(part.data), coverage.members_skipped, coverage.decodes_skipped, coverage.findings_dropped)
+    return ItemResult(result.findings, own)
+
+
+def _bounded(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield parts in lists that are scanned together."""
+    cells: list[Part] = []
+    size = 0
+    for part in parts:
+        cells.append(part)
+        size += len(part.data)
+        if len(cells) >= CELLS_AT_ONCE or size >= BYTES_AT_ONCE:
+            yield cells
+            cells, size = [], 0
+    if cells:
+        yield cells
+
+
+def _found_secret(source: Source, part: Part, found: Found) -> FoundSecret:
+    where = location(source, part, found)
+    begin = part.address << _ADDRESS_BITS
+    # A path that was found has no span; it stands for the first byte.
+    end = max(found.end, found.start + 1)
+    return FoundSecret(
+        found.fingerprint, found.secret, begin + found.start, begin + end, format_display(where), format_url(where)
+    )

@@ -1,0 +1,206 @@
+"""Reading ahead: the next items, with all that is known of them, while those before them are scanned.
+
+An item comes out as one of
+
+    known       the ledger has it: done by somebody since the plan was made
+    problem     it cannot be read; its version is weak
+    carried     an older policy saw it whole; with `content` if added rules have to look at it
+    content     its bytes, to be scanned
+
+Invariants: the ledger is asked before bytes are read, for versions that are known, and before they are scanned, for
+those that only reading told; a fetch is bounded in items and bytes; an item that is read part by part ends its fetch,
+and nothing is read while it is gone through.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from strandline.pipeline.errors import BATCH_ROWS_MAX
+from strandline.pipeline.identity import (
+    ObjectVersionId,
+    ObservationId,
+    OvidHash,
+    StableItemId,
+    VersionKind,
+    stable_item_ids,
+)
+from strandline.pipeline.pages import Scanned
+from strandline.pipeline.reads import Observed
+from strandline.pipeline.stores import Stores
+from strandline.scan.plan.ledger_facts import ledger_rows
+from strandline.scan.plan.rule_deltas import Base, allowed_key, by_object, carried, may_be_carried
+from strandline.scan.plan.versions import named_versions
+from strandline.scan.request import ScanRequest
+from strandline.scan.retries import retried
+from strandline.scan.run.manifest import Row
+from strandline.scan.sources import Content, ItemProblem, ItemReader, Problem
+
+FETCH_ITEMS_MAX = 1_000
+FETCH_BYTES_MAX = 16 << 20
+_NO_OVID = OvidHash(b"")
+_NO_VERSION = ObjectVersionId(b"")
+
+
+@dataclass(slots=True)
+class Entry:
+    """An item, and what is known of it so far."""
+
+    row: Row
+    item: StableItemId
+    version: bytes = b""
+    kind: VersionKind = VersionKind.STRONG
+    version_id: ObjectVersionId = _NO_VERSION
+    ovid: OvidHash = _NO_OVID
+    is_known: bool = False
+    problem: ItemProblem | None = None
+    content: Content | None = field(default=None, repr=False)
+    carried: Scanned | None = field(default=None, repr=False)
+    was_allowed: bool = False
+    stat: bytes | None = field(default=None, repr=False)
+    is_clear: bool = False
+    """Whether a look at many items at once told that there is nothing in this one."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Entries in order; `is_open` if the last one is still to be gone through."""
+
+    entries: Sequence[Entry]
+    is_open: bool
+
+
+class Fetcher:
+    """Fetches items for one worker; one call at a time."""
+
+    def __init__(self, stores: Stores, request: ScanRequest, bases: Sequence[Base | None]) -> None:
+        self._stores = stores
+        self._request = request
+        self._bases = bases
+        self._readers: dict[int, ItemReader] = {}
+        self._stack = ExitStack()
+
+    def close(self) -> None:
+        """Let go of the readers."""
+        self._stack.close()
+        self._readers.clear()
+
+    def fetch(self, rows: Sequence[Row]) -> Fetched:
+        """Return the items of the first of some rows, as many as are within bounds."""
+        entries = self._entries(rows)
+        self._mark_known([entry for entry in entries if entry.row.version is not None and entry.problem is None])
+        self._carry([entry for entry in entries if entry.row.base >= 0 and not entry.is_known])
+        count, is_open = self._read(entries)
+        entries = entries[:count]
+        self._name(entries)
+        self._mark_known([entry for entry in entries if _told_by_reading(entry)])
+        return Fetched(entries, is_open)
+
+    def read_again(self, entry: Entry) -> Content:
+        """Return an item's content from its beginning, if it is still the version that was read."""
+        content = self._reader(entry.row.source).read(entry.row.locator, entry.row.extra)
+        if content.version != entry.version:
+            raise Problem.CHANGED_WHILE_READ.error()
+        return content
+
+    def _entries(self, rows: Sequence[Row]) -> list[Entry]:
+        items: list[StableItemId] = [StableItemId(b"")] * len(rows)
+        for number in {row.source for row in rows}:
+            source = self._request.sources[number]
+            at = [place for place, row in enumerate(rows) if row.source == number]
+            column = stable_item_ids(source.tag, source.instance, [rows[place].locator for place in at])
+            for place, item in zip(at, column.to_pylist(), strict=True):
+                items[place] = item
+        entries = list(map(Entry, rows, items))
+        for entry in entries:
+            if entry.row.problem is not None:
+                entry.problem = Problem(entry.row.problem).error(entry.row.version or b"none")
+            elif entry.row.version is not None:
+                entry.version = entry.row.version
+        self._name([entry for entry in entries if entry.version])
+        return entries
+
+    def _mark_known(self, entries: Sequence[Entry]) -> None:
+        request = self._request
+        ovids = [entry.ovid for entry in entries]
+        rows = retried(lambda: ledger_rows(self._stores.ledger, request.tenant, request.policy_hash, ovids))
+        for entry, row in zip(entries, rows, strict=True):
+            if row is not None and row.suppresses:
+                entry.is_known, entry.content, entry.carried = True, None, None
+
+    def _carry(self, entries: Sequence[Entry]) -> None:
+        """Give items what an older policy saw in them, where it still holds."""
+        for number in {entry.row.base for entry in entries}:
+            base = self._bases[number]
+            if base is not None:
+                self._carry_from(base, [entry for entry in entries if entry.row.base == number])
+
+    def _carry_from(self, base: Base, entries: Sequence[Entry]) -> None:
+        tenant, ovids = self._request.tenant, [entry.ovid for entry in entries]
+        keys = [allowed_key(base.policy, ovid) for ovid in ovids]
+        rows = retried(lambda: ledger_rows(self._stores.ledger, tenant, base.policy, ovids))
+        marks = retried(lambda: self._stores.state.multi_get(tenant, keys))
+        seen = retried(lambda: self._observed(base, ovids))
+        for entry, row, mark in zip(entries, rows, marks, strict=True):
+            entry.was_allowed = mark is not None
+            if row is not None and may_be_carried(row) and not (entry.was_allowed and base.removed):
+                entry.carried = carried(row, seen.get(entry.ovid, ()), base)
+
+    def _observed(self, base: Base, ovids: Sequence[OvidHash]) -> Mapping[OvidHash, list[Observed]]:
+        found: list[Observed] = []
+        after: ObservationId | None = None
+        while page := self._stores.reads.observed(self._request.tenant, base.policy, ovids, after=after):
+            found += page
+            after = page[-1].observation.observation_id
+            if len(page) < BATCH_ROWS_MAX:
+                break
+        return by_object(found)
+
+    def _read(self, entries: Sequence[Entry]) -> tuple[int, bool]:
+        """Read what has to be, within bounds; return of how many items, and if the last is open."""
+        size = 0
+        for count, entry in enumerate(entries, 1):
+            if entry.is_known or entry.problem is not None:
+                continue
+            if entry.carried is not None and self._is_carried_unread(entry):
+                continue
+            row = entry.row
+            try:
+                content = self._reader(row.source).read(row.locator, row.extra)
+            except ItemProblem as problem:
+                entry.problem, entry.carried = problem, None
+                continue
+            entry.content, entry.stat = content, content.stat
+            if content.version != entry.version:
+                entry.version, entry.carried, entry.ovid = content.version, None, _NO_OVID
+            if not isinstance(content.parts, list):
+                return count, True
+            size += content.size
+            if size >= FETCH_BYTES_MAX:
+                return count, False
+        return len(entries), False
+
+    def _is_carried_unread(self, entry: Entry) -> bool:
+        base = self._bases[entry.row.base] if entry.carried is not None else None
+        return base is not None and not base.added
+
+    def _name(self, entries: Sequence[Entry]) -> None:
+        """Give items their ledger keys, those of each kind as a column."""
+        for entry in entries:
+            if entry.problem is not None:
+                entry.version, entry.kind, entry.ovid = entry.problem.version, entry.problem.kind, _NO_OVID
+        for kind in VersionKind:
+            chosen = [entry for entry in entries if entry.kind is kind and entry.version and not entry.ovid]
+            named = named_versions([entry.item for entry in chosen], [entry.version for entry in chosen], kind)
+            for entry, version_id, key in zip(chosen, *named, strict=True):
+                entry.version_id, entry.ovid = version_id, key
+
+    def _reader(self, number: int) -> ItemReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = self._stack.enter_context(self._request.sources[number].open())
+        return reader
+
+
+def _told_by_reading(entry: Entry) -> bool:
+    return entry.content is not None and entry.content.version != entry.row.version
