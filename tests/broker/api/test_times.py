@@ -52,6 +52,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["1s", "1m0s", "1m30s", "1h0m0s", "26h3m4.5s", "100ms", "1.5s", "0s"])
+@pytest.mark.parametrize(
+    "text", ["1s", "1m0s", "1m30s", "1h0m0s", "26h3m4.5s", "100ms", "1.5s", "0s", "20µs", "1.5ms", "999ns"]
+)
 def test_durations_are_written_as_go_writes_them(text: str) -> None:
     assert format_duration(parse_duration(text)) == text

@@ -16,7 +16,7 @@ from strandline.broker.api.consumer_config import ConsumerConfig, DeliverPolicy
 from strandline.broker.consumers.cursor import beginning
 from strandline.broker.consumers.files import (
     ConsumerFiles,
-    Kept,
+    ConsumerRecord,
     format_consumer,
     format_consumer_file,
     parse_consumer,
@@ -35,7 +35,7 @@ from tests.broker.durability.simulated import TreeDisk
 from tests.journal.model import CHANGES
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "broker-consumer"
-KEPT = Kept(1_794_000_000 * SECOND, ConsumerConfig(name="C", durable_name="C", metadata={"a": "ü"}))
+KEPT = ConsumerRecord(1_794_000_000 * SECOND, ConsumerConfig(name="C", durable_name="C", metadata={"a": "ü"}))
 Step = Callable[[Account], object]
 
 
@@ -107,12 +107,12 @@ def test_a_damaged_file_of_a_long_name_is_told_by_its_digest(tmp_path: Path) -> 
     files.prepare(name)
     files.write(name, KEPT._replace(config=replace(KEPT.config, name=name)))
     (path,) = (tmp_path / "consumers").iterdir()
-    files.place(name).mkdir()
+    files.folder_of(name).mkdir()
     path.write_bytes(path.read_bytes()[:-1])
     digest = parse_consumer_file(path.name)
     assert digest == hashlib.sha256(name.encode()).hexdigest()
     assert isinstance(files.read_all()[digest], Damaged)
-    assert files.place(name).exists()  # its position is not lost with it
+    assert files.folder_of(name).exists()  # its position is not lost with it
 
 
 def _new(account: Account, name: str, **options: object) -> object:
@@ -311,12 +311,12 @@ def test_version_one_is_read(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "v1", tmp_path / "S")
     files = ConsumerFiles(OsDisk(), tmp_path / "S")
     (kept,) = files.read_all().values()
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, ConsumerRecord)
     assert kept.created_ns == 1_700_000_000 * SECOND
     assert kept.config.filters == ("s.>",)
     assert kept.config.metadata["a"] == "ü"
     state = open_state(
-        OsDisk(), files.place("C"), clock=ManualClock(), executor=InlineExecutor(), post=lambda call: call()
+        OsDisk(), files.folder_of("C"), clock=ManualClock(), executor=InlineExecutor(), post=lambda call: call()
     )
     assert (state.delivered_consumer, state.delivered_stream) == (7, 7)
     assert (state.floor_consumer, state.floor_stream) == (1, 1)
@@ -328,7 +328,7 @@ def test_version_two_is_read_with_where_it_begins(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "v2", tmp_path / "S")
     (kept,) = ConsumerFiles(OsDisk(), tmp_path / "S").read_all().values()
     config = ConsumerConfig(name="C", durable_name="C", metadata={"a": "ü"})
-    assert kept == Kept(1_700_000_000 * SECOND, config, (Span(3, ("s.a",)), Span(5, None)), (6, 9))
+    assert kept == ConsumerRecord(1_700_000_000 * SECOND, config, (Span(3, ("s.a",)), Span(5, None)), (6, 9))
 
 
 def test_a_new_consumer_costs_two_syncs_and_begins_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ class Client(SocketClient):
     """A client of the consumer `c`."""
 
     def ask(self, batch: int) -> None:
-        """Pull messages, without waiting for them."""
+        """WaitingPull messages, without waiting for them."""
         self.subscribe("pulled", "p")
         self.publish(NEXT, b'{"batch":%d,"no_wait":true}' % batch, reply="pulled")
 
@@ -88,8 +88,8 @@ def test_a_write_that_fails_and_heals_takes_no_consumer_away(
     broker.start()
     info = connect(broker).info()
     assert info["num_ack_pending"] == 4
-    assert "is loaded again in 0.1 s" in caplog.text
-    assert "consumer c of stream S goes on" in caplog.text
+    assert "next attempt in 0.1 s" in caplog.text
+    assert "consumer c of stream S is online again" in caplog.text
 
 
 def test_what_was_acknowledged_stays_so_when_the_delivery_after_it_fails(
@@ -168,7 +168,7 @@ def test_one_that_fails_while_it_is_loaded_is_tried_again(broker: SimBroker, mon
         raise ValueError(self.name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Consumer, "_forget_what_is_gone", fail_to_begin)
+        patch.setattr(Consumer, "_forget_removed", fail_to_begin)
         fail(broker)
         client.ask(1)
         broker.turn()

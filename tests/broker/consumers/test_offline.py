@@ -1,13 +1,13 @@
 """When a consumer that failed is loaded again: at once, then after pauses that grow, and never if its files are bad."""
 
-from strandline.broker.consumers.offline import PAUSE_MAX_NS, PAUSE_MIN_NS, WELL_NS, Offline
+from strandline.broker.consumers.offline import PAUSE_MAX_NS, PAUSE_MIN_NS, WELL_NS, OfflineConsumers
 from strandline.errors import Damaged
 
 KEY = ("S", "A")
 
 
 def test_pauses_grow_while_it_fails_and_begin_anew_when_it_went_well() -> None:
-    offline, now_ns, pauses = Offline(), 0, []
+    offline, now_ns, pauses = OfflineConsumers(), 0, []
     for _ in range(15):
         pause_ns = offline.note(KEY, ValueError("why"), now_ns)
         assert pause_ns is not None
@@ -25,7 +25,7 @@ def test_pauses_grow_while_it_fails_and_begin_anew_when_it_went_well() -> None:
 
 
 def test_nothing_is_tried_where_files_are_bad_or_the_consumer_is_removed() -> None:
-    offline = Offline()
+    offline = OfflineConsumers()
     assert offline.note(KEY, Damaged("x", "torn", safe="y"), 0) is None
     assert offline.note(("T", ""), OSError("a whole stream"), 0) is None
     assert offline.next_ns is None

@@ -14,7 +14,7 @@ def grouped(policy: PriorityPolicy, **options: Value) -> tuple[World, Consumer]:
 
 
 def pull(world: World, consumer: Consumer, more: str = "", inbox: str = "_INBOX.1", batch: int = 10) -> list[str]:
-    """Pull for the group; return the statuses that came at once."""
+    """WaitingPull for the group; return the statuses that came at once."""
     sent = world.pull(consumer, f'{{"group": "g", "batch": {batch}, "expires": 60000000000{more}}}', inbox)
     world.routes.sent = sent + world.routes.sent
     return statuses(sent)

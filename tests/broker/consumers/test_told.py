@@ -10,7 +10,7 @@ from strandline.broker.api.codes import ApiError
 from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy
 from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.api.times import ZERO_TIME_NS
-from strandline.broker.consumers.feed import TOLD_MAX
+from strandline.broker.consumers.feed import ADVISORIES_MAX
 from tests.broker.consumers.helpers import SECOND, Value, World, sequences, statuses
 
 
@@ -178,11 +178,11 @@ def test_nobody_is_told_of_each_message_that_a_purge_takes_away() -> None:
 
 def test_nobody_is_told_of_each_of_many_messages_that_go_together() -> None:
     world = World()
-    world.publish(*map(str, range(TOLD_MAX + 1)))
+    world.publish(*map(str, range(ADVISORIES_MAX + 1)))
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=-1)
-    world.pull(consumer, str(TOLD_MAX + 1))
+    world.pull(consumer, str(ADVISORIES_MAX + 1))
 
-    world.stream.remove(np.arange(1, TOLD_MAX + 2, dtype=np.uint64))
+    world.stream.remove(np.arange(1, ADVISORIES_MAX + 2, dtype=np.uint64))
 
     assert consumer.info(0).num_ack_pending == 0
     assert not world.told

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from strandline.broker.consumers.stream_events import Following
+from strandline.broker.consumers.stream_events import StreamEvents
 from strandline.broker.jetstream.stream_recovery import RETRY_MIN_NS
 from strandline.broker.streams import Stream
 from strandline.broker.streams.registry import Streams
@@ -231,12 +231,12 @@ def test_a_removal_that_fails_does_not_end_the_mending(
     mending.pause()
     mending.world.jetstream.tick(mending.world.clock.now_ns())  # which probes the disk
 
-    def refuse(following: Following, name: str) -> None:
+    def refuse(following: StreamEvents, name: str) -> None:
         del following
         raise StorageRefused(name, "it fails again", "EIO")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Following, "deleting", refuse)
+        patch.setattr(StreamEvents, "deleting", refuse)
         assert "error" in mending.ask("$JS.API.STREAM.DELETE.BAD")
     for _ in range(5):
         mending.pause()

@@ -204,7 +204,7 @@ def test_an_origin_keeps_for_a_consumer_that_is_offline_what_its_copy_holds() ->
     client.api("STREAM.CREATE.M", {"name": "M", **SOURCE})
     consumers = broker.jetstream.consumers
     consumers.drop(consumers.entries["O"]["a"], "Server Shutdown")
-    consumers.loading.offline.note(("O", "a"), FormatError("a.consumer", "not a consumer"), broker.clock.now_ns())
+    consumers.loader.offline.note(("O", "a"), FormatError("a.consumer", "not a consumer"), broker.clock.now_ns())
     consumers.settle(broker.jetstream.streams.streams["O"])
     assert client.request("o.a", b"for a").json() == {"stream": "O", "seq": 1}
     broker.settle()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
-from strandline.broker.consumers.state import Saved
+from strandline.broker.consumers.state import SavedPosition
 from strandline.broker.snapshots.archive import (
     BATCH,
     END,
@@ -87,7 +87,7 @@ def test_what_nats_server_wrote_is_read() -> None:
 
 def test_a_consumer_is_read_back_as_it_was_written() -> None:
     config = ConsumerConfig(name="C", ack_policy=AckPolicy.EXPLICIT, ack_wait=5 * SECOND)
-    where = Saved((9, 12), (3, 4), {5: (4, 100 * SECOND, 1), 7: (9, 101 * SECOND, 3)})
+    where = SavedPosition((9, 12), (3, 4), {5: (4, 100 * SECOND, 1), 7: (9, 101 * SECOND, 3)})
     assert parse_saved(format_saved(config, where)) == (config, where)
 
 

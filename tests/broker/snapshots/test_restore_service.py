@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from strandline.broker import work_queue
-from strandline.broker.consumers.files import Kept
-from strandline.broker.consumers.restore import Restored, bring_in, settle_in, write_restored
-from strandline.broker.consumers.state import Saved
+from strandline.broker.consumers.files import ConsumerRecord
+from strandline.broker.consumers.restore import RestoredConsumer, add_restored, settle_restored, write_restored
+from strandline.broker.consumers.state import SavedPosition
 from strandline.broker.snapshots import restore as restore_module
 from strandline.broker.snapshots.restore import Restore
 from strandline.errors import Closed
@@ -252,16 +252,16 @@ def test_what_a_consumer_acknowledges_stays_until_all_of_them_are_there(world: W
     stream = world.jetstream.streams.find("S")
     found = [registry.entry("S", name) for name in "CD"]
     registry.entries.pop("S")
-    done = Saved((2, 2), (2, 2), {})
-    arriving = [Restored(Kept(entry.created_ns, entry.config), done) for entry in found]
-    steps = bring_in(registry, stream, arriving)
+    done = SavedPosition((2, 2), (2, 2), {})
+    arriving = [RestoredConsumer(ConsumerRecord(entry.created_ns, entry.config), done) for entry in found]
+    steps = add_restored(registry, stream, arriving)
     next(steps)
     first = registry.entries["S"]["C"].consumer
     assert first.on_done is not None
     first.on_done(np.array([1], np.uint64))
     assert stream.state().messages == 2
     assert list(steps) == [None]
-    settle_in(registry, stream)
+    settle_restored(registry, stream)
     assert stream.state().messages == 0
 
 

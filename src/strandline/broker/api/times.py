@@ -85,9 +85,10 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(duration_ns: int) -> str:
-    """Return a duration of whole milliseconds or more as Go writes it: `1m30s`, `1h0m0s`, `1.5s`, `100ms`."""
+    """Return a duration as Go writes it: `1m30s`, `1h0m0s`, `1.5s`, `100ms`, `20µs`."""
     if duration_ns < NS_PER_S:
-        return f"{_trimmed(duration_ns, 1_000_000)}ms" if duration_ns else "0s"
+        unit = next((unit for unit in ("ms", "µs", "ns") if duration_ns >= _UNITS[unit]), "")
+        return f"{_trimmed(duration_ns, _UNITS[unit])}{unit}" if unit else "0s"
     minutes, rest = divmod(duration_ns, 60 * NS_PER_S)
     hours, minutes = divmod(minutes, 60)
     seconds = f"{_trimmed(rest, NS_PER_S)}s"

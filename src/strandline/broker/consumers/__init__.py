@@ -1,20 +1,19 @@
-"""Who reads a stream: one consumer, its place, its deliveries and what was answered to them.
+"""JetStream consumers: position, deliveries and acknowledgements.
 
-**Promise.** A message that a consumer wants is delivered until it is acknowledged, at most as often as `max_deliver`
-says; an acknowledgement that was confirmed holds across SIGKILL and power loss; how often a message was delivered and
-how many are left is exact.
+**Promise.** A matching message is delivered until it is acknowledged, at most `max_deliver` times; a confirmed
+acknowledgement survives SIGKILL and power loss; delivery counts and the number of pending messages are exact.
 
-**How.** A `Cursor` knows which messages come next, `Pending` which wait for an answer, `ConsumerState` keeps both in
-the files of a group. `Feed` makes parcels of messages, whole columns at a time; `Pulling` hands them to those who ask,
-`Pushing` to a subject; `Acking` takes the answers. `Consumer` is the turn: everything that came in, then deliveries,
-then one frame for all that changed.
+**How.** A `Cursor` finds the next messages, `Pending` holds the unacknowledged ones, `ConsumerState` stores both in the
+files of a group. `Feed` makes batches of messages, whole columns at a time; `PullDelivery` sends them to waiting pulls,
+`PushDelivery` to a subject; `AckHandler` applies acknowledgements. `Consumer` runs the turn: input, then deliveries,
+then one frame for all changes.
 
 **Trade-offs.**
 
-- Waiting pulls share what is there in equal parts, not message by message.
-- The consumer sequence of a message that was outstanding at a crash is worked out anew; it can be off where messages
-  were redelivered or deleted in between. Only the shown floor depends on it.
-- An acknowledgement that nobody waits for is written at once, and synced within a second.
+- Waiting pulls share the available messages in equal parts, not message by message.
+- The consumer sequence of a message that was outstanding at a crash is estimated; it can be off where messages were
+  redelivered or deleted in between. Only the reported ack floor depends on it.
+- An acknowledgement without a reply subject is written at once, and synced within a second.
 """
 
 from strandline.broker.consumers.consumer import Consumer

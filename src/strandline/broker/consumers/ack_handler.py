@@ -1,7 +1,7 @@
-"""What becomes of the answers to deliveries.
+"""Applies acknowledgements to the state of a consumer.
 
-Invariants: answers are taken in the order in which they came; an answer to a message that was never delivered does
-nothing, and gets no reply; replies go out when what they confirm is on stable storage.
+Invariants: acknowledgements apply in the order of arrival; one for a message that was never delivered has no effect and
+no reply; replies are sent when what they confirm is on stable storage.
 """
 
 import random
@@ -12,41 +12,41 @@ import numpy as np
 from strandline.broker.api.advisories import AckSample, Advisory, MessageNaked, MessageTerminated
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.api.schema import SEQUENCE_MAX
-from strandline.broker.consumers.ack_payloads import Answer, Kind, PlainAcks, parse_delay
+from strandline.broker.consumers.ack_payloads import Ack, AckKind, PlainAcks, parse_delay
 from strandline.broker.consumers.feed import NEVER_NS, Feed
 from strandline.broker.streams.headers import parse_number, special_headers
 
 _THROUGH = (AckPolicy.ALL, AckPolicy.FLOW_CONTROL)
 
 
-class Acking:
-    """Takes the answers of one consumer's clients."""
+class AckHandler:
+    """The acknowledgements of one consumer."""
 
     def __init__(self, feed: Feed, tell: Callable[[Advisory], None]) -> None:
         self._feed = feed
         self._tell = tell
         self.last_ns = 0
-        """When something was acknowledged last; 0 for never."""
+        """Time of the last acknowledgement, 0 for none."""
         self.replies: list[bytes] = []
-        """Who waits to hear that an answer is durable."""
+        """Reply subjects that wait for durability."""
         self.pulls: list[tuple[bytes, bytes]] = []
-        """What clients asked for together with an acknowledgement: where to, and how much."""
+        """Pull requests of +NXT: reply subject and payload."""
         self._sample_percent = 0
         self.configure()
 
     def configure(self) -> None:
-        """Take over what the configuration says of samples."""
+        """Apply the sampling frequency of the configuration."""
         digits = self._feed.config.sample_freq.removesuffix("%")
         self._sample_percent = int(digits) if digits.isdigit() else 0
         self._feed.sent_ns = (self._feed.sent_ns or {}) if self._sample_percent > 0 else None
 
-    def take(self, answers: PlainAcks | list[Answer], now_ns: int) -> None:
-        """Take answers."""
-        if isinstance(answers, PlainAcks):
-            self._take_plain(answers, now_ns)
+    def take(self, acks: PlainAcks | list[Ack], now_ns: int) -> None:
+        """Apply acknowledgements."""
+        if isinstance(acks, PlainAcks):
+            self._take_plain(acks, now_ns)
             return
-        for answer in answers:
-            self._take_one(answer, now_ns)
+        for ack in acks:
+            self._take_one(ack, now_ns)
 
     def _take_plain(self, acks: PlainAcks, now_ns: int) -> None:
         sequences = acks.stream_seqs()
@@ -69,30 +69,30 @@ class Acking:
         if acks.replies is not None:
             self.replies += [reply for reply in acks.replies if reply]
 
-    def _take_one(self, answer: Answer, now_ns: int) -> None:
-        sequence, consumer_seq, count = answer.stream_seq, answer.consumer_seq, answer.deliveries
-        match answer.kind:
-            case Kind.ACK:
-                self._acknowledge(sequence, consumer_seq, count, answer.reply, now_ns)
+    def _take_one(self, ack: Ack, now_ns: int) -> None:
+        sequence, consumer_seq, count = ack.stream_seq, ack.consumer_seq, ack.deliveries
+        match ack.kind:
+            case AckKind.ACK:
+                self._acknowledge(sequence, consumer_seq, count, ack.reply, now_ns)
                 return
-            case Kind.NEXT:
+            case AckKind.NEXT:
                 self._acknowledge(sequence, consumer_seq, count, b"", now_ns)
-                self.pulls.append((answer.reply, answer.argument))
+                self.pulls.append((ack.reply, ack.argument))
                 return
-            case Kind.TERM:
-                reason = answer.argument.decode(errors="replace")
-                self._acknowledge(sequence, consumer_seq, count, answer.reply, now_ns, is_sampled=False)
+            case AckKind.TERM:
+                reason = ack.argument.decode(errors="replace")
+                self._acknowledge(sequence, consumer_seq, count, ack.reply, now_ns, is_sampled=False)
                 stream = self._feed.stream.config.name
                 self._tell(MessageTerminated(stream, self._feed.name, consumer_seq, sequence, count, reason))
                 return
-            case Kind.NAK:
-                self._give_back(answer, now_ns)
-            case Kind.PROGRESS:
+            case AckKind.NAK:
+                self._nak(ack, now_ns)
+            case AckKind.PROGRESS:
                 self._extend(sequence, now_ns)
-            case Kind.NONSENSE:
+            case AckKind.UNKNOWN:
                 pass
-        if answer.reply:
-            self.replies.append(answer.reply)
+        if ack.reply:
+            self.replies.append(ack.reply)
 
     def _acknowledge(
         self, sequence: int, consumer_seq: int, count: int, reply: bytes, now_ns: int, *, is_sampled: bool = True
@@ -124,7 +124,7 @@ class Acking:
             self._feed.done(np.array(found, np.uint64))
 
     def take_floor(self, headers: bytes) -> None:
-        """Take what an answer to a flow control request says was received."""
+        """Apply the ack floor in a reply to a flow control request."""
         found = special_headers(headers)
         sequence, consumer_seq = (
             min(parse_number(found.get(name, b"")) or 0, SEQUENCE_MAX)
@@ -133,16 +133,16 @@ class Acking:
         if sequence:
             self._acknowledge_through(sequence, consumer_seq)
 
-    def _give_back(self, answer: Answer, now_ns: int) -> None:
+    def _nak(self, ack: Ack, now_ns: int) -> None:
         state = self._feed.state
-        sequence = answer.stream_seq
-        if not state.floor_consumer < answer.consumer_seq <= state.delivered_consumer + 1:
+        sequence = ack.stream_seq
+        if not state.floor_consumer < ack.consumer_seq <= state.delivered_consumer + 1:
             return
         if sequence not in state.pending:
             return
         stream = self._feed.stream.config.name
-        self._tell(MessageNaked(stream, self._feed.name, answer.consumer_seq, sequence, answer.deliveries))
-        delay_ns = parse_delay(answer.argument)
+        self._tell(MessageNaked(stream, self._feed.name, ack.consumer_seq, sequence, ack.deliveries))
+        delay_ns = parse_delay(ack.argument)
         if delay_ns is not None:
             state.give_back(sequence, min(max(now_ns + delay_ns, 1), NEVER_NS))
         elif not state.pending.is_queued(sequence):

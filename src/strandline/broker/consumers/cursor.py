@@ -1,8 +1,8 @@
-"""Where a consumer stands in its stream, which messages come next, and exactly how many are left.
+"""A consumer's position in its stream: the next messages, and the exact number of pending ones.
 
-Invariants: `left` is the number of live messages that are wanted and were not passed yet, of those counted so far;
-nothing beyond the stream's durable sequence is handed out. While only the last message of each subject is wanted, those
-are known beforehand, in order.
+Invariants: `left` is the number of live messages that match the filters and are ahead of the position, of those counted
+so far; nothing beyond the stream's durable sequence is returned. While only the last message of each subject is wanted,
+their sequences are known beforehand, in order.
 """
 
 import numpy as np
@@ -15,16 +15,16 @@ _NOTHING: Words = np.zeros(0, np.uint64)
 
 
 def beginning(stream: Stream, config: ConsumerConfig, known: tuple[int, int]) -> tuple[int, int]:
-    """Return where a consumer that has delivered nothing begins, if it is known where that was when it was made."""
+    """Return the start of a consumer that has delivered nothing; `known` is its stored start, (0, 0) if unknown."""
     position, resume = known
     if not position:
         return starting_sequence(stream, config)
-    # The stream may have lost its last messages since, and has others under their sequences then.
+    # If the stream has lost its last messages since, others have their sequences.
     return (position if config.opt_start_seq else min(position, stream.last_seq + 1)), resume
 
 
 def starting_sequence(stream: Stream, config: ConsumerConfig) -> tuple[int, int]:
-    """Return where a new consumer begins, and up to where it wants only the last message of each subject, or 0."""
+    """Return the start of a new consumer, and up to where it wants only the last message of each subject, or 0."""
     first, last = stream.first_seq, stream.last_seq
     asked = config.opt_start_seq
     if asked:
@@ -53,13 +53,13 @@ def _last_on(stream: Stream, pattern: str) -> int:
 
 
 class Cursor:
-    """A place in a stream."""
+    """A position in a stream."""
 
     def __init__(self, stream: Stream, patterns: tuple[str, ...], position: int, resume: int = 0) -> None:
         self._stream = stream
         self._filter: Filter = stream.filter(patterns)
         self.position = position
-        """The next sequence to be looked at."""
+        """The next sequence to read."""
         self._resume = resume
         self._lasts = _NOTHING
         if resume >= position:
@@ -70,12 +70,12 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many messages are left, of those that are durable, or were there when this began."""
+        """The number of pending messages that are durable or existed at the start."""
         self._count()
         return self._left
 
     def next(self, limit: int) -> Words:
-        """Return up to so many sequences that come next."""
+        """Return up to `limit` next sequences."""
         self._count()
         if not self._left:
             self.position = max(self.position, self._counted + 1)
@@ -94,7 +94,7 @@ class Cursor:
         return lasts if int(lasts[-1]) <= visible else lasts[lasts <= visible]
 
     def passed(self, sequences: Words) -> None:
-        """Go on behind messages that came next and were delivered."""
+        """Move past messages that were delivered."""
         last = int(sequences[-1])
         self._left -= len(sequences)
         if len(self._lasts):
@@ -104,7 +104,7 @@ class Cursor:
         self.position = last + 1 if self._left else max(last, self._counted) + 1
 
     def _count(self) -> None:
-        """Count what has become durable since the last time."""
+        """Count messages that have become durable since the last call."""
         visible = self._stream.durable_seq
         if visible > self._counted:
             start = max(self._counted + 1, self.position)
@@ -112,7 +112,7 @@ class Cursor:
             self._left += self._stream.pending(self._filter, start, visible)
 
     def note_removed(self, removed: Removed) -> Words:
-        """Count what is no longer there; return what is wanted of it and was not passed yet."""
+        """Uncount removed messages; return those that match and are ahead of the position."""
         sequences = removed.sequences
         after = max(self.position, self._resume + 1)
         gone = sequences >= np.uint64(after)
@@ -130,7 +130,7 @@ class Cursor:
         return sequences[gone] if gone.any() else _NOTHING
 
     def lets_through(self, sequences: Words) -> Flags:
-        """Tell which of some sequences, which rise, have a message that is of the wanted subjects."""
+        """Tell which of some ascending sequences match the filters."""
         if not len(sequences):
             return np.zeros(0, np.bool_)
         first, last = int(sequences[0]), int(sequences[-1])

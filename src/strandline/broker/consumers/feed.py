@@ -1,7 +1,7 @@
-"""What a consumer delivers next, ready to be sent, and what is remembered once it was sent.
+"""The next deliveries of a consumer, and the bookkeeping of those sent.
 
-Invariants: what waits to be delivered again comes first, then what is new, as far as `max_ack_pending` lets it; nothing
-counts as delivered before somebody took it. A parcel is good until the stream or the state changes.
+Invariants: redeliveries come first, then new messages, up to `max_ack_pending`; a message counts as delivered only
+once a client took it. A batch is valid until the stream or the state changes.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from strandline.broker.consumers.message_columns import (
     repeated_ack_subjects,
     sizes_of,
 )
-from strandline.broker.consumers.pending_removals import Leaving
+from strandline.broker.consumers.pending_removals import PendingRemovals
 from strandline.broker.consumers.state import ConsumerState
 from strandline.broker.routes import Deliveries
 from strandline.broker.streams import Removed, Stream, Ticket
@@ -32,18 +32,18 @@ REPEATS_MAX = 256
 PARCEL_BYTES_MAX = 2 << 20
 FIRST_SIZE = 256
 OVERHEAD = 100
-"""What a message takes beside its payload, about."""
+"""About the size of a message beside its payload."""
 NEVER_NS = 1 << 62
 AGAIN_NS = 100_000_000
-"""After how long it is looked again, at the latest, whether what went is gone for good."""
+"""The longest wait before checking again whether a removal is durable."""
 GONE = "Unacknowledged message was deleted"
-TOLD_MAX = 1_000
-"""When more messages than that go at once, nobody is told of each."""
+ADVISORIES_MAX = 1_000
+"""If more messages than this are removed at once, no advisory is sent for each."""
 
 
 @dataclass(slots=True)
-class Parcel:
-    """Messages ready to be sent, in columns; `headers` is None where none has any."""
+class DeliveryBatch:
+    """Messages ready to be sent, in columns; `headers` is None if no message has any."""
 
     sequences: Words
     times: Times
@@ -64,12 +64,12 @@ class Parcel:
         return self._sizes
 
     def pin(self, pin: str) -> None:
-        """Say in each message which pin the client has."""
+        """Add the pin id to the headers of each message."""
         self.headers = headers_with_pin(self.headers or [b""] * len(self), pin)
         self._sizes = None
 
     def first(self, count: int) -> Deliveries:
-        """Return the first so many messages."""
+        """Return the first `count` messages."""
         if count == len(self):
             return Deliveries(self.subjects, self.payloads, self.replies, self.headers)
         return self.part(0, count)
@@ -82,7 +82,7 @@ class Parcel:
 
 
 class Feed:
-    """One consumer's messages."""
+    """The deliveries of one consumer."""
 
     def __init__(
         self,
@@ -94,26 +94,26 @@ class Feed:
         on_wait: Callable[[Ticket], None],
     ) -> None:
         self.name = name
-        self.leaving = Leaving(stream, on_wait)
+        self.removals = PendingRemovals(stream, on_wait)
         self.stream = stream
         self.state = state
         self._tell = tell
         self.prefix = f"$JS.ACK.{stream.config.name}.{name}.".encode()
         self.on_done: Callable[[Words], None] | None = None
         self.mean_size = FIRST_SIZE
-        """About how large messages are."""
+        """A moving average of message sizes."""
         self.last_ns = 0
-        """When something was delivered last; 0 for never."""
+        """Time of the last delivery, 0 for none."""
         self.sent_ns: dict[int, int] | None = None
-        """When each outstanding message was delivered, where that is measured."""
+        """Delivery times of outstanding messages, where acks are sampled."""
         replays = config.replay_policy is ReplayPolicy.ORIGINAL
         self._replay = Replay(stream.last_seq) if replays else None
         self.ready_ns: int | None = None
-        """When the next message may be delivered, where it has to wait for its time."""
+        """When the next message may be delivered, if it must wait."""
         self.configure(config, Cursor(stream, config.filters, state.delivered_stream + 1, state.resume))
 
     def configure(self, config: ConsumerConfig, cursor: Cursor) -> None:
-        """Take over a configuration, and a place in the stream."""
+        """Apply a configuration and a position in the stream."""
         self.config = config
         self.cursor = cursor
         self._waits = config.backoff or (config.ack_wait,)
@@ -121,36 +121,36 @@ class Feed:
         self._ack_max = config.max_ack_pending if self._is_tracked and config.max_ack_pending > 0 else 0
         self.deliver_max = max(0, config.max_deliver)
 
-    # What may be delivered.
+    # Next deliveries.
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is outstanding as may be."""
+        """Whether `max_ack_pending` is reached."""
         return bool(self._ack_max) and len(self.state.pending) >= self._ack_max
 
     def available(self) -> int:
-        """Return how many messages may be delivered now, or a few more than that."""
+        """Return how many messages may be delivered now, or a few more."""
         left = self.cursor.left
         if self._ack_max:
             left = min(left, max(0, self._ack_max - len(self.state.pending)))
         return left + self.state.pending.queued_count
 
-    def next(self, limit: int, room: int, now_ns: int) -> Parcel | None:
-        """Return up to so many messages that come next, None if there are none, or not before `ready_ns`.
+    def next(self, limit: int, room: int, now_ns: int) -> DeliveryBatch | None:
+        """Return up to `limit` next messages, None if there are none, or none before `ready_ns`.
 
-        They have about `room` bytes at most, but one is always taken.
+        They have about `room` bytes at most, but at least one is returned.
         """
         bytes_max = min(room, PARCEL_BYTES_MAX)
         self.ready_ns = None
         if self.state.pending.queued_count:
-            parcel = self._repeats(min(limit, REPEATS_MAX), bytes_max, now_ns)
-            if parcel is not None:
-                return parcel
+            batch = self._repeats(min(limit, REPEATS_MAX), bytes_max, now_ns)
+            if batch is not None:
+                return batch
         if self._ack_max:
             limit = min(limit, self._ack_max - len(self.state.pending))
         if limit <= 0:
             return None
-        if self.stream.is_in_doubt or (self.leaving and self.leaving.holds):
+        if self.stream.is_in_doubt or (self.removals and self.removals.holds):
             self.ready_ns = now_ns + AGAIN_NS
             return None
         sequences = self.cursor.next(limit)
@@ -165,18 +165,18 @@ class Feed:
                 return self._fresh(self.stream.read(sequences[:count])) if count else None
         return self._fresh(messages)
 
-    def _fresh(self, messages: Messages) -> Parcel:
+    def _fresh(self, messages: Messages) -> DeliveryBatch:
         replies = ack_subjects(self.prefix, messages, self.state.delivered_consumer + 1, self.cursor.left)
-        return self._parcel(messages, replies, is_repeat=False)
+        return self._make_batch(messages, replies, is_repeat=False)
 
-    def _repeats(self, limit: int, bytes_max: int, now_ns: int) -> Parcel | None:
+    def _repeats(self, limit: int, bytes_max: int, now_ns: int) -> DeliveryBatch | None:
         pending = self.state.pending
         while queued := pending.queued(limit):
             queued = [sequence for sequence in queued if not self.is_spent(sequence)]
             messages = self.stream.read(np.array(sorted(queued), np.uint64), bytes_max)
             if len(messages) < len(queued):
                 found = set(messages.sequences.tolist())
-                last = max(found or queued, default=0)  # what comes after it was not looked at
+                last = max(found or queued, default=0)  # later messages were not read
                 self._miss([each for each in queued if each not in found and each <= last], now_ns)
                 queued = [sequence for sequence in queued if sequence in found]
             if not queued:
@@ -185,22 +185,22 @@ class Feed:
             counts = [pending.count(sequence) + 1 for sequence in queued]
             consumer_seq = self.state.delivered_consumer + 1
             replies = repeated_ack_subjects(self.prefix, messages, counts, consumer_seq, self.cursor.left)
-            return self._parcel(messages, replies, is_repeat=True)
+            return self._make_batch(messages, replies, is_repeat=True)
         return None
 
     def _miss(self, sequences: list[int], now_ns: int) -> None:
-        """Stop waiting for messages that were not found, or wait a little where they might come back."""
+        """Forget messages that were not found, or wait if their removal is not durable yet."""
         if is_passed(self.stream.barrier()):
             self.forget(sequences, GONE)
             return
         for sequence in sequences:
             self.state.pending.set_deadline(sequence, now_ns + AGAIN_NS)
 
-    def _parcel(self, messages: Messages, replies: list[bytes], *, is_repeat: bool) -> Parcel:
+    def _make_batch(self, messages: Messages, replies: list[bytes], *, is_repeat: bool) -> DeliveryBatch:
         headers, payloads = messages.headers, messages.payloads
         if self.config.headers_only:
             headers, payloads = headers_with_sizes(headers, payloads), [b""] * len(payloads)
-        return Parcel(
+        return DeliveryBatch(
             messages.sequences,
             messages.times,
             messages.subjects,
@@ -210,26 +210,26 @@ class Feed:
             is_repeat,
         )
 
-    # What was delivered.
+    # Sent deliveries.
 
-    def delivered(self, parcel: Parcel, count: int, now_ns: int) -> None:
-        """Note that somebody took the first so many messages of a parcel."""
+    def delivered(self, batch: DeliveryBatch, count: int, now_ns: int) -> None:
+        """Note that a client took the first `count` messages of a batch."""
         if not count:
             return
         state = self.state
         self.last_ns = now_ns
-        sequences = parcel.sequences[:count]
-        if parcel.is_repeat:
+        sequences = batch.sequences[:count]
+        if batch.is_repeat:
             for sequence in sequences.tolist():
                 state.redeliver(sequence, self.deadline_ns(state.pending.count(sequence) + 1, now_ns))
         else:
             self.cursor.passed(sequences)
             if self._replay is not None:
-                self._replay.sent(int(parcel.times[count - 1]), self.cursor.position)
+                self._replay.sent(int(batch.times[count - 1]), self.cursor.position)
                 if self._replay.is_over:
                     self._replay = None
-            if self.leaving and self._is_tracked:
-                state.pass_over(self.leaving.pass_over(int(sequences[-1])))
+            if self.removals and self._is_tracked:
+                state.pass_over(self.removals.pass_over(int(sequences[-1])))
             state.deliver(sequences, self.deadline_ns(1, now_ns) if self._is_tracked else None)
             if not self._is_tracked:
                 self.done(sequences)
@@ -237,19 +237,19 @@ class Feed:
             self.sent_ns.update(dict.fromkeys(sequences.tolist(), now_ns))
 
     def deadline_ns(self, deliveries: int, now_ns: int) -> int:
-        """Return until when a message that was delivered so often must be answered."""
+        """Return the ack deadline of a message after so many deliveries."""
         wait_ns = self._waits[min(deliveries, len(self._waits)) - 1]
         return min(now_ns + wait_ns, NEVER_NS) if wait_ns else NEVER_NS
 
     def expire(self, now_ns: int) -> None:
-        """Let what was not answered in time be delivered again, or give up on it."""
+        """Queue messages past their ack deadline for redelivery, or give up on them."""
         expired = self.state.pending.expire(now_ns)
         if expired and self.deliver_max:
             expired = [sequence for sequence in expired if not self.is_spent(sequence)]
         self.state.pending.queue(expired)
 
     def is_spent(self, sequence: int) -> bool:
-        """Tell whether a message was delivered often enough, and give up on it if it was."""
+        """Tell whether a message has reached `max_deliver`, and give up on it if so."""
         if not self.deliver_max:
             return False
         count = self.state.pending.count(sequence)
@@ -260,51 +260,51 @@ class Feed:
         return True
 
     def note_removed(self, removed: Removed) -> None:
-        """Note that messages are gone from the stream; `settle` says what that means as soon as it is for good."""
+        """Note that messages were removed from the stream; `settle` applies it once the removal is durable."""
         unseen = self.cursor.note_removed(removed)
         if len(unseen):
-            self.leaving.saw_go(unseen, by_purge=removed.by_purge)
+            self.removals.note_unseen(unseen, by_purge=removed.by_purge)
         first, counts = self.state.pending.first, self.state.pending.counts
         if not first and not counts:
             return
         known = [sequence for sequence in removed.sequences.tolist() if sequence in first or sequence in counts]
         if known:
-            change = self.leaving.latest()
-            if removed.by_purge or len(known) > TOLD_MAX:  # of a purge nats-server tells nothing, either
-                change.untold += known
+            removal = self.removals.latest()
+            if removed.by_purge or len(known) > ADVISORIES_MAX:  # nats-server sends none for a purge, either
+                removal.silent += known
             else:
-                change.told += known
-            self.leaving.wait(change)
+                removal.announced += known
+            self.removals.wait(removal)
 
     def note_gone(self, sequences: list[int]) -> None:
-        """Note that outstanding messages were not found in the stream."""
-        change = self.leaving.latest()
-        change.untold += sequences
-        self.leaving.wait(change)
+        """Note that outstanding messages are not in the stream."""
+        removal = self.removals.latest()
+        removal.silent += sequences
+        self.removals.wait(removal)
 
     def note_purged(self) -> None:
-        """Go on where the stream begins after a purge; what is kept follows by `settle`."""
+        """Continue where the stream begins after a purge; `settle` updates the stored state."""
         position = self.stream.first_seq
         if self.cursor.position < position:
             self.configure(self.config, Cursor(self.stream, self.config.filters, position, self.state.resume))
-        change = self.leaving.latest()
-        change.position = max(position, self.cursor.position)
-        self.leaving.wait(change)
+        removal = self.removals.latest()
+        removal.position = max(position, self.cursor.position)
+        self.removals.wait(removal)
 
     def settle(self) -> bool:
-        """Follow what became durable of the stream's changes; return whether that changed what is kept."""
+        """Apply the stream's durable removals; return whether the stored state changed."""
         moved = False
-        for change in self.leaving.settled():
-            self.forget(change.told, GONE)
-            self.state.acknowledge(change.untold)
-            self.state.drop_passed(change.passed)
-            if change.position:
-                self.state.skip_to(change.position)
-            moved = moved or bool(change.told or change.untold)
+        for removal in self.removals.settled():
+            self.forget(removal.announced, GONE)
+            self.state.acknowledge(removal.silent)
+            self.state.drop_passed(removal.passed)
+            if removal.position:
+                self.state.skip_to(removal.position)
+            moved = moved or bool(removal.announced or removal.silent)
         return moved
 
     def forget(self, sequences: list[int], reason: str) -> None:
-        """Stop waiting for messages that are no longer there."""
+        """Forget removed messages, with an advisory for each."""
         pending = self.state.pending
         stream = self.stream.config.name
         for sequence in sequences:
@@ -315,15 +315,15 @@ class Feed:
         self.state.acknowledge(sequences)
 
     def done(self, sequences: Words) -> None:
-        """Tell whoever removes messages that these are done with."""
+        """Report messages that the consumer is done with."""
         if self.on_done is not None and len(sequences):
             self.on_done(sequences)
 
 
 def _in_order(messages: Messages, order: list[int]) -> Messages:
     """Return messages in another order than that of their sequences."""
-    places = {sequence: at for at, sequence in enumerate(messages.sequences.tolist())}
-    rows = [places[sequence] for sequence in order]
+    row_of = {sequence: at for at, sequence in enumerate(messages.sequences.tolist())}
+    rows = [row_of[sequence] for sequence in order]
     if rows == list(range(len(rows))):
         return messages
     return Messages(

@@ -1,8 +1,8 @@
-"""Which filters decided about which messages: a consumer with other filters now did not have what those let through.
+"""The history of a consumer's filters: which filters applied to which sequences.
 
-Invariants: spans rise and end where the consumer looks next, or before; what comes after them is decided by the filters
-that the consumer has now. Of a span without filters nothing counts as the consumer's. What was removed from the stream
-may come back by a crash, so spans are forgotten only when a stream that was just opened begins after them.
+Invariants: spans ascend and end at the consumer's position or before; the current filters apply after the last span. In
+a span without filters no message counts as the consumer's. A crash may bring removed messages back, so spans are
+dropped only when a stream that was just opened begins after them.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.stream import Stream
 
 SPANS_MAX = 32
-"""Of what lies further back nothing counts as the consumer's: it stays in the stream."""
+"""Messages before the oldest span do not count as the consumer's, and stay in the stream."""
 
 
 class Span(NamedTuple):
-    """Sequences up to one, after the span before, and the filters that decided; None where nothing was decided."""
+    """The sequences after the previous span up to `through`, and their filters; None where none applied."""
 
     through: int
     filters: tuple[str, ...] | None
@@ -26,8 +26,8 @@ class Span(NamedTuple):
 History = tuple[Span, ...]
 
 
-def turned(history: History, through: int, filters: tuple[str, ...] | None) -> History:
-    """Return the history after some filters decided up to a sequence and others follow; None: nothing was decided."""
+def extend_history(history: History, through: int, filters: tuple[str, ...] | None) -> History:
+    """Return the history extended by a span up to a sequence; None: no filters applied."""
     if through > (history[-1].through if history else 0):
         history = (*history, Span(through, filters))
     if len(history) > SPANS_MAX:
@@ -35,8 +35,8 @@ def turned(history: History, through: int, filters: tuple[str, ...] | None) -> H
     return history
 
 
-def cut(history: History, delivered: int, first_seq: int = 0) -> History:
-    """Return the history of a consumer that a crash has put back to a sequence, of a stream that begins at another."""
+def truncate_history(history: History, delivered: int, first_seq: int = 0) -> History:
+    """Return the history up to `delivered`, where a crash has put the consumer back, and from `first_seq` on."""
     found: list[Span] = []
     for span in history:
         end = min(span.through, delivered)
@@ -45,14 +45,14 @@ def cut(history: History, delivered: int, first_seq: int = 0) -> History:
     return tuple(span for span in found if span.through >= first_seq)
 
 
-def skipped(history: History, decided: int, filters: tuple[str, ...], position: int) -> History:
-    """Return the history of a consumer that begins anew at a position; only what is decided by now stays so."""
-    before = cut(turned(history, decided, filters), min(decided, position - 1))
-    return turned(before, position - 1, None)
+def skip_history(history: History, decided: int, filters: tuple[str, ...], position: int) -> History:
+    """Return the history of a consumer that is reset to a position; only decided sequences keep their filters."""
+    before = truncate_history(extend_history(history, decided, filters), min(decided, position - 1))
+    return extend_history(before, position - 1, None)
 
 
 def passed(stream: Stream, history: History, first: int, last: int) -> Words:
-    """Return what is still there of the messages between two sequences that were the consumer's to deliver."""
+    """Return the stored messages between two sequences that matched the consumer's filters of the time."""
     found = [np.zeros(0, np.uint64)]
     for span in history:
         end = min(span.through, last)

@@ -1,7 +1,7 @@
-"""How much may be sent: the flow control window of a push consumer, its rate limit, and the pace of a replay.
+"""Limits of a push consumer: the flow control window, the rate limit, and the pace of a replay.
 
-Invariants: the window is nats-server's: it begins at a sixteenth of 32 MiB and doubles with each answer; a request goes
-out when more than half of it is outstanding, and nothing is sent while more than all of it is. Pure: times come in.
+Invariants: the window is nats-server's: it begins at a sixteenth of 32 MiB and doubles with each reply; a request is
+sent when more than half of it is outstanding, and nothing is sent while more than all of it is. Pure.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Window:
-    """What a push consumer has sent and the client has not confirmed."""
+    """The bytes that a push consumer has sent and the client has not confirmed."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -22,21 +22,21 @@ class Window:
         self._outstanding = 0
         self._confirmed_by_answer = 0
         self.request = b""
-        """The request that was not answered yet."""
+        """The reply subject of the pending request, empty if none."""
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing may be sent."""
+        """Whether the window is full."""
         return self._outstanding > self._window
 
     def fits(self, sizes: list[int]) -> int:
-        """Return how many of some messages may be sent before a request must go out, or nothing more may be sent."""
+        """Return how many messages may be sent before a request is due or the window is full."""
         bound = self._window if self.request else self._window // 2
         # The message that crosses the bound is still sent.
         return min(len(sizes), bisect_right(list(accumulate(sizes)), bound - self._outstanding) + 1)
 
     def sent(self, sizes: list[int], *, ask: bool = False) -> bytes:
-        """Note what was sent; return the subject for the answer to a request that must go out now, or nothing."""
+        """Note sent messages; return the reply subject of a request that is due now, or nothing."""
         self._outstanding += sum(sizes)
         if not self.request and (ask or self._outstanding > self._window // 2):
             return self.ask()
@@ -45,13 +45,13 @@ class Window:
         return b""
 
     def ask(self) -> bytes:
-        """Begin to wait for an answer; return the subject for it."""
+        """Start a request; return its reply subject."""
         self.request = self._prefix + "".join(choice(_DIGITS) for _ in range(4)).encode()
         self._confirmed_by_answer = self._outstanding
         return self.request
 
     def answered(self, subject: bytes) -> bool:
-        """Take an answer; return whether it was to the request that is waited for."""
+        """Take a reply; return whether it is to the pending request."""
         if not self.request or subject != self.request:
             return False
         self._window = min(2 * self._window, WINDOW_MAX)
@@ -62,7 +62,7 @@ class Window:
 
 
 class RateLimit:
-    """So many bytes a second, a burst at once."""
+    """A token bucket: bytes per second, with a burst."""
 
     def __init__(self, bytes_s: float, burst: int, now_ns: int) -> None:
         self._bytes_s = bytes_s
@@ -71,25 +71,25 @@ class RateLimit:
         self._at_ns = now_ns
 
     def fits(self, sizes: list[int], now_ns: int) -> int:
-        """Return how many of some messages may be sent now."""
+        """Return how many messages may be sent now."""
         self._credit = min(self._burst, self._credit + (now_ns - self._at_ns) * self._bytes_s / 1e9)
         self._at_ns = now_ns
         if self._credit >= self._burst:
-            # What is larger than a burst waits for a full one, and goes.
+            # A message larger than the burst is sent when the bucket is full.
             return max(1, bisect_right(list(accumulate(sizes)), self._credit))
         return bisect_right(list(accumulate(sizes)), self._credit)
 
     def sent(self, sizes: list[int]) -> None:
-        """Note what was sent."""
+        """Note sent messages."""
         self._credit -= sum(sizes)
 
     def ready_ns(self, size: int) -> int:
-        """Return when a message may be sent."""
+        """Return when a message of some size may be sent."""
         return self._at_ns + int((min(size, self._burst) - self._credit) * 1e9 / self._bytes_s) + 1
 
 
 class Replay:
-    """Messages as far apart as they were stored, until what was there at the beginning is through."""
+    """Delivery at the original pace, for the messages that existed at the start."""
 
     GAP_NS = 1_000_000
 
@@ -100,7 +100,7 @@ class Replay:
         self.is_over = False
 
     def fits(self, times: list[int], now_ns: int) -> tuple[int, int | None]:
-        """Return how many messages may be sent now, and when the next may be, if it has to wait."""
+        """Return how many messages may be sent now, and when the next may be, if it must wait."""
         if self._ready_ns is not None:
             if now_ns < self._ready_ns:
                 return 0, self._ready_ns
@@ -116,11 +116,11 @@ class Replay:
         return len(times), None
 
     def sent(self, last_time_ns: int, position: int) -> None:
-        """Note what was sent last, and where that is."""
+        """Note the time and the position of the last sent message."""
         self._last_ns = last_time_ns
         self.is_over = position > self._until
 
 
 def fitting(sizes: list[int], bound: int) -> int:
-    """Return how many messages fit in so many bytes together."""
+    """Return how many messages fit into some bytes together."""
     return bisect_right(list(accumulate(sizes)), bound)

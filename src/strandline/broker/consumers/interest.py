@@ -1,8 +1,8 @@
-"""Who still wants a message: what goes from a stream as consumers are done with it.
+"""Interest and work-queue retention: messages are removed when consumers are done with them.
 
-Invariants: with interest retention a message stays while some consumer wants it, with a work queue until the consumer
-of its subject is done with it, and otherwise nothing here lets it go. Everything is decided from what the consumers
-say now, so a crash between an acknowledgement and the removal is made good when the stream is opened.
+Invariants: with interest retention a message stays while some consumer wants it; in a work queue, until the consumer of
+its subject is done with it; with limits retention nothing is removed here. Everything is derived from the consumers'
+current state, so a crash between an acknowledgement and the removal is repaired when the stream is opened.
 """
 
 from collections.abc import Iterable
@@ -18,22 +18,22 @@ from strandline.broker.streams.stream import Stream
 EVERYTHING = 2**62
 
 
-class Wanting(Protocol):
-    """As much of a consumer as matters here."""
+class InterestedConsumer(Protocol):
+    """The part of a consumer that retention needs."""
 
     @property
     def config(self) -> ConsumerConfig:
-        """What it is told about itself."""
+        """The configuration."""
 
     def wants(self, sequences: Words) -> Flags:
-        """Tell which messages it is not done with."""
+        """Tell which messages the consumer is not done with."""
 
     def finished(self, first: int, last: int) -> Words:
-        """Return the messages between two sequences that it had and is done with."""
+        """Return the messages between two sequences that the consumer is done with."""
 
 
-def follow_interest(stream: Stream, consumers: Iterable[Wanting]) -> None:
-    """Tell a stream what its consumers want, so that it need not store what nobody does."""
+def update_interest(stream: Stream, consumers: Iterable[InterestedConsumer]) -> None:
+    """Set the interest of a stream's consumers, so that unwanted messages are not stored."""
     if stream.config.retention is Retention.INTEREST:
         wanted = [*(consumer.config.filters for consumer in consumers), *(claim.filters for claim in stream.claims)]
         stream.set_interest(tuple(map(stream.filter, wanted)))
@@ -41,8 +41,8 @@ def follow_interest(stream: Stream, consumers: Iterable[Wanting]) -> None:
         stream.set_interest(None)
 
 
-def release(stream: Stream, done: Words, others: Iterable[Wanting]) -> None:
-    """Let go of messages that one consumer is done with and no other wants."""
+def release(stream: Stream, done: Words, others: Iterable[InterestedConsumer]) -> None:
+    """Remove messages that one consumer is done with and no other wants."""
     if stream.config.retention is Retention.LIMITS or not len(done):
         return
     if stream.config.retention is Retention.INTEREST:
@@ -53,8 +53,8 @@ def release(stream: Stream, done: Words, others: Iterable[Wanting]) -> None:
         stream.remove(done)
 
 
-def release_copied(stream: Stream, held: Words, consumers: Iterable[Wanting]) -> None:
-    """Let go of messages that a copy holds now, if only that kept them."""
+def release_copied(stream: Stream, held: Words, consumers: Iterable[InterestedConsumer]) -> None:
+    """Remove messages that a copy holds now, if nothing else needs them."""
     consumers = list(consumers)
     held = held[stream.is_live(held)]
     if stream.config.retention is Retention.WORK_QUEUE and len(held):
@@ -70,8 +70,8 @@ def _claimed(stream: Stream, sequences: Words) -> Flags:
     return wanted
 
 
-def reconcile(stream: Stream, consumers: Iterable[Wanting]) -> None:
-    """Let go of everything that nobody wants any more, after consumers or the retention changed, or after a crash."""
+def reconcile(stream: Stream, consumers: Iterable[InterestedConsumer]) -> None:
+    """Remove all unwanted messages, after consumers or the retention policy changed, or after a crash."""
     retention = stream.config.retention
     if retention is Retention.INTEREST:
         live = stream.next_sequences(stream.filter(()), stream.first_seq, EVERYTHING)
@@ -86,7 +86,7 @@ def reconcile(stream: Stream, consumers: Iterable[Wanting]) -> None:
                 stream.remove(finished)
 
 
-def _wanted(sequences: Words, consumers: Iterable[Wanting]) -> Flags:
+def _wanted(sequences: Words, consumers: Iterable[InterestedConsumer]) -> Flags:
     wanted = np.zeros(len(sequences), bool)
     for consumer in consumers:
         wanted |= consumer.wants(sequences)

@@ -1,4 +1,4 @@
-"""Messages of a stream as a consumer sends them: ack subjects, headers of its own, sizes; whole columns at a time."""
+"""Columns of a consumer's deliveries: ack subjects, added headers, sizes."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from strandline.broker.streams.messages import Messages
 
 
 def ack_subjects(prefix: bytes, messages: Messages, consumer_seq: int, left: int) -> list[bytes]:
-    """Return the ack subjects of first deliveries: consecutive consumer sequences, one message less left after each."""
+    """Return the ack subjects of first deliveries: consumer sequences ascend, pending counts descend."""
     count = len(messages)
     numbers = np.empty((count, 4), np.int64)
     numbers[:, 0] = messages.sequences
     numbers[:, 1] = np.arange(consumer_seq, consumer_seq + count)
     numbers[:, 2] = messages.times
     numbers[:, 3] = np.arange(left - 1, left - 1 - count, -1)
-    # One text for all is quicker than one for each.
+    # One format operation for all is faster than one for each.
     line = prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d\n"
     lines = line * count % tuple(numbers.ravel().tolist())
     return lines[:-1].split(b"\n")
@@ -23,14 +23,14 @@ def ack_subjects(prefix: bytes, messages: Messages, consumer_seq: int, left: int
 def repeated_ack_subjects(
     prefix: bytes, messages: Messages, deliveries: list[int], consumer_seq: int, left: int
 ) -> list[bytes]:
-    """Return the ack subjects of messages that are delivered again, in the order of the messages."""
+    """Return the ack subjects of redeliveries, in the order of the messages."""
     sequences, times = messages.sequences.tolist(), messages.times.tolist()
     numbers = zip(deliveries, sequences, range(consumer_seq, consumer_seq + len(messages)), times, strict=True)
     return [prefix + b"%d.%d.%d.%d.%d" % (*row, left) for row in numbers]
 
 
 def headers_with_sizes(headers: list[bytes], payloads: list[bytes]) -> list[bytes]:
-    """Return header blocks that say how large each payload is."""
+    """Return header blocks with the size of each payload."""
     return [
         (block[:-2] if block else VERSION_LINE) + b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
         for block, payload in zip(headers, payloads, strict=True)
@@ -38,7 +38,7 @@ def headers_with_sizes(headers: list[bytes], payloads: list[bytes]) -> list[byte
 
 
 def headers_with_pin(headers: list[bytes], pin: str) -> list[bytes]:
-    """Return header blocks that say which pin the client has."""
+    """Return header blocks with the pin id."""
     line = b"Nats-Pin-Id: %s\r\n\r\n" % pin.encode()
     return [(block[:-2] if block else VERSION_LINE) + line for block in headers]
 
@@ -46,7 +46,7 @@ def headers_with_pin(headers: list[bytes], pin: str) -> list[bytes]:
 def sizes_of(
     subjects: list[bytes], replies: list[bytes], headers: list[bytes] | None, payloads: list[bytes]
 ) -> list[int]:
-    """Return the size of each message as a client can know it: without the subject it goes to."""
+    """Return the size of each message as a client counts it: without the delivery subject."""
     sizes = [
         len(subject) + len(reply) + len(payload)
         for subject, reply, payload in zip(subjects, replies, payloads, strict=True)

@@ -1,7 +1,7 @@
-"""Consumers that could not be opened, or failed: why each is offline, and when it is loaded again.
+"""Offline consumers: the reason of each, and the time of the next attempt to load it.
 
-Invariants: pure. One that fails is loaded again at once; if that does not help, after pauses that double up to a
-minute, and begin anew for one that went well for a minute. Files that are not whole, or not ours, are left alone.
+Invariants: pure. A failed consumer is loaded again at once, then after pauses that double up to a minute and start over
+after a minute without a failure. Damaged and foreign files are left alone.
 """
 
 from dataclasses import dataclass
@@ -9,57 +9,57 @@ from dataclasses import dataclass
 from strandline.errors import Damaged, FormatError
 
 Key = tuple[str, str]
-"""A stream and a consumer; no consumer, where none of a stream could be looked for."""
+"""A stream and a consumer; an empty consumer stands for all of a stream."""
 PAUSE_MIN_NS, PAUSE_MAX_NS = 100_000_000, 60_000_000_000
 WELL_NS = 60_000_000_000
 
 
 @dataclass(slots=True)
-class _Trial:
-    """When a consumer is, or was last, loaded again, and how long it has to wait if that does not help."""
+class _Retry:
+    """The time of an attempt, and the pause after it if it fails."""
 
     due_ns: int
     pause_ns: int
     is_waiting: bool = True
 
 
-class Offline:
-    """Which consumers of an account are offline."""
+class OfflineConsumers:
+    """The offline consumers of an account."""
 
     def __init__(self) -> None:
         self.reasons: dict[Key, str] = {}
-        self._trials: dict[Key, _Trial] = {}
+        self._retries: dict[Key, _Retry] = {}
 
     def note(self, key: Key, error: Exception, now_ns: int) -> int | None:
-        """Note that a consumer is offline; return in how many nanoseconds it is loaded again, None if never."""
+        """Record that a consumer is offline; return the pause before the next attempt in ns, None for never."""
         self.reasons[key] = str(error) or type(error).__name__
-        last = self._trials.pop(key, None)
+        last = self._retries.pop(key, None)
         if isinstance(error, Damaged | FormatError) or not key[1]:
             return None
         if last is None or now_ns - last.due_ns > WELL_NS:
-            last = _Trial(now_ns, 0)
+            last = _Retry(now_ns, 0)
         pause_ns = last.pause_ns
-        self._trials[key] = _Trial(now_ns + pause_ns, min(max(PAUSE_MIN_NS, 2 * pause_ns), PAUSE_MAX_NS))
+        self._retries[key] = _Retry(now_ns + pause_ns, min(max(PAUSE_MIN_NS, 2 * pause_ns), PAUSE_MAX_NS))
         return pause_ns
 
     def take_due(self, now_ns: int) -> list[Key]:
-        """Return those whose time has come; who is not noted again is there."""
-        due = [key for key, trial in self._trials.items() if trial.is_waiting and trial.due_ns <= now_ns]
+        """Return the consumers to load now; a consumer that is not noted again is online."""
+        due = [key for key, retry in self._retries.items() if retry.is_waiting and retry.due_ns <= now_ns]
         for key in due:
-            self._trials[key].is_waiting = False
+            self._retries[key].is_waiting = False
         return due
 
     def end(self, key: Key) -> None:
-        """Note that a consumer is there again."""
+        """Record that a consumer is online again."""
         self.reasons.pop(key, None)
 
     def forget(self, stream: str, consumer: str | None = None) -> None:
-        """Forget a consumer that is removed, or all of a stream."""
-        for kept in (self.reasons, self._trials):
+        """Forget a deleted consumer, or all of a stream."""
+        for kept in (self.reasons, self._retries):
             for key in [key for key in kept if key[0] == stream and consumer in (None, key[1])]:
                 del kept[key]
 
     @property
     def next_ns(self) -> int | None:
-        """When somebody is to be loaded again, None if nobody is."""
-        return min((trial.due_ns for trial in self._trials.values() if trial.is_waiting), default=None)
+        """The time of the next attempt, None if there is none."""
+        return min((retry.due_ns for retry in self._retries.values() if retry.is_waiting), default=None)

@@ -1,8 +1,7 @@
-"""What was delivered and waits for an answer: found by sequence, by the time it runs out, and lowest first.
+"""Outstanding deliveries: indexed by sequence, by ack deadline, and by lowest sequence.
 
-Invariants: first deliveries rise by sequence, so what is outstanding is kept in the order it was added; a sequence has
-at most one deadline; one that is queued to be delivered again has none. Many messages delivered together are one entry
-by time. Pure: no clock, no file.
+Invariants: first deliveries ascend by sequence, so outstanding messages keep their order of addition; a sequence has
+at most one deadline; one queued for redelivery has none. Messages delivered together share one deadline entry. Pure.
 """
 
 from collections import deque
@@ -14,13 +13,13 @@ from strandline.groups import Scheduled, format_scheduled
 
 SMALL = 256
 PASSED_NS = 1
-"""The time under which a message is kept that was passed over, and never delivered."""
+"""The deadline under which a skipped message, never delivered, is stored."""
 TOGETHER_NS = 1_000_000
-"""Small deliveries this close together run out together, up to so much late."""
+"""Small deliveries this close together expire together, late by at most this."""
 
 
 class _Batch:
-    """Messages that were delivered together; an array where there are many."""
+    """Messages delivered together; an array if there are many."""
 
     __slots__ = ("deadline_ns", "sequences")
 
@@ -33,13 +32,13 @@ class _Batch:
 
 
 class Pending:
-    """Deliveries that were not answered yet."""
+    """The unacknowledged deliveries of a consumer."""
 
     def __init__(self) -> None:
         self.first: dict[int, int] = {}
         """The consumer sequence of the first delivery, by stream sequence."""
         self.counts: dict[int, int] = {}
-        """How often a message was delivered, where that is not once; those that are spent stay here."""
+        """Delivery counts other than one; those of exhausted messages stay here."""
         self._order: deque[_Batch] = deque()
         self._lowest: list[int] = []
         self._lowest_at = 0
@@ -59,10 +58,10 @@ class Pending:
         """Return how often a message was delivered."""
         return self.counts.get(sequence, 1)
 
-    # Coming.
+    # Adding.
 
     def add(self, sequences: Words, consumer_seq: int, deadline_ns: int) -> None:
-        """Take in first deliveries, above all others; they have consecutive consumer sequences."""
+        """Add first deliveries, above all others; they have consecutive consumer sequences."""
         numbers = sequences.tolist()
         self.first.update(zip(numbers, range(consumer_seq, consumer_seq + len(numbers)), strict=True))
         last = self._batches[-1] if self._batches else None
@@ -86,7 +85,7 @@ class Pending:
         self._order.append(batch)
 
     def restore(self, sequence: int, consumer_seq: int, deadline_ns: int, deliveries: int) -> None:
-        """Take in one message as it was found; called in the order of sequences, before anything else."""
+        """Add one message from stored state; called in ascending order, before anything else."""
         self.first[sequence] = consumer_seq
         if deadline_ns == PASSED_NS:
             self.counts[sequence] = 0
@@ -101,10 +100,10 @@ class Pending:
         self._own[sequence] = deadline_ns
         heappush(self._heap, (deadline_ns, sequence))
 
-    # Going.
+    # Removing.
 
     def remove(self, sequences: list[int]) -> list[int]:
-        """Let go of messages; return those that were outstanding."""
+        """Remove messages; return those that were outstanding."""
         popped = list(map(self.first.pop, sequences, repeat(None)))
         found = sequences
         if None in popped:
@@ -116,7 +115,7 @@ class Pending:
         return found
 
     def remove_through(self, sequence: int) -> list[int]:
-        """Let go of everything up to a sequence; return what was outstanding."""
+        """Remove everything up to a sequence; return what was outstanding."""
         found = []
         first = self.first
         while (lowest := self.lowest()) is not None and lowest <= sequence:
@@ -129,7 +128,7 @@ class Pending:
         return found
 
     def spend(self, sequence: int) -> None:
-        """Stop waiting for a message that was delivered often enough; how often is remembered."""
+        """Give up on a message that reached `max_deliver`; its count is kept."""
         self.counts[sequence] = self.count(sequence)
         self.first.pop(sequence, None)
         self._forget([sequence])
@@ -148,7 +147,7 @@ class Pending:
             self._queue.clear()
             self._lowest, self._lowest_at = [], 0
 
-    # Looking.
+    # Queries.
 
     def lowest(self) -> int | None:
         """Return the lowest outstanding sequence."""
@@ -166,11 +165,11 @@ class Pending:
             self._lowest, self._lowest_at = list(batch.numbers()), 0
 
     def spent(self) -> list[int]:
-        """Return the messages that were delivered often enough and not acknowledged."""
+        """Return the messages that reached `max_deliver` without an acknowledgement."""
         return [sequence for sequence in self.counts if sequence not in self.first]
 
     def deadlines(self) -> dict[int, int]:
-        """Return the deadline of everything outstanding, 0 for what is to be delivered again."""
+        """Return the deadlines of all outstanding messages, 0 for those queued for redelivery."""
         first, own, queued = self.first, self._own, self._queued
         found = {
             number: batch.deadline_ns
@@ -181,7 +180,7 @@ class Pending:
         return found | own | dict.fromkeys(queued, 0)
 
     def entries(self) -> list[int]:
-        """Return everything outstanding, as a group keeps it."""
+        """Return all outstanding messages as entries of a group."""
         deadlines, counts = self.deadlines(), self.counts
         if 0 in counts.values():
             deadlines |= dict.fromkeys((number for number, count in counts.items() if not count), PASSED_NS)
@@ -190,10 +189,10 @@ class Pending:
             format_scheduled(Scheduled(time_ns, number, count(number) or 1)) for number, time_ns in deadlines.items()
         ]
 
-    # Time.
+    # Deadlines.
 
     def next_deadline(self) -> int | None:
-        """Return when something may run out next, None if nothing can."""
+        """Return the earliest deadline, None if there is none."""
         batches, first = self._batches, self.first
         while batches and len(batches[0].sequences) and int(batches[0].sequences[-1]) < (self.lowest() or 0):
             batches.popleft()
@@ -208,7 +207,7 @@ class Pending:
         return min(due, default=None)
 
     def expire(self, now_ns: int) -> list[int]:
-        """Take what has run out off its deadline, and return it by sequence; the caller queues it or lets it go."""
+        """Take the expired messages off their deadlines; the caller queues or drops them."""
         expired: list[int] = []
         first, own, queued = self.first, self._own, self._queued
         while self._batches and self._batches[0].deadline_ns <= now_ns:
@@ -223,19 +222,19 @@ class Pending:
         expired.sort()
         return expired
 
-    # Again.
+    # Redelivery.
 
     @property
     def queued_count(self) -> int:
-        """How many messages wait to be delivered again."""
+        """How many messages are queued for redelivery."""
         return len(self._queued)
 
     def is_queued(self, sequence: int) -> bool:
-        """Tell whether a message waits to be delivered again."""
+        """Tell whether a message is queued for redelivery."""
         return sequence in self._queued
 
     def queue(self, sequences: list[int]) -> None:
-        """Let outstanding messages be delivered again, after those that wait for that already."""
+        """Queue outstanding messages for redelivery, at the end of the queue."""
         for sequence in sequences:
             if sequence not in self._queued:
                 self._own.pop(sequence, None)
@@ -243,7 +242,7 @@ class Pending:
                 self._queue.append(sequence)
 
     def queued(self, limit: int) -> list[int]:
-        """Return the first of those that wait to be delivered again; they stay where they are."""
+        """Return the first messages queued for redelivery; they stay in the queue."""
         queue, queued = self._queue, self._queued
         while queue and queue[0] not in queued:
             queue.popleft()
@@ -252,7 +251,7 @@ class Pending:
         return list(dict.fromkeys(number for number in islice(queue, 2 * limit) if number in queued))[:limit]
 
     def redelivered(self, sequence: int, deadline_ns: int) -> int:
-        """Note that a queued message was delivered once more; return how often it has been now."""
+        """Note a redelivery of a queued message; return its delivery count."""
         count = self.counts[sequence] = self.count(sequence) + 1
         if count == 1:
             del self.counts[sequence]

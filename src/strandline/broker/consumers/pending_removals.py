@@ -1,7 +1,7 @@
-"""What has gone from a stream, while that is not durable yet: a disk that fails, or a power cut, may bring it back.
+"""Removals from a stream that are not durable yet: a failing disk or a power cut may bring the messages back.
 
-Invariants: what a consumer keeps says of no message that it is done with because it went, before the stream's own
-change is durable, and never if that failed. What is passed over meanwhile stays the consumer's until then.
+Invariants: a consumer's stored state does not drop a removed message before the stream's removal is durable, and never
+if that failed. Messages skipped meanwhile stay pending until then.
 """
 
 from collections import deque
@@ -15,89 +15,89 @@ from strandline.broker.streams.arrays import Words
 from strandline.broker.streams.storage import is_passed
 
 PASSED_MAX = 100_000
-"""When more messages than that go at once, what comes after them waits until they are gone for good."""
+"""If more messages than this are removed at once, later deliveries wait until the removal is durable."""
 
 
 @dataclass(slots=True)
-class Change:
-    """What one change of the stream, or a few that become durable together, means to a consumer."""
+class Removal:
+    """The effect on a consumer of one removal, or of several that become durable together."""
 
     ticket: Ticket
-    told: list[int] = field(default_factory=list)
-    """What was outstanding, or given up, and went."""
-    untold: list[int] = field(default_factory=list)
-    """The same, of which nobody is told."""
+    announced: list[int] = field(default_factory=list)
+    """Removed messages that were outstanding or given up; each gets an advisory."""
+    silent: list[int] = field(default_factory=list)
+    """The same, without an advisory."""
     unseen: list[Words] = field(default_factory=list)
-    """What went before the consumer came to it."""
+    """Removed messages ahead of the consumer's position."""
     passed: list[int] = field(default_factory=list)
-    """What it has passed over since."""
+    """Those that the consumer has passed since."""
     position: int = 0
-    """Where the stream begins after a purge; 0 if there was none."""
+    """The first sequence after a purge, 0 without one."""
     holds: bool = False
-    """Whether nothing beyond it is delivered yet."""
+    """Whether deliveries beyond it must wait."""
     is_awaited: bool = False
 
 
-class Leaving:
-    """The changes of a stream that one consumer waits for; `on_wait` is called with the ticket of each."""
+class PendingRemovals:
+    """The removals of a stream that one consumer waits for; `on_wait` is called with the ticket of each."""
 
     def __init__(self, stream: Stream, on_wait: Callable[[Ticket], None]) -> None:
         self._stream = stream
         self._on_wait = on_wait
-        self._changes: deque[Change] = deque()
+        self._removals: deque[Removal] = deque()
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._removals)
 
-    def latest(self) -> Change:
-        """Return the change that the stream made last."""
-        ticket, changes = self._stream.last_ticket, self._changes
-        if not changes or changes[-1].ticket is not ticket:
-            changes.append(Change(ticket))
-        return changes[-1]
+    def latest(self) -> Removal:
+        """Return the record for the stream's latest change."""
+        ticket, removals = self._stream.last_ticket, self._removals
+        if not removals or removals[-1].ticket is not ticket:
+            removals.append(Removal(ticket))
+        return removals[-1]
 
-    def wait(self, change: Change) -> None:
-        """Have the consumer go on when a change is settled."""
-        if not change.is_awaited:
-            change.is_awaited = True
-            self._on_wait(change.ticket)
+    def wait(self, removal: Removal) -> None:
+        """Have the consumer called when a removal is settled."""
+        if not removal.is_awaited:
+            removal.is_awaited = True
+            self._on_wait(removal.ticket)
 
-    def saw_go(self, unseen: Words, *, by_purge: bool) -> None:
-        """Note messages that went before the consumer came to them."""
-        change = self.latest()
-        change.unseen.append(unseen)
+    def note_unseen(self, unseen: Words, *, by_purge: bool) -> None:
+        """Note removed messages ahead of the consumer's position."""
+        removal = self.latest()
+        removal.unseen.append(unseen)
         if by_purge or len(unseen) > PASSED_MAX:
-            change.holds = True
-            self.wait(change)
+            removal.holds = True
+            self.wait(removal)
 
     @property
     def holds(self) -> bool:
-        """Whether nothing new is delivered until something is settled."""
-        return any(change.holds for change in self._changes)
+        """Whether new deliveries wait for a removal."""
+        return any(removal.holds for removal in self._removals)
 
     def pass_over(self, delivered: int) -> list[int]:
-        """Return what was passed over by a delivery, and may come back."""
+        """Return removed messages that a delivery has passed and that may come back."""
         passed: list[int] = []
-        for change in self._changes:
-            if not change.unseen:
+        for removal in self._removals:
+            if not removal.unseen:
                 continue
-            unseen = np.concatenate(change.unseen)
+            unseen = np.concatenate(removal.unseen)
             before = unseen <= np.uint64(delivered)
             if before.any():
                 over = unseen[before].tolist()
-                change.passed += over
+                removal.passed += over
                 passed += over
-                change.unseen = [] if before.all() else [unseen[~before]]
-                self.wait(change)
+                removal.unseen = [] if before.all() else [unseen[~before]]
+                self.wait(removal)
         return passed
 
-    def settled(self) -> list[Change]:
-        """Return the changes that are durable now, in order, and wait for them no more."""
-        changes, found = self._changes, []
-        while changes and is_passed(changes[0].ticket):
-            found.append(changes.popleft())
+    def settled(self) -> list[Removal]:
+        """Take the removals that are durable now, in order."""
+        removals, found = self._removals, []
+        while removals and is_passed(removals[0].ticket):
+            found.append(removals.popleft())
         return found
 
     def clear(self) -> None:
-        """Wait for nothing."""
-        self._changes.clear()
+        """Forget all removals."""
+        self._removals.clear()

@@ -1,7 +1,7 @@
-"""The side of a consumer that is asked for messages.
+"""Delivery to pull requests.
 
-Invariants: a pull gets messages, then at most one status that ends it; heartbeats come between. A pull is refused with
-the status and the text of nats-server, in the order of its checks.
+Invariants: a pull gets messages, then at most one status that ends it, with heartbeats between. A pull is refused with
+nats-server's status and text, in the order of its checks.
 """
 
 from collections.abc import Callable
@@ -10,32 +10,32 @@ from dataclasses import dataclass
 from strandline.broker.api.advisories import Advisory, GroupPinned, GroupUnpinned
 from strandline.broker.api.consumer_config import ConsumerConfig, PriorityPolicy
 from strandline.broker.api.consumer_requests import BadPull, PullRequest, parse_pull
+from strandline.broker.api.times import format_duration
 from strandline.broker.consumers import status_headers
-from strandline.broker.consumers.feed import Feed, Parcel
+from strandline.broker.consumers.feed import DeliveryBatch, Feed
 from strandline.broker.consumers.flow_control import fitting
-from strandline.broker.consumers.pins import Pin
-from strandline.broker.consumers.pull_queue import Pull, Pulls, make_pull
+from strandline.broker.consumers.pull_queue import Pin, PullQueue, WaitingPull, make_waiting_pull
 from strandline.broker.consumers.status_headers import Status
 from strandline.broker.routes import Routes
 from strandline.broker.streams.service import has_level
 
-LOOK_NS = 1_000_000_000
-"""How often pulls that wait are looked through at most, if nothing asks for it."""
+CHECK_NS = 1_000_000_000
+"""The shortest interval between checks of the waiting pulls, unless one is due."""
 PRIORITY_MAX = 9
 
 
 @dataclass(slots=True)
 class Served:
-    """How far serving came."""
+    """The result of serving."""
 
     more: bool
-    """There is more to do at once."""
+    """More work is ready."""
     at_end: bool
-    """Nothing more can be delivered, and not because too much is outstanding."""
+    """No message is left, and not because `max_ack_pending` is reached."""
 
 
-class Pulling:
-    """Takes pulls, and serves them."""
+class PullDelivery:
+    """The pulls of one consumer."""
 
     def __init__(self, feed: Feed, routes: Routes, tell: Callable[[Advisory], None], turn: Callable[[], None]) -> None:
         self._feed = feed
@@ -44,24 +44,24 @@ class Pulling:
         self._turn = turn
         config = feed.config
         by_priority = config.priority_policy is PriorityPolicy.PRIORITIZED
-        self.pulls = Pulls(config.max_waiting, by_priority=by_priority)
+        self.pulls = PullQueue(config.max_waiting, by_priority=by_priority)
         self.pin = Pin(config.priority_timeout)
         self.last_ns = 0
-        """When somebody asked, or was given, something last."""
-        self._looked_ns = 0
+        """Time of the last pull request or delivery."""
+        self._checked_ns = 0
         self._has_new = False
-        """A pull has come in this turn."""
+        """A pull has arrived in this turn."""
         self._due_ns: int | None = None
 
     def configure(self, config: ConsumerConfig) -> None:
-        """Take over what may change."""
+        """Apply a changed configuration."""
         self.pulls.waiting_max = config.max_waiting
         self.pin.timeout_ns = config.priority_timeout
 
-    # Asking.
+    # Requests.
 
-    def ask(self, inbox: bytes, payload: bytes, headers: bytes, now_ns: int) -> None:
-        """Take a pull: let it wait, or refuse it."""
+    def request(self, inbox: bytes, payload: bytes, headers: bytes, now_ns: int) -> None:
+        """Take a pull request: queue it, or refuse it."""
         refusal = self._take(inbox, payload, headers, now_ns)
         if refusal:
             self._routes.send(inbox, b"", headers=refusal)
@@ -74,19 +74,19 @@ class Pulling:
             request = parse_pull(payload)
         except BadPull as bad:
             return status_headers.bad_request(str(bad))
-        is_formal = payload.lstrip().startswith(b"{")
-        refusal = self._check_limits(request) or (self._check_priority(request, now_ns) if is_formal else b"")
+        is_json = payload.lstrip().startswith(b"{")
+        refusal = self._check_limits(request) or (self._check_priority(request, now_ns) if is_json else b"")
         if refusal:
             return refusal
-        if self.pulls.is_full and now_ns - self._looked_ns > LOOK_NS:
-            self.look(now_ns)
+        if self.pulls.is_full and now_ns - self._checked_ns > CHECK_NS:
+            self.check(now_ns)
         if request.no_wait:
             refusal = self._check_no_wait(request, now_ns)
             if refusal:
                 return refusal
         if self.pulls.is_full:
             return b"" if request.idle_heartbeat else status_headers.status(status_headers.MAX_WAITING)
-        pull = make_pull(inbox, request, now_ns, is_formal=is_formal)
+        pull = make_waiting_pull(inbox, request, now_ns, is_json=is_json)
         self.pulls.add(pull)
         self._has_new = True
         self._note_due(pull)
@@ -97,7 +97,7 @@ class Pulling:
         if 0 < config.max_batch < request.batch:
             return status_headers.status((409, b"Exceeded MaxRequestBatch of %d" % config.max_batch))
         if 0 < config.max_expires < request.expires:
-            shown = status_headers.format_duration(config.max_expires).encode()
+            shown = format_duration(config.max_expires).encode()
             return status_headers.status((409, b"Exceeded MaxRequestExpires of " + shown))
         if 0 < config.max_bytes < request.max_bytes:
             return status_headers.status((409, b"Exceeded MaxRequestMaxBytes of %d" % config.max_bytes))
@@ -131,15 +131,15 @@ class Pulling:
         if not there and not request.expires:
             return status_headers.status(status_headers.NO_MESSAGES)
         if there and len(self.pulls):
-            self.look(now_ns)
+            self.check(now_ns)
             if there < self.pulls.wanted:
                 return status_headers.status(status_headers.REQUESTS_PENDING)
         return b""
 
-    # Serving.
+    # Delivery.
 
     def serve(self, now_ns: int, limit: int) -> Served:
-        """Deliver about so many messages at most."""
+        """Deliver up to about `limit` messages."""
         feed, pulls = self._feed, self.pulls
         passed_over = in_round = 0
         no_room = False
@@ -168,8 +168,8 @@ class Pulling:
                 pulls.rotate()
         return Served(more=len(pulls) > 0 and feed.available() > 0, at_end=False)
 
-    def _is_over(self, pull: Pull, now_ns: int) -> bool:
-        """Tell whether the first pull cannot be served, and take it out if so."""
+    def _is_over(self, pull: WaitingPull, now_ns: int) -> bool:
+        """Tell whether the first pull has expired or lost its subscriber, and remove it if so."""
         if pull.expires_ns and now_ns >= pull.expires_ns:
             self._end(pull, status_headers.TIMEOUT)
         elif self._routes.has_interest(pull.inbox):
@@ -177,8 +177,8 @@ class Pulling:
         self.pulls.remove_first()
         return True
 
-    def _allowed(self, pull: Pull, now_ns: int) -> int | None:
-        """Return how many messages a pull may have now, None if it was refused for good."""
+    def _allowed(self, pull: WaitingPull, now_ns: int) -> int | None:
+        """Return how many messages a pull may get now, None if it was ended."""
         policy = self._feed.config.priority_policy
         wanted = max(1, pull.wanted)
         if policy is PriorityPolicy.PINNED_CLIENT:
@@ -191,7 +191,7 @@ class Pulling:
             return max(0, min(wanted, self._feed.cursor.left - pull.min_pending + 1))
         return wanted
 
-    def _allowed_by_pin(self, pull: Pull, wanted: int, now_ns: int) -> int | None:
+    def _allowed_by_pin(self, pull: WaitingPull, wanted: int, now_ns: int) -> int | None:
         pin = self.pin
         if pull.pin and pull.pin != pin.identifier:
             self._end(pull, status_headers.WRONG_PIN)
@@ -202,26 +202,26 @@ class Pulling:
             self._tell(GroupPinned("", self._feed.stream.config.name, self._feed.name, pull.group, pull.pin))
         return wanted if pull.pin == pin.identifier else 0
 
-    def _room(self, pull: Pull) -> int:
+    def _room(self, pull: WaitingPull) -> int:
         room = self._routes.room(pull.inbox)
         if room <= 0:
             self._routes.when_room(pull.inbox, self._turn)
         return max(0, room)
 
-    def _serve_one(self, pull: Pull, limit: int, room: int, now_ns: int) -> int | None:
-        """Deliver up to so many messages to the first pull; return how many, None if there are none."""
-        parcel = self._feed.next(limit, room, now_ns)
-        if parcel is None:
+    def _serve_one(self, pull: WaitingPull, limit: int, room: int, now_ns: int) -> int | None:
+        """Deliver up to `limit` messages to the first pull; return how many, None if there are none."""
+        batch = self._feed.next(limit, room, now_ns)
+        if batch is None:
             return None
         if self._feed.config.priority_policy is PriorityPolicy.PINNED_CLIENT:
-            parcel.pin(self.pin.identifier)
-        count = len(parcel)
+            batch.pin(self.pin.identifier)
+        count = len(batch)
         if pull.size > 0:
-            count = self._fit(pull, parcel)
+            count = self._fit(pull, batch)
             if not count:
                 return 0
-        taken = self._routes.deliver(pull.inbox, parcel.first(count))
-        self._feed.delivered(parcel, taken, now_ns)
+        taken = self._routes.deliver(pull.inbox, batch.first(count))
+        self._feed.delivered(batch, taken, now_ns)
         self.last_ns = now_ns
         pull.wanted -= taken
         pull.delivered += taken
@@ -234,9 +234,9 @@ class Pulling:
             self.pulls.rotate()
         return taken
 
-    def _fit(self, pull: Pull, parcel: Parcel) -> int:
-        """Return how many messages go into what is left of a pull's bytes; if none does, it ends."""
-        sizes = parcel.sizes()
+    def _fit(self, pull: WaitingPull, batch: DeliveryBatch) -> int:
+        """Return how many messages fit into the remaining bytes of a pull; if none does, end the pull."""
+        sizes = batch.sizes()
         count = fitting(sizes, pull.size)
         if not count:
             self._end(pull, status_headers.TOO_LARGE)
@@ -249,31 +249,31 @@ class Pulling:
             pull.wanted = count
         return count
 
-    def _end(self, pull: Pull, what: Status) -> None:
+    def _end(self, pull: WaitingPull, what: Status) -> None:
         self._routes.send(pull.inbox, b"", headers=status_headers.status_pending(what, pull.wanted, pull.size))
 
-    # Waiting.
+    # Waiting pulls.
 
-    def look(self, now_ns: int, *, at_end: bool = False) -> None:
-        """Look through the pulls that wait: end those that are over, send heartbeats."""
-        self._looked_ns = now_ns
+    def check(self, now_ns: int, *, at_end: bool = False) -> None:
+        """Check the waiting pulls: end the expired ones, send heartbeats."""
+        self._checked_ns = now_ns
         self._due_ns = None
         self.pulls.keep(lambda pull: self._still_waits(pull, now_ns, at_end=at_end))
 
-    def look_if_due(self, now_ns: int, *, at_end: bool) -> None:
-        """Look through the pulls if one is over, or if one has just come and it has been long.
+    def check_if_due(self, now_ns: int, *, at_end: bool) -> None:
+        """Check the waiting pulls if one is due, or if a new one arrived and the last check is long ago.
 
-        An acknowledgement is no reason to: a client that is away for a moment finds its pulls when it comes back.
+        An acknowledgement is no reason: a client that reconnects finds its pulls.
         """
         has_new, self._has_new = self._has_new, False
         if not len(self.pulls):
             self._due_ns = None
             return
         is_due = self._due_ns is not None and self._due_ns <= now_ns
-        if is_due or (has_new and now_ns - self._looked_ns > LOOK_NS) or (at_end and self.pulls.any_no_wait()):
-            self.look(now_ns, at_end=at_end)
+        if is_due or (has_new and now_ns - self._checked_ns > CHECK_NS) or (at_end and self.pulls.any_no_wait()):
+            self.check(now_ns, at_end=at_end)
 
-    def _still_waits(self, pull: Pull, now_ns: int, *, at_end: bool) -> bool:
+    def _still_waits(self, pull: WaitingPull, now_ns: int, *, at_end: bool) -> bool:
         if pull.expires_ns and now_ns >= pull.expires_ns:
             self._end(pull, status_headers.TIMEOUT)
             return False
@@ -290,25 +290,25 @@ class Pulling:
         self._note_due(pull)
         return True
 
-    def _note_due(self, pull: Pull) -> None:
+    def _note_due(self, pull: WaitingPull) -> None:
         for time_ns in (pull.expires_ns, pull.beat_ns):
             if time_ns and (self._due_ns is None or time_ns < self._due_ns):
                 self._due_ns = time_ns
 
     def next_due_ns(self) -> int | None:
-        """Return when `tick` has something to do."""
+        """Return when `tick` is due."""
         due = [time_ns for time_ns in (self._due_ns, self.pin.until_ns) if time_ns is not None]
         return min(due, default=None)
 
     def tick(self, now_ns: int) -> None:
-        """End pulls that are over, send heartbeats, let a pin go that was not used for long."""
+        """End expired pulls, send heartbeats, release a pin that timed out."""
         if self._due_ns is not None and self._due_ns <= now_ns:
-            self.look(now_ns, at_end=True)
+            self.check(now_ns, at_end=True)
         if self.pin.until_ns is not None and self.pin.until_ns <= now_ns:
             self.unpin("timeout")
 
     def unpin(self, reason: str) -> None:
-        """Pin to nobody."""
+        """Release the pin."""
         if not self.pin.identifier:
             return
         self.pin.release()
@@ -317,7 +317,7 @@ class Pulling:
         self._turn()
 
     def close(self, what: Status | None) -> None:
-        """End every pull, with a status if there is one to tell."""
+        """End every pull, with a status if one is given."""
         for pull in self.pulls.take_all():
             if what == status_headers.SHUTDOWN:
                 self._end(pull, what)

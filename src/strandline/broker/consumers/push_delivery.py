@@ -1,24 +1,24 @@
-"""The side of a consumer that sends messages as they come.
+"""Delivery to the deliver subject of a push consumer.
 
-Invariants: nothing is sent while no client has subscribed to the deliver subject itself (a wildcard does not count),
-while the flow control window is full, or faster than the rate limit or the replay allows; a heartbeat goes out when
-nothing else did for that long.
+Invariants: nothing is sent while no client is subscribed to exactly the deliver subject (a wildcard does not count),
+while the flow control window is full, or faster than the rate limit or the replay allows; a heartbeat is sent after an
+idle interval.
 """
 
 from collections.abc import Callable
 
 from strandline.broker.api.consumer_config import AckPolicy, ConsumerConfig
 from strandline.broker.consumers import status_headers
-from strandline.broker.consumers.feed import Feed, Parcel
+from strandline.broker.consumers.feed import DeliveryBatch, Feed
 from strandline.broker.consumers.flow_control import RateLimit, Window
 from strandline.broker.routes import Cancel, Deliveries, Routes
 
 PAYLOAD_MAX = 1 << 20
-"""How large a burst is where the stream does not say how large a message may be."""
+"""The burst of the rate limit, if the stream has no `max_msg_size`."""
 
 
-class Pushing:
-    """Sends messages to the deliver subject."""
+class PushDelivery:
+    """The deliveries of one push consumer."""
 
     def __init__(self, feed: Feed, routes: Routes, turn: Callable[[], None], now_ns: int) -> None:
         self._feed = feed
@@ -36,7 +36,7 @@ class Pushing:
         self.configure(feed.config, now_ns)
 
     def configure(self, config: ConsumerConfig, now_ns: int) -> None:
-        """Take over what may change."""
+        """Apply a changed configuration."""
         if config.flow_control and self._window is None:
             self._window = Window(f"$JS.FC.{self._feed.stream.config.name}.{self._feed.name}.".encode())
         if config.rate_limit_bps != self._rate_bps:
@@ -53,12 +53,12 @@ class Pushing:
                 self._cancel()
             self._subject, self._queue = subject, queue
             self._cancel = self._routes.watch_interest(subject, self._turn)
-        self.look(now_ns)
+        self.check_interest(now_ns)
         if self._beat_ns is None and config.idle_heartbeat:
             self._beat_ns = now_ns + config.idle_heartbeat
 
-    def look(self, now_ns: int) -> None:
-        """See whether somebody listens."""
+    def check_interest(self, now_ns: int) -> None:
+        """Check whether the deliver subject has a subscriber."""
         is_active = self._routes.has_subscription(self._subject, self._queue)
         if is_active:
             self.inactive_since_ns = None
@@ -66,91 +66,91 @@ class Pushing:
             self.inactive_since_ns = now_ns
         self.is_active = is_active
 
-    def note_answer(self, now_ns: int) -> None:
-        """Note that somebody is there who answers, even if he does not listen."""
+    def note_ack(self, now_ns: int) -> None:
+        """Note an acknowledgement: the consumer is in use even without a subscriber."""
         if self.inactive_since_ns is not None:
             self.inactive_since_ns = now_ns
 
     # Sending.
 
     def serve(self, now_ns: int, limit: int) -> bool:
-        """Deliver about so many messages at most; return whether there is more to do at once."""
+        """Deliver up to about `limit` messages; return whether more work is ready."""
         self._ready_ns = None
-        self.look(now_ns)
+        self.check_interest(now_ns)
         feed = self._feed
         while self.is_active and limit > 0 and not (self._window and self._window.is_stalled):
             room = self._routes.room(self._subject)
             if room <= 0:
                 self._routes.when_room(self._subject, self._turn)
                 return False
-            parcel = feed.next(limit, room, now_ns)
-            if parcel is None:
+            batch = feed.next(limit, room, now_ns)
+            if batch is None:
                 return False
-            count = self._fits(parcel, now_ns)
+            count = self._fits(batch, now_ns)
             if not count:
                 return False
-            taken = self._send(parcel, count)
-            feed.delivered(parcel, taken, now_ns)
-            self._note_sent(parcel, taken, now_ns)
+            taken = self._send(batch, count)
+            feed.delivered(batch, taken, now_ns)
+            self._note_sent(batch, taken, now_ns)
             limit -= max(1, taken)
             if taken < count:
-                self.look(now_ns)
+                self.check_interest(now_ns)
         return self.is_active and limit <= 0 and feed.available() > 0
 
-    def _send(self, parcel: Parcel, count: int) -> int:
+    def _send(self, batch: DeliveryBatch, count: int) -> int:
         if not self._queue:
-            return self._routes.deliver(self._subject, parcel.first(count))
-        # One by one, so that the members of the group share them.
+            return self._routes.deliver(self._subject, batch.first(count))
+        # One by one, so that the group's members share the messages.
         for at in range(count):
-            if not self._routes.deliver(self._subject, parcel.part(at, at + 1), self._queue):
+            if not self._routes.deliver(self._subject, batch.part(at, at + 1), self._queue):
                 return at
         return count
 
-    def _fits(self, parcel: Parcel, now_ns: int) -> int:
-        count = len(parcel)
+    def _fits(self, batch: DeliveryBatch, now_ns: int) -> int:
+        count = len(batch)
         if self._rate is not None:
-            fitting = self._rate.fits(parcel.sizes(), now_ns)
+            fitting = self._rate.fits(batch.sizes(), now_ns)
             count = min(count, fitting)
             if not fitting:
-                self._ready_ns = self._rate.ready_ns(parcel.sizes()[0])
+                self._ready_ns = self._rate.ready_ns(batch.sizes()[0])
         if count and self._window is not None:
-            count = min(count, self._window.fits(parcel.sizes()))
+            count = min(count, self._window.fits(batch.sizes()))
         return count
 
-    def _note_sent(self, parcel: Parcel, count: int, now_ns: int) -> None:
+    def _note_sent(self, batch: DeliveryBatch, count: int, now_ns: int) -> None:
         if not count:
             return
         config = self._feed.config
         if config.idle_heartbeat:
             self._beat_ns = now_ns + config.idle_heartbeat
         if self._rate is not None:
-            self._rate.sent(parcel.sizes()[:count])
+            self._rate.sent(batch.sizes()[:count])
         if self._window is not None:
             must_ask = config.ack_policy is AckPolicy.FLOW_CONTROL and self._feed.is_full
-            request = self._window.sent(parcel.sizes()[:count], ask=must_ask)
+            request = self._window.sent(batch.sizes()[:count], ask=must_ask)
             if request:
                 self._ask(request)
 
     def _ask(self, request: bytes) -> None:
-        self._say(status_headers.FLOW_REQUEST, request)
+        self._send_status(status_headers.FLOW_REQUEST, request)
 
-    def _say(self, headers: bytes, reply: bytes = b"") -> None:
+    def _send_status(self, headers: bytes, reply: bytes = b"") -> None:
         replies = [reply] if reply else None
         self._routes.deliver(self._subject, Deliveries([self._subject], [b""], replies, [headers]), self._queue)
 
     def answered(self, subject: bytes) -> bool:
-        """Take an answer to a flow control request; return whether it was to the last one."""
+        """Take a reply to a flow control request; return whether it is to the pending one."""
         return self._window is not None and self._window.answered(subject)
 
-    # Time.
+    # Timers.
 
     def next_due_ns(self) -> int | None:
-        """Return when `tick` or `serve` has something to do."""
+        """Return when `tick` or `serve` is due."""
         due = [time_ns for time_ns in (self._beat_ns, self._ready_ns) if time_ns is not None]
         return min(due, default=None)
 
     def tick(self, now_ns: int) -> None:
-        """Send a heartbeat if it is time for one."""
+        """Send a heartbeat if one is due."""
         if self._beat_ns is None or self._beat_ns > now_ns:
             return
         self._beat_ns = now_ns + self._feed.config.idle_heartbeat
@@ -158,13 +158,13 @@ class Pushing:
             return
         window, state = self._window, self._feed.state
         stalled = window.request if window is not None else b""
-        self._say(status_headers.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1, stalled))
+        self._send_status(status_headers.heartbeat(state.delivered_consumer, self._feed.cursor.position - 1, stalled))
         is_acked_by_flow = self._feed.config.ack_policy is AckPolicy.FLOW_CONTROL
         if window is not None and is_acked_by_flow and len(state.pending) and not window.request:
             self._ask(window.ask())
 
     def close(self) -> None:
-        """Stop listening for listeners."""
+        """Stop watching the deliver subject."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None

@@ -1,7 +1,7 @@
-"""Every request about consumers, answered: the subject names what is asked, the payload is JSON.
+"""The JetStream API below `$JS.API.CONSUMER.`: the subject names the operation, the payload is JSON.
 
-Invariants: a request is answered once, as nats-server would; what is not ours to answer gets None. Answers that tell of
-a change are to be sent after the barrier of the stream: nothing is told that a crash could undo.
+Invariants: a request gets one response, with nats-server's content; None for an unknown operation. A response about a
+change is sent after the stream's barrier: nothing is confirmed that a crash could undo.
 """
 
 from collections.abc import Callable
@@ -33,26 +33,26 @@ from strandline.errors import StrandlineError
 from strandline.wire import format_headers
 
 IDENTITY = "Nats-Stream-Identity"
-Answer = bytes | list[Reply] | None
+Response = bytes | list[Reply] | None
 _ANY_NUMBER = 10_000
 
 
 class ConsumerService:
-    """Answers what is asked about the consumers of one account."""
+    """Answers API requests about the consumers of one account."""
 
     def __init__(self, consumers: Registry) -> None:
         self._consumers = consumers
 
     def request(
         self, subject: str, headers: bytes, payload: bytes, reply: bytes, origin: Origin, now_ns: int
-    ) -> Answer:
-        """Answer a request below `$JS.API.CONSUMER.`; None if it is about nothing known."""
+    ) -> Response:
+        """Response a request below `$JS.API.CONSUMER.`; None if it is about nothing known."""
         del reply, origin
-        asked = subject.removeprefix(f"{PREFIX}CONSUMER.")
-        if asked.startswith("LEADER.STEPDOWN."):
+        operation = subject.removeprefix(f"{PREFIX}CONSUMER.")
+        if operation.startswith("LEADER.STEPDOWN."):
             refusal = codes.CLUSTER_REQUIRED.error()
             return to_json(ClusterOnly(f"{TYPE_PREFIX}consumer_leader_stepdown_response", refusal))
-        words = asked.split(".")
+        words = operation.split(".")
         kind = _KINDS.get(words[0])
         if kind is None or not kind.words_min <= len(words) <= kind.words_max:
             return None
@@ -67,11 +67,11 @@ class ConsumerService:
             self._consumers.streams.requests += 1
 
 
-Handler = Callable[[Registry, list[str], bytes, bytes, int], Answer]
+Handler = Callable[[Registry, list[str], bytes, bytes, int], Response]
 
 
 class _Kind(NamedTuple):
-    """A kind of request: how many words its subject has, who answers it, and how it is refused."""
+    """An operation: the number of tokens in its subject, its handler, and its error response."""
 
     words_min: int
     words_max: int
@@ -79,10 +79,10 @@ class _Kind(NamedTuple):
     failed: Callable[..., object]
 
 
-def _create(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> Answer:
+def _create(consumers: Registry, words: list[str], headers: bytes, payload: bytes, now_ns: int) -> Response:
     request = from_json(CreateConsumerRequest, payload) if payload else CreateConsumerRequest()
     is_legacy_durable = words[0] == "DURABLE"
-    stream, name, pattern = _asked(words[2:] if is_legacy_durable else words[1:])
+    stream, name, pattern = _names_in(words[2:] if is_legacy_durable else words[1:])
     config = request.config
     if stream != request.stream_name:
         raise codes.STREAM_MISMATCH.error()
@@ -108,13 +108,13 @@ def _create(consumers: Registry, words: list[str], headers: bytes, payload: byte
     return [Reply(format_headers([(IDENTITY, identity)]), answer)] if identity else answer
 
 
-def _asked(words: list[str]) -> tuple[str, str, str]:
-    """Return the stream, the consumer and the filter that a subject names, as far as it names them."""
+def _names_in(words: list[str]) -> tuple[str, str, str]:
+    """Return stream, consumer and filter of a subject; missing ones are empty."""
     return words[0], words[1] if len(words) > 1 else "", ".".join(words[2:])
 
 
 def _identity(consumers: Registry, name: str, headers: bytes, *, is_origin: bool) -> str:
-    """Return which stream of that name it is, for mirrors and sources; refuse those that mean another one."""
+    """Return the identity of a stream for mirrors and sources; refuse a request for another identity."""
     stream = consumers.streams.find(name)
     if not is_origin:
         return ""

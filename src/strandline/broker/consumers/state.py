@@ -1,9 +1,9 @@
-"""What a consumer must not forget: what it delivered, what was answered, and what waits for an answer.
+"""The durable state of a consumer: delivered and acknowledged sequences, and outstanding deliveries.
 
-Invariants: the floor is below every outstanding message and never goes back, but by a reset; it moves when the lowest
-message is answered, as nats-server moves it. Whatever changes is noted for the recorder, if there is one, and becomes
-one frame when `write` is called. Deliveries and acknowledgements are written at once and synced within a second; what
-somebody waits for is synced before he is told.
+Invariants: the ack floor is below every outstanding message and moves back only by a reset; it moves when the lowest
+message is acknowledged, as in nats-server. Changes are noted for the recorder, if there is one, and become one frame
+when `write` is called. Deliveries and acknowledgements are written at once and synced within a second; a confirmed one
+is synced before its reply.
 """
 
 from collections.abc import Callable
@@ -42,13 +42,13 @@ GROUP = "state"
 DELIVERED_CONSUMER, DELIVERED_STREAM, FLOOR_CONSUMER, FLOOR_STREAM, RESUME, IS_SET = range(6)
 """The numbers of the counters."""
 NEVER_NS = 2**63 - 2
-"""When a message is given again that was delivered often enough."""
+"""The deadline of a message that reached `max_deliver`."""
 
 
-class Saved(NamedTuple):
-    """Where a consumer is: sequences of the consumer and of the stream, and what is outstanding.
+class SavedPosition(NamedTuple):
+    """The position of a consumer: consumer and stream sequences, and outstanding messages.
 
-    Of each message that is its consumer sequence, its deadline, and how often it was delivered.
+    Each outstanding message has its consumer sequence, its deadline, and its delivery count.
     """
 
     delivered: tuple[int, int]
@@ -57,7 +57,7 @@ class Saved(NamedTuple):
 
 
 class ConsumerState:
-    """The part of a consumer that outlives its process; without a recorder only for as long as the process."""
+    """The state of a consumer; without a recorder it is lost with the process."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class ConsumerState:
         self.floor_consumer = 0
         self.floor_stream = 0
         self.resume = 0
-        """Up to which sequence only the last of each subject is wanted."""
+        """Up to which sequence only the last message of each subject is wanted."""
         self.passed: set[int] = set()
-        """What was not there when messages after it were delivered, and is delivered after all if it comes back."""
+        """Removed messages that later deliveries have passed; they are delivered if they come back."""
         self.begins = (0, 0)
-        """Where it begins, and `resume`, as its owner keeps it until there is something to write; 0 if not known."""
+        """Start sequence and `resume`, stored by the owner until the first write; 0 if unknown."""
         self.is_new = True
         self._recorder = recorder
         self._post = post or _call
@@ -87,20 +87,20 @@ class ConsumerState:
 
     @property
     def is_durable(self) -> bool:
-        """Whether anything of it is on disk."""
+        """Whether it is stored on disk."""
         return self._recorder is not None
 
     @property
     def decided(self) -> int:
-        """The sequence up to which everything that was delivered is done with, and nothing was given up."""
+        """The sequence up to which every delivered message is acknowledged."""
         kept = (*self.pending.first, *self.pending.counts, *self.passed)
         lowest = min(kept, default=self.delivered_stream + 1)
         return min(self.delivered_stream, lowest - 1)
 
-    # Beginning.
+    # Starting.
 
     def begin(self, position: int, resume: int = 0) -> None:
-        """Begin before a sequence of the stream, forgetting everything else; durably, but for the first time."""
+        """Start at a stream sequence and forget everything else; durable, except for the first time."""
         self.pending = Pending()
         self.passed.clear()
         self.delivered_consumer = self.floor_consumer = 0
@@ -112,8 +112,8 @@ class ConsumerState:
         if self._recorder is not None and not was_new:
             self._recorder.replace(self._capture())
 
-    def adopt(self, saved: "Saved") -> None:
-        """Begin where another consumer was."""
+    def adopt(self, saved: "SavedPosition") -> None:
+        """Start at a saved position."""
         self.begin(1)
         self.delivered_consumer, self.delivered_stream = saved.delivered
         self.floor_consumer, self.floor_stream = saved.floor
@@ -123,7 +123,7 @@ class ConsumerState:
             self._recorder.replace(self._capture())
 
     def fall_back(self, last_seq: int) -> None:
-        """Forget what was delivered beyond the end of the stream, which has lost its last messages."""
+        """Forget deliveries beyond the end of a stream that has lost its last messages."""
         self.pending.remove([sequence for sequence in self.pending.first if sequence > last_seq])
         for sequence in [sequence for sequence in self.pending.counts if sequence > last_seq]:
             del self.pending.counts[sequence]
@@ -147,11 +147,11 @@ class ConsumerState:
         self._hold(sorted((entry.offset, entry.time_ns, entry.deliveries) for entry in known))
 
     def _hold(self, entries: list[tuple[int, int, int]]) -> None:
-        """Have messages outstanding, or given up: their sequences, which rise, deadlines, and numbers of deliveries."""
+        """Restore outstanding and given-up messages: ascending sequences, deadlines, delivery counts."""
         outstanding = [entry for entry in entries if entry[1] != NEVER_NS]
         if outstanding:
             self.floor_stream = min(self.floor_stream, outstanding[0][0] - 1)
-        # Which consumer sequence each had is not written down. This is right where nothing was delivered twice.
+        # Consumer sequences are not stored. This estimate is right unless a message was delivered twice.
         after = self.floor_consumer + 1
         for at, (sequence, time_ns, deliveries) in enumerate(outstanding):
             highest = self.delivered_consumer - (len(outstanding) - 1 - at)
@@ -164,7 +164,7 @@ class ConsumerState:
     # Delivering.
 
     def deliver(self, sequences: Words, deadline_ns: int | None) -> None:
-        """Note first deliveries, which rise; without a deadline they are done with being delivered."""
+        """Note ascending first deliveries; without a deadline they need no acknowledgement."""
         count = len(sequences)
         consumer_seq = self.delivered_consumer + 1
         self.delivered_consumer += count
@@ -178,21 +178,21 @@ class ConsumerState:
             self._notes.append(format_deliveries(INFLIGHT, sequences, deadline_ns, 1))
 
     def pass_over(self, sequences: list[int]) -> None:
-        """Note messages before those delivered next that are not there, which may not be for good."""
+        """Note removed messages before the next deliveries, whose removal is not durable yet."""
         if sequences:
             self.passed.update(sequences)
             if self._recorder is not None:
                 self._notes.append(format_deliveries(WAITING, np.array(sequences, np.uint64), PASSED_NS, 1))
 
     def drop_passed(self, sequences: list[int]) -> None:
-        """Note that messages that were passed over are gone for good."""
+        """Note that the removal of skipped messages is durable."""
         gone = self.passed.intersection(sequences)
         if gone:
             self.passed -= gone
             self._note_acked(list(gone))
 
     def take_back(self) -> None:
-        """Let what was passed over be delivered after all, with the stream as it is now; where it is gone it goes."""
+        """Queue skipped messages for delivery after all, because their removal may have failed."""
         if not self.passed:
             return
         pending, self.pending = self.pending, Pending()
@@ -204,19 +204,19 @@ class ConsumerState:
         self._moved = True
 
     def redeliver(self, sequence: int, deadline_ns: int) -> None:
-        """Note that a message was delivered once more."""
+        """Note a redelivery."""
         self.delivered_consumer += 1
         self._moved = True
         self.pending.redelivered(sequence, deadline_ns)
         self._note(INFLIGHT, sequence, deadline_ns)
 
     def extend(self, sequence: int, deadline_ns: int) -> None:
-        """Give an outstanding message another deadline."""
+        """Set a new deadline of an outstanding message."""
         self.pending.set_deadline(sequence, deadline_ns)
         self._note(INFLIGHT, sequence, deadline_ns)
 
     def give_back(self, sequence: int, ready_ns: int | None) -> None:
-        """Let an outstanding message be delivered again, at a time or now."""
+        """Queue an outstanding message for redelivery, at a time or now."""
         if ready_ns is None:
             self.pending.queue([sequence])
         else:
@@ -224,21 +224,21 @@ class ConsumerState:
         self._note(WAITING, sequence, ready_ns or 0)
 
     def spend(self, sequence: int) -> None:
-        """Give up on a message that was delivered often enough; it stays in the stream, and the floor where it is."""
+        """Give up on a message that reached `max_deliver`; message and floor stay."""
         self.pending.spend(sequence)
         self._note(WAITING, sequence, NEVER_NS)
 
     def skip_to(self, position: int) -> None:
-        """Begin at a sequence at the earliest, as nothing is left before it; what is outstanding is beyond it."""
+        """Move to a sequence before which no message is left; outstanding messages are beyond it."""
         self.delivered_stream = max(self.delivered_stream, position - 1)
         if not len(self.pending):
             self.floor_consumer, self.floor_stream = self.delivered_consumer, self.delivered_stream
         self._moved = True
 
-    # Answering.
+    # Acknowledging.
 
     def acknowledge(self, sequences: list[int]) -> list[int]:
-        """Note that messages are done with; return those that were outstanding."""
+        """Acknowledge messages; return those that were outstanding."""
         if not sequences:
             return []
         pending = self.pending
@@ -253,7 +253,7 @@ class ConsumerState:
         return found
 
     def acknowledge_through(self, sequence: int, consumer_seq: int) -> list[int]:
-        """Note that everything up to a message is done with; return what was outstanding of it."""
+        """Acknowledge everything up to a message; return what was outstanding."""
         if consumer_seq <= self.floor_consumer or sequence <= self.floor_stream:
             return []
         found = self.pending.remove_through(sequence)
@@ -265,7 +265,7 @@ class ConsumerState:
         return found
 
     def _raise_floor(self, consumer_seq: int, sequence: int) -> None:
-        """Move the floor after a message was answered, the lowest of all or one given up."""
+        """Move the ack floor after its lowest message was acknowledged or given up."""
         lowest = self.pending.lowest()
         if lowest is None:
             self.floor_consumer, self.floor_stream = self.delivered_consumer, self.delivered_stream
@@ -284,7 +284,7 @@ class ConsumerState:
         if self._recorder is None:
             return
         first, last = min(sequences), max(sequences)
-        # Nearly always they are neighbours.
+        # They are nearly always consecutive.
         together = last - first + 1 == len(sequences) and len(set(sequences)) == len(sequences)
         self._notes.append(format_acked([(first, last + 1)] if together else runs(sequences)))
 
@@ -299,7 +299,7 @@ class ConsumerState:
         }
 
     def write(self) -> None:
-        """Write what was noted since the last time as one frame; it is durable a little later."""
+        """Write the changes since the last call as one frame; it becomes durable later."""
         recorder = self._recorder
         if recorder is None or not (self._notes or self._moved):
             return
@@ -311,7 +311,7 @@ class ConsumerState:
             recorder.compact_soon(self._capture())
 
     def when_synced(self, done: Callable[[], None]) -> None:
-        """Call somebody, at once or by `post`, when everything written is as durable as asked; never if that fails."""
+        """Call `done`, at once or by `post`, when everything written is as durable as configured; never on failure."""
         if self._recorder is None or (self._durability is WRITTEN and self._recorder.is_written):
             done()
             return
@@ -319,12 +319,12 @@ class ConsumerState:
         self._recorder.sync_soon(lambda failure: post(done) if failure is None else None)
 
     def sync_if_due(self, now_ns: int) -> None:
-        """Begin to sync what was written more than a second ago."""
+        """Start syncing frames written more than a second ago."""
         if self._recorder is not None:
             self._recorder.sync_if_due(now_ns)
 
     def next_sync_ns(self) -> int | None:
-        """Return when `sync_if_due` has something to do."""
+        """Return when `sync_if_due` is due."""
         return None if self._recorder is None else self._recorder.next_sync_ns
 
     def _capture(self) -> Captured:
@@ -337,18 +337,18 @@ class ConsumerState:
         return Captured(acks, pending.entries(), given_up + passed, self._counters())
 
     def settle(self) -> None:
-        """Return when everything so far is on stable storage."""
+        """Write and sync everything."""
         if self._recorder is not None:
             self.write()
             self._recorder.sync()
 
     def abandon(self) -> None:
-        """Let go of the files; what was not written yet is forgotten."""
+        """Close the files without writing pending changes."""
         if self._recorder is not None:
             self._recorder.close()
 
     def close(self) -> None:
-        """Write and sync everything, and let go of the files."""
+        """Write and sync everything, and close the files."""
         if self._recorder is not None:
             try:
                 self.write()
@@ -361,7 +361,7 @@ def _call(done: Callable[[], None]) -> None:
 
 
 def memory_state() -> ConsumerState:
-    """Return a state that is gone with the process."""
+    """Return a state in memory."""
     return ConsumerState()
 
 
@@ -374,10 +374,10 @@ def open_state(
     post: Callable[[Callable[[], None]], None],
     durability: Durability = SYNCED,
 ) -> ConsumerState:
-    """Return the state that is kept in a folder, a new one if there is none."""
+    """Return the state stored in a folder, a new one if there is none."""
     return ConsumerState(Recorder.open(disk, folder, GROUP, clock=clock, executor=executor), post, durability)
 
 
 def remove_state(disk: Disk, folder: Path) -> bool:
-    """Forget a state, which must not be open; return whether there was one."""
+    """Remove a closed state; return whether there was one."""
     return remove_group(disk, folder, GROUP)

@@ -1,4 +1,4 @@
-"""What a consumer says beside messages: header blocks with a status, in nats-server's words."""
+"""Status messages of consumers: header blocks with nats-server's codes and texts."""
 
 PUSH_BASED = (409, b"Consumer is push based")
 MAX_WAITING = (409, b"Exceeded MaxWaiting")
@@ -17,43 +17,22 @@ Status = tuple[int, bytes]
 
 
 def status(what: Status) -> bytes:
-    """Return a status without anything else."""
+    """Return the header block of a status."""
     return b"NATS/1.0 %d %s\r\n\r\n" % what
 
 
 def status_pending(what: Status, messages: int, size: int) -> bytes:
-    """Return a status with how much of a pull was not delivered."""
+    """Return a status with the undelivered rest of a pull."""
     return b"NATS/1.0 %d %s\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (*what, messages, size)
 
 
 def bad_request(problem: str) -> bytes:
-    """Return why a pull is refused."""
+    """Return the status of a refused pull."""
     return status((400, b"Bad Request - " + problem.encode()))
 
 
 def heartbeat(consumer_seq: int, stream_seq: int, stalled: bytes = b"") -> bytes:
-    """Return a heartbeat: what was delivered last, and the flow control request that was not answered, if any."""
+    """Return an idle heartbeat with the last sequences and the pending flow control request, if any."""
     text = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n"
     lines = text % (consumer_seq, stream_seq)
     return lines + (b"Nats-Consumer-Stalled: %s\r\n\r\n" % stalled if stalled else b"\r\n")
-
-
-def format_duration(time_ns: int) -> str:
-    """Return a duration as Go prints it."""
-    if time_ns < 1_000_000_000:  # noqa: PLR2004 - below a second Go changes the unit
-        for unit, size in (("ms", 1_000_000), ("µs", 1_000), ("ns", 1)):
-            if time_ns >= size:
-                return f"{_decimal(time_ns, size)}{unit}"
-        return "0s"
-    minutes, rest_ns = divmod(time_ns, 60_000_000_000)
-    hours, minutes = divmod(minutes, 60)
-    seconds = _decimal(rest_ns, 1_000_000_000) + "s"
-    if hours:
-        return f"{hours}h{minutes}m{seconds}"
-    return f"{minutes}m{seconds}" if minutes else seconds
-
-
-def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
-    digits = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
-    return f"{whole}.{digits}" if digits else str(whole)

@@ -1,7 +1,7 @@
-"""Consumers as those who read streams: what they do when one is made, changed, purged or removed.
+"""The reactions of consumers to streams being created, updated, purged or deleted.
 
-Invariants: consumers go before their stream, and their files after it; whatever is left of a stream's consumers when
-another stream of that name is made is nobody's, and is gone for good before there is that stream.
+Invariants: consumers close before their stream, and their files are removed after it; leftovers of an earlier stream of
+the same name are durably removed before the new stream exists.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from strandline.broker.api.advisories import Advisory, StreamAction
 from strandline.broker.api.config import StreamConfig
 from strandline.broker.api.consumer_checks import violates_limits
 from strandline.broker.consumers.files import ConsumerFiles
-from strandline.broker.consumers.interest import follow_interest
+from strandline.broker.consumers.interest import update_interest
 from strandline.broker.streams.storage import is_passed
 from strandline.broker.streams.stream import Stream
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from strandline.broker.consumers.registry import Registry
 
 
-class Following:
-    """Tells the consumers of an account what becomes of its streams."""
+class StreamEvents:
+    """Forwards events of streams to the consumers of an account."""
 
     def __init__(self, registry: "Registry") -> None:
         self._registry = registry
 
     def creating(self, name: str) -> None:
-        """Remove what the consumers of another stream of that name have left."""
+        """Remove leftover consumer files of an earlier stream of that name."""
         self._clear(name)
 
     def created(self, stream: Stream) -> None:
-        """Learn of a new stream; one that was restored has its consumers already."""
-        if stream.config.name not in self._registry.arriving:
+        """Register a new stream; a restored one has its consumers already."""
+        if stream.config.name not in self._registry.restoring:
             self._registry.begin(stream)
-            follow_interest(stream, ())
+            update_interest(stream, ())
         self._registry.tell(StreamAction(stream.config.name, "create"))
 
     def check_update(self, stream: Stream, config: StreamConfig) -> None:
-        """Refuse limits that consumers of the stream exceed already."""
+        """Refuse limits that existing consumers exceed."""
         entries = self._registry.entries.get(stream.config.name, {})
         violating = [name for name, entry in entries.items() if violates_limits(entry.config, config)]
         if violating:
             raise codes.STREAM_UPDATE.with_text(err=f"change to limits violates consumers: {', '.join(violating)}")
 
     def updated(self, stream: Stream, old: StreamConfig) -> None:
-        """Learn of a changed configuration; with another retention some messages may go at once."""
+        """Apply a changed configuration; with another retention policy, messages may be removed at once."""
         registry = self._registry
         if stream.config.retention is not old.retention:
             for consumer in registry.of(stream.config.name):
@@ -62,19 +62,19 @@ class Following:
         )
 
     def purged(self, name: str) -> None:
-        """Let consumers go on where the stream begins now."""
+        """Move consumers to the new beginning of the stream."""
         for consumer in self._registry.of(name):
             consumer.note_purged()
 
     def deleting(self, name: str) -> None:
-        """Let go of the consumers of a stream that is going."""
+        """Close the consumers of a stream that is being deleted."""
         registry = self._registry
         for entry in registry.entries.pop(name, {}).values():
             registry.end(name, entry)
-        registry.loading.offline.forget(name)
+        registry.loader.offline.forget(name)
 
     def deleted(self, name: str) -> None:
-        """Remove what consumers of a stream kept."""
+        """Remove the consumer files of a deleted stream."""
         self._clear(name)
         self._registry.tell(StreamAction(name, "delete"))
 

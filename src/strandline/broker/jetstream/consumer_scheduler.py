@@ -50,7 +50,7 @@ class ConsumerScheduler:
                 self.request_turn(consumer)
             due_ns = consumer.next_due_ns
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
-            self.consumers.loading.lose(consumer, error)
+            self.consumers.loader.lose(consumer, error)
             return
         self._timers.set(consumer, due_ns, lambda due_ns: self._tick(consumer, due_ns))
 
@@ -103,7 +103,7 @@ class FlowSink:
                 try:
                     consumer.take_flow(subject, block)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
-                    consumers.loading.lose(consumer, error)
+                    consumers.loader.lose(consumer, error)
 
 
 def _head(subject: bytes) -> bytes:

@@ -190,7 +190,7 @@ def resume_consumers(consumers: Registry, stream: Stream) -> None:
             )
         except StrandlineError as error:
             consumers.entries[name][old.name] = entry  # where `lose` looks for it
-            consumers.loading.lose(old, error)
+            consumers.loader.lose(old, error)
         else:
             new.consumer.history = old.history
     consumers.settle(stream)

@@ -11,13 +11,13 @@ from strandline.broker.api.consumer_checks import ACK_WAIT_DEFAULT
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json, write_json
 from strandline.broker.api.schema import SEQUENCE_MAX, from_plain, to_plain
-from strandline.broker.consumers.state import ConsumerState, Saved
+from strandline.broker.consumers.state import ConsumerState, SavedPosition
 from strandline.broker.snapshots.archive import BadArchive
 
 DELIVERIES_MAX = 1 << 31
 
 
-def saved(state: ConsumerState, last_seq: int = SEQUENCE_MAX) -> Saved:
+def saved(state: ConsumerState, last_seq: int = SEQUENCE_MAX) -> SavedPosition:
     """Return where a consumer is, in a stream that ends with a sequence."""
     pending, deadlines = state.pending, state.pending.deadlines()
     outstanding = {
@@ -25,14 +25,14 @@ def saved(state: ConsumerState, last_seq: int = SEQUENCE_MAX) -> Saved:
         for sequence, consumer_seq in pending.first.items()
         if sequence <= last_seq
     }
-    return Saved(
+    return SavedPosition(
         (state.delivered_consumer, min(state.delivered_stream, last_seq)),
         (state.floor_consumer, min(state.floor_stream, last_seq)),
         outstanding,
     )
 
 
-def format_saved(config: ConsumerConfig, where: Saved) -> bytes:
+def format_saved(config: ConsumerConfig, where: SavedPosition) -> bytes:
     """Return a consumer as JSON."""
     wait_ns = config.ack_wait or ACK_WAIT_DEFAULT
     state: dict[str, Any] = {"delivered": _pair(where.delivered), "ack_floor": _pair(where.floor)}
@@ -51,7 +51,7 @@ def _pair(both: tuple[int, int]) -> dict[str, int]:
     return {"consumer_seq": both[0], "stream_seq": both[1]}
 
 
-def parse_saved(data: bytes) -> tuple[ConsumerConfig, Saved]:
+def parse_saved(data: bytes) -> tuple[ConsumerConfig, SavedPosition]:
     """Return a consumer's configuration and where it is; `BadArchive` if that cannot be read."""
     try:
         plain = read_json(data)
@@ -64,7 +64,7 @@ def parse_saved(data: bytes) -> tuple[ConsumerConfig, Saved]:
             sequence, deadline_ns = _sequence(key), int(part["Timestamp"]) + wait_ns
             deliveries = min(again.get(sequence, 0) + 1, DELIVERIES_MAX)
             pending[sequence] = _sequence(part["Sequence"]), max(0, min(deadline_ns, SEQUENCE_MAX)), deliveries
-        return config, Saved(_both(state.get("delivered")), _both(state.get("ack_floor")), pending)
+        return config, SavedPosition(_both(state.get("delivered")), _both(state.get("ack_floor")), pending)
     except (ApiError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadArchive(f"a consumer cannot be read: {error}") from error
 

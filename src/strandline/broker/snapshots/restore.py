@@ -23,8 +23,8 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.consumer_config import ConsumerConfig
 from strandline.broker.api.json_text import read_json
 from strandline.broker.api.schema import SEQUENCE_MAX
-from strandline.broker.consumers.restore import Restored, check_restored, write_restored
-from strandline.broker.consumers.state import Saved
+from strandline.broker.consumers.restore import RestoredConsumer, check_restored, write_restored
+from strandline.broker.consumers.state import SavedPosition
 from strandline.broker.snapshots.archive import CONSUMER_PREFIX, STATE_NAME, Archived, ArchiveReader, BadArchive
 from strandline.broker.snapshots.archived_consumer import parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
@@ -50,7 +50,7 @@ class SavedConsumer(NamedTuple):
 
     name: str
     config: ConsumerConfig
-    where: Saved
+    where: SavedPosition
 
 
 def forget_unfinished(streams: StreamService) -> None:
@@ -78,7 +78,7 @@ class Restore:
         self.start_ns = self.heard_ns = now_ns
         self.byte_count = 0
         self.consumers: list[SavedConsumer] = []
-        self.restored: dict[str, Restored] = {}
+        self.restored: dict[str, RestoredConsumer] = {}
         """The consumers as they come back, after `finish`."""
         self.is_placed = False
         """Whether the stream is in its place, and this still answers for it."""

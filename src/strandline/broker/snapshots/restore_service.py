@@ -22,7 +22,7 @@ from strandline.broker.api.error_text import for_clients
 from strandline.broker.api.requests import InfoRequest, RestoreRequest
 from strandline.broker.api.schema import from_json, to_json
 from strandline.broker.consumers.registry import Registry
-from strandline.broker.consumers.restore import bring_in, settle_in, tell_restored, turn_away
+from strandline.broker.consumers.restore import add_restored, announce_restored, drop_restored, settle_restored
 from strandline.broker.context import ServerContext
 from strandline.broker.routes import Cancel, Inbound, Origin, Routes
 from strandline.broker.snapshots.restore import Restore, forget_unfinished
@@ -115,7 +115,7 @@ class RestoreService:
             self._let_in(sink)
             restore = sink.restore
             if restore.is_placed:
-                turn_away(self._consumers, restore.config.name)
+                drop_restored(self._consumers, restore.config.name)
                 restore.close()
             else:
                 restore.abandon()
@@ -269,16 +269,16 @@ class RestoreService:
         restore, name = sink.restore, sink.restore.config.name
         found = list(restore.restored.values())
         try:
-            yield from bring_in(self._consumers, restore.stream, found)
+            yield from add_restored(self._consumers, restore.stream, found)
             answer = self._attach(restore)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-            turn_away(self._consumers, name)
+            drop_restored(self._consumers, name)
             self._fail(sink, reply, error)
             return
         self._drop(sink)
         self._routes.send(reply, answer)
         self._tell_ended(sink)
-        yield from tell_restored(self._consumers, name, found)
+        yield from announce_restored(self._consumers, name, found)
 
     def _attach(self, restore: Restore) -> bytes:
         stream, now_ns = restore.stream, self._streams.clock.now_ns()
@@ -286,10 +286,10 @@ class RestoreService:
         try:
             self._streams.attach(stream)
             self._restored(name)
-            settle_in(self._consumers, stream)
+            settle_restored(self._consumers, stream)
             info = self._streams.info(stream, now_ns, request=InfoRequest())
         except Exception:
-            self._consumers.arriving.discard(name)
+            self._consumers.restoring.discard(name)
             restore.hand_over()
             self._streams.delete(name)
             raise
