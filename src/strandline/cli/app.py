@@ -16,6 +16,7 @@ A group is a file (`journal.py`) that builds a `typer.Typer` out of commands, ea
 """
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,6 +49,9 @@ COMMANDS = (
     ),
     LazyCommand("lease", "lease:app", "Leases: at most one holder at a time."),
     LazyCommand("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
+    LazyCommand(
+        "config", "config:app", "Settings: each value and where it comes from, and the schema of strandline.toml."
+    ),
 )
 
 app = typer.Typer(
@@ -72,6 +76,16 @@ def root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar="STRANDLINE_CONFIG",
+            help="Read settings from this file instead of the nearest strandline.toml.",
+        ),
+    ] = None,
+    no_config: Annotated[bool, typer.Option("--no-config", help="Read no strandline.toml.")] = False,
 ) -> None:
     """Take the options that stand before any command."""
 

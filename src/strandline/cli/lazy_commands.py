@@ -13,6 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from strandline.cli.configuration import configure
+
 _after_import: list[Callable[[], None]] = []
 
 
@@ -39,7 +41,11 @@ def lazy_group(*entries: LazyCommand) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's copy of click is private
             name, command, rest = super().resolve_command(ctx, args)
-            return name, command.load() if isinstance(command, _Unloaded) else command, rest
+            if isinstance(command, _Unloaded):
+                command = command.load()
+            if name is not None and isinstance(command, TyperCommand):
+                configure(ctx, name, command, rest)
+            return name, command, rest
 
     return LazyGroup
 

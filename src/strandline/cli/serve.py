@@ -18,7 +18,8 @@ class ServeCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> None:  # noqa: ANN401 - typer's copy of click is private
         """Do what the arguments ask for."""
-        code = run(ctx.args)
+        options = ctx.find_root().params
+        code = run(ctx.args, use_file=not options.get("no_config"), config=options.get("config"))
         if code:
             raise typer.Exit(code)
 

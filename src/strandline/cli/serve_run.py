@@ -23,6 +23,7 @@ from strandline.broker.settings.errors import FlagRefused
 from strandline.broker.settings.flags import CommandLine, parse_command_line, usage
 from strandline.broker.settings.model import ServerSettings
 from strandline.broker.settings.reload import changes_told
+from strandline.cli.serve_config import configured_flags
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
 from strandline.errors import InvalidInput, StrandlineError
@@ -50,10 +51,13 @@ SENT = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Do what a command line of nats-server asks for, and return the exit code."""
+def run(arguments: Sequence[str], *, use_file: bool = True, config: Path | None = None) -> int:
+    """Do what a command line of nats-server asks for, and return the exit code.
+
+    What it leaves out is taken from variables and from `strandline.toml`: the one at `config`, or the nearest.
+    """
     try:
-        line = parse_command_line(arguments)
+        line = parse_command_line([*configured_flags(arguments, use_file=use_file, given=config), *arguments])
     except FlagRefused as error:
         print(f"{error}\n`strandline serve -h` lists the flags", file=sys.stderr)
         return EXIT_USAGE

@@ -1,0 +1,91 @@
+"""Where the options of a command get values that the command line does not give: variables, and `strandline.toml`.
+
+A command's section is the first word of its name: `[fold]` is for every command of `strandline fold`. A key is an
+option's long name without its dashes, and its variable is `STRANDLINE_<SECTION>_<KEY>`, before a variable that the
+option declares itself. `strandline.config.schema.json` lists them all; `tools/config_schema.py` writes it out of the
+options.
+
+Invariants: a flag beats a variable, a variable the file, the file the default. A command line that names something to
+scan takes nothing to scan from the file.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from strandline.config.file import ConfigFile, find_file, read_file
+from strandline.config.settings import environment_name
+
+PER_CALL = frozenset(
+    [
+        *(
+            "as",
+            "dry-run",
+            "epoch",
+            "explain",
+            "follow",
+            "help",
+            "json",
+            "keep",
+            "keys",
+            "limit",
+            "once",
+            "prefix",
+            "raw",
+        ),
+        *("reason", "resume", "retry-parked", "seconds", "since", "start", "stop", "stream", "until", "yes"),
+    ]
+)
+"""Options that ask for something once, confirm something, or mean different things in commands of one group."""
+ARGUMENTS = {("scan", "paths"), ("pipeline", "address")}
+"""Arguments that are keys too."""
+OTHER_MEANING = {("pipeline", "status", "tenant")}
+"""Options that mean something else than the key of their name: this one takes an id."""
+SOURCES = {"scan": frozenset({"paths", "table", "table_key", "journal", "git", "staged", "since", "source_name"})}
+"""Parameters that go together: a command line that has one of them takes none of the others from the file."""
+
+
+def key_of(section: str, command: str, param: Any) -> str | None:  # noqa: ANN401 - typer's copy of click is private
+    """Return the key of a parameter of a command, None if it has none."""
+    if param.param_type_name == "argument":
+        return str(param.name) if (section, param.name) in ARGUMENTS else None
+    long: str = max(param.opts, key=len).lstrip("-")
+    if long in PER_CALL or (section, command, long) in OTHER_MEANING or param.required or param.hidden:
+        return None
+    return long
+
+
+def configure(ctx: Any, name: str, command: Any, arguments: list[str]) -> None:  # noqa: ANN401 - as above
+    """Let a command that is about to be parsed find its values; `ctx` is that of the group which has it."""
+    root = ctx.find_root()
+    section = name if ctx is root else ctx.info_name
+    keys = {key: param for param in command.params if (key := key_of(section, name, param)) is not None}
+    for key, param in keys.items():
+        declared = [param.envvar] if isinstance(param.envvar, str) else list(param.envvar or ())
+        param.show_envvar = bool(declared)
+        param.envvar = [environment_name(section, key), *declared]
+    if not keys or root.params.get("no_config"):
+        return
+    file = config_file(root.params.get("config"))
+    if file is None:
+        return
+    taken = {param.name: found.value for key, param in keys.items() if (found := file.get(section, key)) is not None}
+    together = SOURCES.get(section, frozenset())
+    if together & _given(ctx, name, command, arguments):
+        taken = {param: value for param, value in taken.items() if param not in together}
+    ctx.default_map = {name: taken}
+
+
+def config_file(given: Path | None = None, environ: Mapping[str, str] = os.environ) -> ConfigFile | None:
+    """Read the file that is named, else the one found upward from the working folder; None if there is none."""
+    path = given or find_file(Path.cwd())
+    return None if path is None else read_file(path, environ)
+
+
+def _given(ctx: Any, name: str, command: Any, arguments: list[str]) -> set[str]:  # noqa: ANN401 - as above
+    """Return the names of parameters that a command line gives; of one that is wrong, what can be told."""
+    with command.context_class(command, info_name=name, parent=ctx, resilient_parsing=True) as inner:
+        inner.ignore_unknown_options = True
+        values, _, _ = command.make_parser(inner).parse_args(args=list(arguments))
+    return {key for key, value in values.items() if value not in (None, (), [])}
