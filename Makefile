@@ -9,7 +9,7 @@ ONLY ?= $(BENCHMARKS)
 # Tests start hundreds of Python processes: without bytecode each of them compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-long check docs bench lock clean
+.PHONY: help run test test-long campaign check docs bench lock clean
 .DEFAULT_GOAL := help
 
 # make rebuilds a file it includes when that is older than what it depends on, then reads it: this is the whole set-up.
@@ -26,10 +26,17 @@ run: ## Run the demonstration
 	@$(BIN)/strandline demo
 
 test: ## Run the tests (ARGS="-k name" narrows them)
-	$(BIN)/pytest -n $(PARALLEL) -m "not long" $(ARGS)
+	$(BIN)/pytest -n $(PARALLEL) -m "not long and not campaign" $(ARGS)
 
 test-long: ## Run all tests, those that take minutes included
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PARALLEL) $(ARGS)
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PARALLEL) -m "not campaign" $(ARGS)
+
+campaign: ## Run a campaign, which may take hours, and write its row of docs/campaigns.md (ONLY=soak; without, list them)
+ifeq ($(origin ONLY),file)
+	@awk -F '|' '/^## Last runs/ { exit } /^\| `/ { print $$2 "-" $$3 }' docs/campaigns.md
+else
+	HYPOTHESIS_PROFILE=long STRANDLINE_CAMPAIGN=$(ONLY) $(BIN)/pytest -q -p no:cacheprovider $(ARGS)
+endif
 
 check: ## Lint, formatting, types, layers, tidiness
 	$(BIN)/ruff check

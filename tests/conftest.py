@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import leftovers
+from tests import campaigns, leftovers, tally
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
@@ -19,6 +19,10 @@ leftovers.restore_signals()
 def pytest_configure(config: pytest.Config) -> None:
     """Register what looks for leftovers as a plugin: hooks of a conftest.py do not hear of fixtures of the session."""
     config.pluginmanager.register(leftovers)
+    if settings.get_current_profile_name() == "long":
+        tally.install(config)
+    if campaign := os.environ.get("STRANDLINE_CAMPAIGN"):
+        config.pluginmanager.register(campaigns.Campaign(campaign))
 
 
 # Deadlines and slow draws measure a busy machine, not the code; the blob printed on failure replays it.

@@ -1,12 +1,13 @@
 """How hard tests look: `make test` takes a sample of what `make test-long` does in full.
 
 Invariants: a number of examples is that of `make test`, and the profile multiplies it; a test that is cut into parts
-runs the first in `make test` and all of them in `make test-long`, and each case is in exactly one part.
+runs the first in `make test` and all of them in `make test-long`, and each case is in exactly one part. A long test
+that is cut runs the first in `make test-long`, and the others in a campaign.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ DEFAULT_EXAMPLES = 100
 """How many examples hypothesis tries by default."""
 
 Case = TypeVar("Case")
+Marks: TypeAlias = pytest.MarkDecorator | Collection[pytest.MarkDecorator]
 
 
 def examples(count: int, **more: Any) -> settings:  # noqa: ANN401 - those of hypothesis
@@ -40,5 +42,14 @@ class Part:
 
 def parts(count: int) -> pytest.MarkDecorator:
     """Cut a test into parts, given to it as `part`; all but the first are long."""
-    more = (pytest.param(Part(number, count), marks=pytest.mark.long) for number in range(1, count))
-    return pytest.mark.parametrize("part", [Part(0, count), *more], ids=lambda part: f"part {part.number + 1}")
+    return _cut(count, (), pytest.mark.long)
+
+
+def long_parts(count: int, campaign: str) -> pytest.MarkDecorator:
+    """Cut a test into parts, given to it as `part`; the first is long, and the others are a campaign's."""
+    return _cut(count, pytest.mark.long, pytest.mark.campaign(campaign))
+
+
+def _cut(count: int, first: Marks, others: Marks) -> pytest.MarkDecorator:
+    cut = [pytest.param(Part(number, count), marks=others if number else first) for number in range(count)]
+    return pytest.mark.parametrize("part", cut, ids=lambda part: f"part {part.number + 1}")

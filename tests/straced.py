@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tally
+
 STRACE = shutil.which("strace")
 PR_SET_PTRACER = 0x59616D61
 
@@ -29,6 +31,7 @@ def let_anyone_trace() -> None:
 @contextmanager
 def traced(pid: int, *arguments: str, log: Path = Path("/dev/null")) -> Iterator[None]:
     """Attach strace to a process and all its threads; the block begins when it is attached and ends with it."""
+    tally.count(tally.KILLS, any("signal=SIGKILL" in argument for argument in arguments))
     command = [str(STRACE), "-f", "-o", str(log), *arguments, "-p", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
         assert tracer.stderr is not None

@@ -127,6 +127,8 @@ def test_long(): ...
 def test_some(n): ...
 @parts(3)
 def test_first(part): ...
+@pytest.mark.campaign("soak")
+def test_hours(): ...
 @pytest.mark.long
 class TestLong:
     def test_one(self): ...
@@ -139,11 +141,12 @@ TestMachine = pytest.mark.long(pytest.mark.timeout(900)(Machine.TestCase))
         "test_a.py::test_long": (" *(long)*",),
         "test_a.py::test_some": (" *(sampled)*",),
         "test_a.py::test_first": (" *(sampled)*",),
+        "test_a.py::test_hours": (" *(campaign)*",),
         "test_a.py::TestLong::test_one": (" *(long)*",),
         "test_a.py::TestMachine": (" *(long)*",),
         "test_b.py::test_one": (" *(long)*",),
     }.items():
-        for mark in ("", " *(sampled)*", " *(long)*"):
+        for mark in ("", " *(sampled)*", " *(long)*", " *(campaign)*"):
             row = f"| p{mark} | m | `tests/{test}` |"
             assert bool(rules.guarantee_mark_problems(row, tests)) is (mark not in allowed), row
 

@@ -20,8 +20,8 @@ FOREIGN = {
         r"(?:https?|file)://\S*(?:pypi|pythonhosted|artifactory|codeartifact|devpi|nexus|/simple\b)"
     ),
 }
-GUARANTEE_MARK = re.compile(r"^\| [^|]* \*\((sampled|long)\)\* \|")
-LONG = "pytest.mark.long"
+GUARANTEE_MARK = re.compile(r"^\| [^|]* \*\((sampled|long|campaign)\)\* \|")
+LONG, CAMPAIGN = "pytest.mark.long", "pytest.mark.campaign"
 PARTS = "parts"  # of `tests.effort`: all but the first are long
 _BLANK = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING}
 TEST_REFERENCE = re.compile(r"tests/([\w/]+\.py)((?:::\w+)+)")
@@ -162,13 +162,13 @@ def guarantee_mark_problems(text: str, tests: Mapping[str, str]) -> list[str]:
             continue
         runs = _runs(ast.parse(tests[found[1]]), found[2].split("::")[1:])
         mark = marked[1] if marked else None
-        if (runs == "long") != (mark == "long") or (runs == "sampled" and mark != "sampled"):
+        if runs != mark and (runs is not None or mark != "sampled"):
             problems.append(f"marked {mark}, and its test is {runs or 'not'}: {row}")
     return problems
 
 
 def _runs(tree: ast.Module, names: list[str]) -> str | None:
-    """Return "long" if `make test` leaves a test out, "sampled" if it leaves some of its cases out, else None."""
+    """Return "long" or "campaign" if `make test` leaves a test out, "sampled" if only some of its cases, else None."""
     body, is_sampled = tree.body, False
     for node in body:
         match node:
@@ -182,6 +182,8 @@ def _runs(tree: ast.Module, names: list[str]) -> str | None:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == name:
                     if any(ast.unparse(each) == LONG for each in node.decorator_list):
                         return "long"
+                    if any(ast.unparse(each).startswith(CAMPAIGN) for each in node.decorator_list):
+                        return "campaign"
                     is_sampled = is_sampled or any(map(_says_long, node.decorator_list))
                     body = node.body
                     break

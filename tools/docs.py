@@ -35,7 +35,7 @@ GUIDES = (
     "objects",
     "lease",
 )
-PROJECT = ("glossary", "guarantees", "benchmarks", "seeds")
+PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}
 WITHOUT_REFERENCE = ("cli",)
 """Packages that users run and never import."""

@@ -176,7 +176,7 @@ def check(samples: Sequence[Sample]) -> None:
     assert after.open_files <= before.open_files + 10, told
 
 
-@pytest.mark.long
+@pytest.mark.campaign("soak")
 @pytest.mark.timeout(int(MINUTES * 60) + 300)
 def test_an_hour_of_work_leaves_memory_files_and_latency_as_they_were() -> None:
     stop = threading.Event()

@@ -15,6 +15,7 @@ from strandline.kv import NO_CURSOR, WatchCursor, format_revision
 from strandline.sim import SimDisk
 from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes
+from tests import tally
 
 PLACE = Path("/folds/fold.log")
 CHANGES = frozenset({"create", "pwritev", "sync", "truncate", "rename", "remove", "sync_folder"})
@@ -130,6 +131,7 @@ class World:
 
     def crash(self, random: Random) -> None:
         """Cut the power: what was synced is seen."""
+        tally.count(tally.POWER_LOSSES)
         self.disk.crash(random)
         self.store = None
         self.acknowledged = self.certain

@@ -45,6 +45,7 @@ from strandline.kv import (
 )
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.protocol.fold_modes import FoldMode
+from tests import tally
 from tests.fold.buckets import Twin
 from tests.fold.shelves import Fault, Killed, Shelf
 from tests.fold.virtual_time import NoThread, run_virtually
@@ -91,6 +92,7 @@ class World:
     """A bucket, a fold that follows it, and chance."""
 
     def __init__(self, seed: int) -> None:
+        tally.count(tally.SEEDS)
         self.random = random.Random(seed)
         self.config = CONFIGS[self.random.choice(list(CONFIGS))]
         self.twin = Twin(self.config)

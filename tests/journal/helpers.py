@@ -14,6 +14,7 @@ from strandline.files import Buffer, Disk, File, Lock, OpenMode, OsDisk
 from strandline.gather import InlineExecutor
 from strandline.journal import Journal, JournalConfig, JournalReader, Record
 from strandline.journal.segment import SEGMENT_HEADER_BYTES, parse_segment_name, walk
+from tests import tally
 from tests.waiting import PATIENCE_S
 
 P = ParamSpec("P")
@@ -86,6 +87,7 @@ def flip(path: Path, position: int, disk: Disk | None = None, mask: int = 1) -> 
 @contextmanager
 def telling(**facts: object) -> Iterator[None]:
     """Say with any failure of the body what it was about: the seed, the place, the number of the call."""
+    tally.count(tally.SEEDS, "seed" in facts)
     try:
         yield
     except BaseException as error:

@@ -28,6 +28,7 @@ from strandline.journal import (
     journal_reader,
 )
 from strandline.sim import Fault, SimDisk
+from tests import tally
 from tests.journal.helpers import FOLDER, LaterExecutor, WatchedDisk, contents, records_of
 
 CHANGES = frozenset({"create", "pwritev", "sync", "truncate", "allocate", "rename", "remove", "sync_folder"})
@@ -229,6 +230,7 @@ class JournalWithModel:
 
     def crash(self, random: Random) -> None:
         """End the machine: only what was synced is sure."""
+        tally.count(tally.POWER_LOSSES)
         self._settle_queued()
         self._queued.clear()
         self.journal = None

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.effort import Part, long_parts
 from tests.pipeline.aftermath import Checker, Said
 from tests.pipeline.child import TYPED
 from tests.pipeline.killing import POSTGRES_CALLS, SAYING, SQLITE_CALLS, Life, World, live_and_die
@@ -33,7 +34,7 @@ SEED = 70
 """What a worker does whose every system call is tried: it renews, and splits in both ways."""
 BETWEEN_STAGES = (23, 24, 25)
 """Which lines it is about to say when the findings, the ledger and the checkpoint of a page are just durable."""
-RANDOM_S = 120.0
+RANDOM_S = 30.0
 NewWorld = Callable[..., World]
 
 
@@ -150,13 +151,15 @@ def test_a_worker_goes_on_by_itself_after_a_call_that_failed(new_world: NewWorld
     world.checker().check_over(said)
 
 
-@pytest.mark.long
+@long_parts(10, "every-call")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("backend", "call"), CALLS)
-def test_a_run_survives_its_worker_being_killed_at_every_system_call(new_world: NewWorld, call: str) -> None:
+def test_a_run_survives_its_worker_being_killed_at_every_system_call(
+    new_world: NewWorld, call: str, part: Part
+) -> None:
     count = new_world(FEW).count_calls(call, seed=SEED)
     assert count
-    for when in range(1, count + 1):
+    for when in part.of(range(1, count + 1)):
         world, said = new_world(FEW), Said()
         checker = world.checker()
         assert world.run_injected(said, f"signal=SIGKILL:when={when}", call, seed=SEED) in KILLED
@@ -164,13 +167,13 @@ def test_a_run_survives_its_worker_being_killed_at_every_system_call(new_world: 
         finish(world, checker, said)
 
 
-@pytest.mark.long
+@long_parts(10, "every-call")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize(("backend", "call"), [("sqlite", call) for call in SQLITE_CALLS])
-def test_every_call_may_fail(new_world: NewWorld, call: str, error: str) -> None:
+def test_every_call_may_fail(new_world: NewWorld, call: str, error: str, part: Part) -> None:
     count = new_world(FEW).count_calls(call, seed=SEED)
-    for when in range(1, count + 1):
+    for when in part.of(range(1, count + 1)):
         world, said = new_world(FEW), Said()
         checker = world.checker()
         status = world.run_injected(said, f"error={error}:when={when}", call, seed=SEED)

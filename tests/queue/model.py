@@ -17,6 +17,7 @@ from strandline.groups import Group
 from strandline.groups.schedule import parse_scheduled
 from strandline.queue import DeadLetter, JournalStorage, QueueConfig
 from strandline.sim import Fault, SimDisk
+from tests import tally
 from tests.queue.helpers import later, open_sim, power_cut
 
 T = TypeVar("T")
@@ -261,6 +262,7 @@ class StorageWithModel:
         self.reopen()
 
     def crash(self, random: Random) -> None:
+        tally.count(tally.POWER_LOSSES)
         self.disk.crash(random)
         self.reopen()
 

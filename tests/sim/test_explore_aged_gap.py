@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models import AgedBounds, AgedGapModel
 
 SMALL = AgedBounds(revisions=3)

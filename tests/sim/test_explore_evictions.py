@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.fold_modes import FoldMode
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models import EvictionBounds, EvictionModel
 
 GONE, STAYS, VANISHED = "a live key is gone", "a key that left stays", "a key that is there vanished"

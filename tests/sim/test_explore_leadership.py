@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol import leadership
 from strandline.protocol.leadership import Attempt, Candidate, LeaseRecord, Sighting, Tenure
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models.leadership import CAMPAIGN, LeadershipBounds, LeadershipModel
 
 SMALL = LeadershipBounds(ttl=2, writes_max=1, epoch_max=2)
@@ -177,6 +177,15 @@ def test_at_most_one_holds_it_in_larger_worlds(bounds: LeadershipBounds) -> None
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.complete, found
     assert found.states > 100_000
+
+
+@pytest.mark.campaign("leadership")
+@pytest.mark.timeout(7200)
+def test_at_most_one_holds_it_in_the_first_ten_million_states() -> None:
+    found = explore(LeadershipModel(CAMPAIGN), states_max=10_000_000)
+    print(found)  # noqa: T201 - pytest shows it on demand
+    assert found.counterexample is None, found
+    assert found.states >= 10_000_000
 
 
 def test_the_world_of_a_campaign_begins_without_a_counterexample() -> None:

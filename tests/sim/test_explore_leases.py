@@ -8,7 +8,7 @@ import pytest
 from strandline.protocol import guards, leases, operations
 from strandline.protocol.leases import Decided
 from strandline.protocol.shards import Cursor, Lease, OpEntry, Outcome, ShardRecord, ShardSpec
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models import LeaseBounds, LeaseModel
 
 SMALL = LeaseBounds(workers=2, fence_max=2, time_max=3)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models.live_watch import LiveBounds, LiveWatchModel
 
 ALL = LiveBounds(revisions=5, keys=2, own=2)

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.protocol import runs
 from strandline.protocol.shards import OpEntry, Outcome
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models import RunModel
 
 

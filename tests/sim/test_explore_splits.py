@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol import splits
 from strandline.protocol.shards import ShardRecord, ShardSpec
-from strandline.sim.explore import explore
+from tests.exploring import explore
 from tests.models import SplitBounds, SplitModel
 
 SMALL = SplitBounds(keys=3, shards_max=4)

@@ -12,6 +12,7 @@ from strandline.lease import Claimant, Fence, LeaseTiming, ObjectLeaseStore
 from strandline.objects import MemoryObjects, Object
 from strandline.objects.contracts import Buffer
 from strandline.sim import SimObjects
+from tests import tally
 
 TIMING = LeaseTiming(ttl_s=10, renew_s=2, margin_s=1)
 DRIFT = 0.04
@@ -88,6 +89,7 @@ class Outcome(NamedTuple):
 
 def run(seed: int) -> Outcome:
     """Let three nodes lead, write, pause and restart for a while."""
+    tally.count(tally.SEEDS)
     random, elapsed_s = Random(seed), 0.0
     store = RecordingObjects(seed)
     sim = SimObjects(seed, store=store, fault_rate=random.choice((0.0, 0.1, 0.4)))

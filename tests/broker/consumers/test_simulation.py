@@ -9,6 +9,7 @@ import pytest
 
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.groups import GroupConfig
+from tests import tally
 from tests.broker.consumers.helpers import SECOND, Sent, World
 
 SMALL = GroupConfig(compact_bytes_min=1024)
@@ -19,6 +20,7 @@ class Simulation:
     """One consumer and what must hold of it."""
 
     def __init__(self, seed: int) -> None:
+        tally.count(tally.SEEDS)
         self.random = Random(seed)
         self.world = World(on_disk=True)
         self.filter = self.random.choice(["", "s.a", "s.*"])

@@ -19,6 +19,7 @@ from strandline.broker.jetstream import JetStream
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
 from strandline.clock import ManualClock
 from strandline.sim import SimDisk
+from tests import tally
 from tests.broker.socket_client import SocketClient
 from tests.journal.helpers import WatchedDisk
 from tests.journal.model import PowerCut
@@ -128,6 +129,7 @@ class SimBroker:
 
     def crash(self, random: Random) -> None:
         """Lose power."""
+        tally.count(tally.POWER_LOSSES)
         self.cut.left = None
         self.disk.crash(random)
 

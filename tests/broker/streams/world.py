@@ -16,6 +16,7 @@ from strandline.errors import StrandlineError
 from strandline.gather import InlineExecutor
 from strandline.sim import SimDisk
 from strandline.wire import subject_matches
+from tests import tally
 from tests.broker.streams.model import Model
 from tests.journal.helpers import WatchedDisk
 from tests.journal.model import PowerCut
@@ -114,6 +115,7 @@ class World:
 
     def crash(self, random: Random) -> None:
         """Lose power."""
+        tally.count(tally.POWER_LOSSES)
         self.stream = None
         self.cut.left = None
         self.disk.crash(random)
