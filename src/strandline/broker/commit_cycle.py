@@ -148,7 +148,7 @@ class CommitCycle:
             try:
                 part.flush(now_ns)
             except Exception:
-                logger.exception("a turn failed")
+                logger.exception("a commit cycle failed")
             self.bounded_s += part.bounded_s
             due_ns = part.next_due_ns
             if due_ns is not None and (self._armed_ns is None or due_ns < self._armed_ns):
@@ -158,7 +158,7 @@ class CommitCycle:
             try:
                 each.write_out()
             except Exception:
-                logger.exception("a client could not be written to")
+                logger.exception("writing to a client failed")
         self._is_asked = bool(self._flushed or self._written)
         if self._is_asked:
             self._loop.call_soon(self.run, context=self._context)
@@ -178,7 +178,7 @@ class CommitCycle:
             try:
                 part.tick(now_ns)
             except Exception:
-                logger.exception("what was due failed")
+                logger.exception("timer callback failed")
         known = [self._timers.next_ns, *(part.next_due_ns for part in self._parts)]
         due = [due_ns for due_ns in known if due_ns is not None]
         if due:

@@ -180,12 +180,12 @@ class Server:
             self.store_dir = settings.store_dir
         folder = self.store_dir / "strandline"
         if (self.store_dir / "jetstream").is_dir():
-            logger.warning("%s holds streams of nats-server, which are not read", self.store_dir)
+            logger.warning("%s holds streams of nats-server; this server does not read them", self.store_dir)
         try:
             disk = self._resources.enter_context(open_store(folder, self.descriptors.files, self._executor))
         except Locked as error:
-            hint = "stop that server, or give this one another folder (store_dir, -sd)"
-            raise Unavailable(f"another server keeps its data in {self.store_dir}", hint=hint) from error
+            hint = "stop that server, or choose another folder (store_dir, -sd)"
+            raise Unavailable(f"another server uses {self.store_dir}", hint=hint) from error
         except OSError as error:
             raise storage_unavailable(self.store_dir, error) from error
         self._shared_limits = SharedLimits(settings.jetstream.max_memory, settings.jetstream.max_storage)

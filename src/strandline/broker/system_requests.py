@@ -73,7 +73,7 @@ class SystemRequests:
             try:
                 answer = self._answer(asked, bytes(payload), messages.origin)
             except Exception:
-                logger.exception("cannot answer %s%s", PREFIX, asked)
+                logger.exception("request %s%s failed", PREFIX, asked)
                 continue
             if answer is not None:
                 self._account.router.send(reply, json.dumps(answer, separators=(",", ":")).encode())

@@ -65,4 +65,4 @@ class Timers:
             try:
                 call(now_ns)
             except Exception:
-                logger.exception("what was due failed")
+                logger.exception("timer callback failed")

@@ -180,7 +180,7 @@ def test_a_stream_that_cannot_be_opened_yet_can_still_be_read(mending: StreamRec
 def test_a_stream_is_not_removed_while_it_is_opened_again(mending: StreamRecovery, gate: Gate) -> None:
     error = mending.ask("$JS.API.STREAM.DELETE.BAD")["error"]
     assert (error["code"], error["err_code"]) == (500, 10050)
-    assert "is being read anew" in error["description"]
+    assert "is being opened again" in error["description"]
     _is_read(mending)
     gate.open.set()
     mending.until(lambda: mending.is_well)

@@ -137,11 +137,11 @@ def test_what_is_no_archive_is_refused() -> None:
 
 
 def test_nothing_may_follow_the_end() -> None:
-    with pytest.raises(BadArchive, match="follows the end"):
+    with pytest.raises(BadArchive, match="after the end"):
         _fed(ArchiveReader(1000), MAGIC + END + b"\x00")
     reader = ArchiveReader(1000)
     assert _fed(reader, MAGIC + END) == _fed(reader, b"") == []
-    with pytest.raises(BadArchive, match="follows the end"):
+    with pytest.raises(BadArchive, match="after the end"):
         _fed(reader, b"x")
 
 

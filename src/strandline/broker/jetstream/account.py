@@ -100,7 +100,7 @@ class JetStream:
         self._reads = WorkQueue(
             self.clock,
             context.wake,
-            failure="a request could not be answered",
+            failure="request failed",
             hold=context.pause,
             release=context.resume,
         )
@@ -216,7 +216,9 @@ class JetStream:
             try:
                 self._publish_to(sink, now_ns)
             except Exception:  # whatever it is, the other streams' turn comes
-                logger.exception("publishes to stream %s of account %s are not answered", sink.name, self.account)
+                logger.exception(
+                    "storing publishes in stream %s of account %s failed; they get no answer", sink.name, self.account
+                )
 
     def _publish_to(self, sink: StreamSink, now_ns: int) -> None:
         if sink.is_gone:
@@ -276,9 +278,9 @@ class JetStream:
         """Note that a stream's storage has failed, and say so once."""
         if name not in self.failures:
             self.failures[name] = str(error)
-            advice = "what it holds can be read, and it is opened again as soon as its disk has room and works"
+            advice = "it can be read, and will be opened again when its disk works and has room"
             text = for_log(error, advice)
-            logger.error("stream %s of account %s cannot store anything: %s", name, self.account, text)
+            logger.error("stream %s of account %s cannot store messages: %s", name, self.account, text)
         self._recovery.begin(name)
 
     def _recovered(self, name: str) -> None:
@@ -318,7 +320,7 @@ class JetStream:
             try:
                 consumer.note_removed(removed)
             except Exception:  # the others hear of it
-                logger.exception("consumer %s of stream %s failed when messages went", consumer.name, name)
+                logger.exception("consumer %s of stream %s failed to handle removed messages", consumer.name, name)
 
     def publish(self, message: Republish) -> None:
         """Publish something of the server's own, to clients and to streams that keep such subjects."""

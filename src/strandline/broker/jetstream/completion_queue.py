@@ -88,4 +88,4 @@ def _do(action: Then, ticket: Ticket | None) -> None:
     try:
         action(None if ticket is None else ticket.exception())
     except Exception:
-        logger.exception("an answer that waited for storage could not be given")
+        logger.exception("an action after a durable append failed")

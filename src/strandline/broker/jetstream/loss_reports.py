@@ -48,4 +48,4 @@ class LossReports:
         try:
             stream.note_told()
         except StrandlineError as error:
-            logger.warning("stream %s: the advisory of its loss is sent again after a restart: %s", name, error)
+            logger.warning("stream %s: sending the advisory of its loss again after a restart: %s", name, error)

@@ -98,7 +98,7 @@ class RequestHandler:
         try:
             answer = self._one(asked, row.headers, row.payload, row.reply, messages.origin, owner.clock.now_ns())
         except Exception:
-            logger.exception("a request could not be answered: %s", asked)
+            logger.exception("request failed: %s", asked)
             return
         if answer is NOBODY:
             owner.routes.no_responders(messages, [row.at])

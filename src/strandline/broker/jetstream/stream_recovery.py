@@ -72,7 +72,7 @@ class StreamRecovery:
     def vacate(self, name: str) -> None:
         """Leave a stream's files alone until the next attempt; `Unavailable` if that cannot be done at once."""
         if not self._runner.cancel(name, PATIENCE_S):
-            raise Unavailable(f"stream {name} is being read anew", hint="try again in a moment")
+            raise Unavailable(f"stream {name} is being opened again", hint="try again in a moment")
         if name in self._pauses_ns:
             self._unsalvaged.pop(name, None)
             self._wait(name)
@@ -106,7 +106,7 @@ class StreamRecovery:
     def _salvaged(self, failed: Stream, found: Outcome) -> None:
         self._unsalvaged.pop(failed.config.name, None)
         if not isinstance(found, Stream):
-            logger.error("stream %s cannot be read until it can be written again: %s", failed.config.name, found)
+            logger.error("stream %s cannot be read until it is opened again: %s", failed.config.name, found)
         elif self._is_current(failed):
             self._replaced(found)
 
@@ -156,7 +156,7 @@ class StreamRecovery:
         self._recovered(stream.config.name)
 
     def _not_yet(self, stream: Stream, problem: Outcome) -> None:
-        logger.warning("stream %s cannot be opened again yet: %s", stream.config.name, problem)
+        logger.warning("opening stream %s again failed, will retry: %s", stream.config.name, problem)
         self._go_on_waiting(stream.config.name)
 
     def _go_on_waiting(self, name: str) -> None:

@@ -106,10 +106,10 @@ class _Target:
         told = parse_header_values(base64.b64decode(message.get("hdrs", ""))).get(ORIGIN.decode(), "")
         found = parse_source(told.encode())
         if found is None or found[0] != self._name:
-            raise NotOurs(into, "its last message was published by somebody else")
+            raise NotOurs(into, "its last message came from another publisher")
         position: Position = found[1]
         if position.identity != identity:
-            raise NotOurs(into, "it was begun from another stream of the same name")
+            raise NotOurs(into, "it is the copy of another stream of the same name")
         return Start(position.sequence + 1)
 
     def publish(self, batch: OriginBatch) -> None:
@@ -140,7 +140,7 @@ class _Target:
         answer = json.loads(reply.payload)
         self._last_seq += len(rows)
         if answer.get("seq") != self._last_seq or answer.get("stream") != self._plan.into:
-            raise NotOurs(self._plan.into, str(answer.get("error", {}).get("description", "others publish into it")))
+            raise NotOurs(self._plan.into, str(answer.get("error", {}).get("description", "other publishers use it")))
 
 
 def _headers(block: bytes, source: bytes, condition: tuple[bytes, bytes]) -> bytes:

@@ -36,7 +36,7 @@ class OriginEnded(Unavailable):
     """The delivery of an origin broke; it can be begun anew."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"the delivery of the origin broke: {problem}", hint="it goes on by itself")
+        super().__init__(f"the delivery of the origin broke: {problem}", hint="the mirror reconnects by itself")
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class NatsOrigin:
             identity = self._identity(api)
             attachment = self._attachment = self._attach(api, ask(identity))
             if self._identity(api) != identity:
-                raise OriginEnded("it was made anew")
+                raise OriginEnded("the stream was created again")
         yield Received(None, attachment.pending)
         try:
             while True:

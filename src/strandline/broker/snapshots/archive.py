@@ -129,7 +129,7 @@ class ArchiveReader:
         self._rest.clear()
         if not self._begun:
             if not known.startswith(MAGIC):
-                raise BadArchive("unknown snapshot format", hint="only snapshots of nats-server 2.15 and later can be")
+                raise BadArchive("unknown snapshot format", hint="take the snapshot with nats-server 2.15 or later")
             self._begun, at = True, len(MAGIC)
         found: list[Archived] = []
         while not self.ended and (entry := self._entry(known, at)) is not None:
@@ -143,7 +143,7 @@ class ArchiveReader:
         if found:
             yield found
         if self.ended and at < len(known):
-            raise BadArchive("something follows the end", hint="take the snapshot again")
+            raise BadArchive("data after the end of the archive", hint="take the snapshot again")
         self._rest += known[at:]
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class ArchiveReader:
         (name_size, time_code, sequence, headers_size, payload_size), name_at = head
         size = name_size + headers_size + payload_size
         if size > (self._message_max if sequence else ENTRY_MAX):
-            raise BadArchive("an entry is too large", hint="max_payload bounds the messages that are taken")
+            raise BadArchive("an entry is too large", hint="raise max_payload")
         stop = name_at + size
         if stop > len(data):
             self._needed = stop - at

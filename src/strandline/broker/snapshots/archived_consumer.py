@@ -77,5 +77,5 @@ def _both(part: dict[str, Any] | None) -> tuple[int, int]:
 def _sequence(value: Any) -> int:  # noqa: ANN401 - whatever JSON holds
     number = int(value)
     if not 0 <= number <= SEQUENCE_MAX:
-        raise ValueError(f"{number} is no sequence")
+        raise ValueError(f"{number} is not a sequence")
     return number

@@ -151,7 +151,7 @@ class Restore:
             except (ApiError, KeyError, TypeError, ValueError, OverflowError) as error:
                 raise BadArchive(f"the state cannot be read: {error}") from error
             if not 0 <= self._last_seq <= SEQUENCE_MAX:
-                raise BadArchive("the state has a sequence that cannot be")
+                raise BadArchive("the state has an invalid sequence")
         elif entry.name.startswith(CONSUMER_PREFIX):
             name = entry.name.removeprefix(CONSUMER_PREFIX).decode(errors="replace")
             self._consumer_bytes += CONSUMER_BYTES + CONSUMER_FACTOR * len(entry.payload)
@@ -261,7 +261,7 @@ def check_messages(messages: Iterable[Archived], limits: WireLimits) -> None:
     for name, time_ns, sequence, headers, payload in messages:
         subjects.add(name)
         if not (sequence <= SEQUENCE_MAX and 0 <= time_ns <= SEQUENCE_MAX):
-            raise BadArchive("a message has a sequence or a time that cannot be")
+            raise BadArchive("a message has an invalid sequence or time")
         if len(headers) > HEADERS_MAX:
             raise BadArchive(f"message {sequence} has too many headers")
         if len(headers) + len(payload) > limits.payload_bytes_max:
@@ -270,4 +270,4 @@ def check_messages(messages: Iterable[Archived], limits: WireLimits) -> None:
         if len(subject) > limits.line_bytes_max:
             raise BadArchive("a subject is too long", hint="raise max_control_line")
         if not _SUBJECT.fullmatch(subject):
-            raise BadArchive("a message has a subject that is none")
+            raise BadArchive("a message has an invalid subject")

@@ -94,7 +94,7 @@ class RestoreService:
         self._restored = restored
         self.under_way: dict[str, RestoreSink] = {}
         self._queue = WorkQueue(
-            self._streams.clock, lambda: context.post(self._queue.run), failure="a restore has failed"
+            self._streams.clock, lambda: context.post(self._queue.run), failure="a step of a restore failed"
         )
         self._threads = ThreadPerTask("strandline-restore")
         self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, context.post)
@@ -178,7 +178,7 @@ class RestoreService:
         if any(0 < limit < len(restore.consumers) for limit in limits):
             raise codes.MAXIMUM_CONSUMERS_LIMIT.error()
         if sum(sink.restore.held_bytes for sink in self.under_way.values()) > HELD_MAX:
-            raise codes.STREAM_RESTORE.with_text(err="too much is restored at once")
+            raise codes.STREAM_RESTORE.with_text(err="restores use too much memory")
 
     # Chunks.
 

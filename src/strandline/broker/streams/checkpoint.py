@@ -59,7 +59,7 @@ def parse_checkpoint(data: bytes, path: str) -> StreamCheckpoint:
     head = data[: _HEAD.size]
     magic, version, _ = _HEAD.unpack(head)
     if version != (VERSION if magic == _MAGIC else 1):
-        raise FormatError(path, f"version {version} is not known", hint="was it written by a later one?")
+        raise FormatError(path, f"unknown version {version}", hint="a later release may have written it")
     body = data[_BODY_AT:]
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(body, crc32c(head)):
         raise Damaged(

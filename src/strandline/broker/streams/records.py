@@ -135,7 +135,7 @@ def parse_control(data: bytes) -> Control:
                 return control
     except (struct.error, ValueError):
         pass
-    raise FormatError("stream", "a control record that this version cannot read", hint="was it written by a later one?")
+    raise FormatError("stream", "unknown control record", hint="a later release may have written it")
 
 
 def _parse(kind: int, flags: int, count: int, body: bytes) -> Control | None:

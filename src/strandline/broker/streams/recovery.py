@@ -26,7 +26,9 @@ from strandline.errors import Damaged
 def recover(files: StreamFiles, checkpoint: StreamCheckpoint, log: JournalLog, stop: int) -> State:
     """Return the state that a stream's files and log, up to a place, say it has."""
     if checkpoint.identity != log.identity:
-        raise Damaged(str(files.folder), "the journal is not this stream's", safe="restore both from the same copy")
+        raise Damaged(
+            str(files.folder), "the journal belongs to another stream", safe="restore both from the same copy"
+        )
     found = files.read_index(checkpoint, stop)
     lost = [part for part in log.lost if part.end > checkpoint.place]
     losses = files.read_losses(checkpoint.identity) or Losses()

@@ -175,7 +175,7 @@ class Streams:
             except StrandlineError:  # it was told to who asked; the rest has to be closed too
                 continue
             except Exception:
-                logger.exception("stream %s could not be closed", name)
+                logger.exception("closing stream %s failed", name)
 
     def barrier(self) -> list[Ticket]:
         """Return the tickets that are not done yet; when they are, everything answered so far is durable.

@@ -117,7 +117,7 @@ class Stream(StreamView):
         files = StreamFiles(disk, folder)
         checkpoint = files.read_checkpoint()
         if checkpoint is None:
-            raise FormatError(str(folder), "there is no stream", hint="make one with Stream.create")
+            raise FormatError(str(folder), "there is no stream", hint="create one with Stream.create")
         log = JournalLog.open(files.journal, disk, clock, durability, executor)
         try:
             state = recover(files, checkpoint, log, log.next_place)
