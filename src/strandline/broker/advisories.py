@@ -1,4 +1,4 @@
-"""What the server tells on its own: advisories, made only where somebody hears them.
+"""Advisories of an account, published only if a client or a stream listens.
 
 Invariants: an advisory goes to clients and to streams that keep its subject, like any message.
 """
@@ -13,11 +13,11 @@ from strandline.clock import Clock
 
 AUDIT = b"$JS.EVENT.ADVISORY.API"
 QUIET = (b"$JS.API.STREAM.MSG.GET.", b"$JS.API.DIRECT.GET.", b"$JS.API.CONSUMER.RESET.", b"$JS.API.CONSUMER.MSG.NEXT.")
-"""Requests that nats-server does not tell of."""
+"""Requests without an audit advisory, as in nats-server."""
 
 
 class Advisories:
-    """Tells; `is_heard` says whether anybody listens on a subject, `publish` sends."""
+    """Publishes advisories; `is_heard` tells whether a subject has a listener."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Advisories:
         self._publish = publish
 
     def is_heard(self, advisory: Advisory) -> bool:
-        """Tell whether a client listens to an advisory."""
+        """Tell whether an advisory has a listener."""
         return self._is_heard(advisory.subject.encode(errors="surrogateescape"))
 
     def tell(self, advisory: Advisory) -> None:
-        """Tell something, if anybody listens."""
+        """Publish an advisory, if it has a listener."""
         subject = advisory.subject.encode(errors="surrogateescape")
         if not self._is_heard(subject):
             return
@@ -51,7 +51,7 @@ class Advisories:
         self._publish(Republish(subject, b"", payload))
 
     def client(self, origin: Origin) -> ClientInfo:
-        """Return who asked, as it is told."""
+        """Return the client of a request, as advisories show it."""
         return ClientInfo(
             start=origin.start_ns,
             host=origin.host,
@@ -65,7 +65,7 @@ class Advisories:
         )
 
     def audit(self, subject: bytes, request: bytes, response: bytes, origin: Origin) -> None:
-        """Tell what was asked and answered, if anybody listens."""
+        """Publish a request and its response, if they have a listener."""
         if subject.startswith(QUIET) or not self._is_heard(AUDIT):
             return
         self.tell(

@@ -1,10 +1,12 @@
-"""One turn of the server: what all sockets brought is stored, answered and written out together.
+"""The commit cycle of a server: it stores, answers and writes the input of all sockets together.
 
-Invariants: a turn runs once for all that asked for it since the last one; within it, storing comes before writing, so
-answers that need not wait leave with it; timers never run late by more than a turn. Everything is on the loop's thread.
+Invariants: one cycle serves all requests for a cycle since the last one. Within it, storing comes before writing, so
+answers that need not wait for the disk leave with it. Timers run at most one cycle late. Everything runs on the loop's
+thread.
 
-A turn runs when all sockets that were ready have been read. While only one is at a time, there is nothing to wait for:
-the turn then runs with its read, and now and then one waits, to see whether that still holds.
+A cycle runs after all ready sockets have been read. While only one socket is ready at a time, there is nothing to wait
+for: the cycle then runs at the end of that read. Every now and then a cycle waits, to find out whether more sockets are
+ready.
 """
 
 import asyncio
@@ -18,12 +20,12 @@ from strandline.broker.timers import Timers
 from strandline.clock import NS_PER_S, Clock
 
 ALONE_TURNS = 32
-"""How many turns run at once after one that had a single read."""
+"""How many cycles run at the end of their read after a cycle that had a single read."""
 logger = logging.getLogger("strandline.broker")
 
 
 class CyclePart(Protocol):
-    """What gathers during a turn, and has times of its own."""
+    """A part of the server that gathers work for the cycle, and has timers of its own."""
 
     @property
     def next_due_ns(self) -> int | None:
@@ -36,16 +38,16 @@ class CyclePart(Protocol):
         ...
 
     def flush(self, now_ns: int) -> None:
-        """Do what was gathered."""
+        """Do the gathered work."""
         ...
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         ...
 
 
 class CycleWriter(Protocol):
-    """What has something to be written."""
+    """An object that has output."""
 
     def write_out(self) -> None:
         """Write it."""
@@ -53,25 +55,29 @@ class CycleWriter(Protocol):
 
 
 class CommitCycle:
-    """Who asked for the next turn."""
+    """Gathers the work of the next cycle, and runs it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
         self._context = contextvars.copy_context()
-        """In which everything runs, whoever asked for it: it tells whose lines those of the log are."""
+        """The context in which all callbacks run, whichever context asked for them: it names the server for its log
+        lines.
+        """
         self._is_asked = False
         self._is_reading = False
         self._reads = 0
         self._read_bytes = 0
         self._alone = 0
         self.run_s_per_byte = 0.0
-        """What a byte that was read cost in the last turn that ran after the reads, in processor time.
+        """Processor time per byte read, in the last cycle that ran after the reads.
 
-        Work that has a limit of its own is not counted: it may be for a client that was not read at all.
+        Work with a limit of its own does not count: it may be for a client that was not read at all.
         """
         self.bounded_s = 0.0
-        """How long such work took in a turn that ran with its read, or in the last one after the reads."""
+        """Processor time of such work, in a cycle that ran at the end of its read, or in the last cycle after the
+        reads.
+        """
         self._flushed: list[CyclePart] = []
         self._written: list[CycleWriter] = []
         self._timers = Timers()
@@ -80,7 +86,7 @@ class CommitCycle:
         self._parts: list[CyclePart] = []
 
     def add(self, part: CyclePart) -> Callable[[], None]:
-        """Take somebody in; return what it calls to be flushed in the next turn."""
+        """Add a part; return the function by which it asks for a flush in the next cycle."""
         self._parts.append(part)
 
         def wake() -> None:
@@ -97,12 +103,12 @@ class CommitCycle:
             self._loop.call_soon(self.run, context=self._context)
 
     def begin_read(self) -> None:
-        """Note that what one socket brought is being taken."""
+        """Note that the input of one socket is being handled."""
         self._is_reading = not self._is_asked
         self.bounded_s = 0.0
 
     def end_read(self, read_bytes: int = 0) -> None:
-        """Note that it was taken; what it asked for happens now or soon."""
+        """Note that it was handled; the cycle that it asked for runs now or soon."""
         self._reads += 1
         self._read_bytes += read_bytes
         if not self._is_reading:
@@ -118,13 +124,13 @@ class CommitCycle:
             self._loop.call_soon(self.run, context=self._context)
 
     def write(self, part: CycleWriter) -> None:
-        """Let somebody write in the next turn; to be called once until then."""
+        """Let an object write its output in the next cycle; call it once until then."""
         self._written.append(part)
         if not self._is_asked:
             self._ask()
 
     def at(self, owner: Hashable, due_ns: int | None, call: Callable[[int], None]) -> None:
-        """Call somebody at a time, instead of the one set before; never, if it is None."""
+        """Set the timer of an owner, in place of its earlier one; None clears it."""
         self._timers.set(owner, due_ns, call)
         if due_ns is not None and (self._armed_ns is None or due_ns < self._armed_ns):
             self._arm(due_ns)
@@ -185,7 +191,7 @@ class CommitCycle:
             self._arm(min(due))
 
     def close(self) -> None:
-        """Call nobody any more."""
+        """Call no timers any more."""
         if self._armed is not None:
             self._armed.cancel()
         self._parts.clear()

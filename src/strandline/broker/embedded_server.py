@@ -1,8 +1,8 @@
-"""A server inside a process: for as long as a block runs, on this loop or on a thread of its own.
+"""A server inside a process, for the time of a block: on this loop, or on a thread of its own.
 
-Invariants: when the block is left, however, nothing of the server is left. What is not given is nats-server's default,
-but for a free port, the loopback address, JetStream, and storage that is gone with the block unless `store_dir` says
-where.
+Invariants: when the block ends, in whatever way, nothing of the server remains. Settings that are not given are
+nats-server's defaults, with these exceptions: a free port, the loopback address, JetStream enabled, and storage that is
+removed with the block unless `store_dir` is given.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ async def serve(
     store_dir: str | PathLike[str] | None = None,
     log: Log | None = None,
 ) -> AsyncIterator[Server]:
-    """Run a server on this loop; `server.url` is where clients connect.
+    """Run a server on this loop; clients connect to `server.url`.
 
-    `settings` say everything; without them the port is a free one. `log` is told what a log would have, by level
-    (`INF`, `WRN`, `ERR`, `DBG`, `TRC`) and text; without it, that goes to the logger `strandline.broker`.
+    Without `settings` the port is a free one. `log` receives each log line by level (`INF`, `WRN`, `ERR`, `DBG`, `TRC`)
+    and text; without it, lines go to the logger `strandline.broker`.
     """
     with own_log(log):
         server = Server(_settings(settings, port, store_dir), log=log)
@@ -57,10 +57,10 @@ def running(
     store_dir: str | PathLike[str] | None = None,
     log: Log | None = None,
 ) -> Iterator[str]:
-    """Run a server on a thread of its own, for people without asyncio; yields where clients connect.
+    """Run a server on a thread of its own, for programs without asyncio; yield the URL for clients.
 
-    An error of the server, also one while it closes, is raised when the block is left; if the block raises one of its
-    own, that one carries a note of it.
+    An error of the server, also while it closes, is raised at the end of the block; if the block raises an error of its
+    own, that one gets a note.
     """
     loop, stop, started = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
     urls: list[str] = []
@@ -76,7 +76,7 @@ def running(
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(run())
-        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             errors.append(error)
         finally:
             started.set()

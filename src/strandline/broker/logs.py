@@ -1,8 +1,8 @@
-"""What a server logs, brought to whoever wants it in the words of nats-server's log.
+"""Where the log lines of a server go, in the words of nats-server's log.
 
-Invariants: a server with a log of its own is heard there and nowhere else; all others are heard by the logger
-`strandline.broker`, at the level that it has. Whose line it is, the context tells in which it is logged: that of a
-server begins in `heard_by`, and whatever the server does later runs in a copy of it.
+Invariants: the lines of a server with a log of its own go there and nowhere else; the lines of all other servers go to
+the logger `strandline.broker`, at its level. The context of a line names its server: the context begins in `heard_by`,
+and everything that the server does later runs in a copy of it.
 """
 
 import logging
@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Log = Callable[[str, str], None]
-"""Told a level (`TRC`, `DBG`, `INF`, `WRN`, `ERR`) and a text."""
+"""Receives a level (`TRC`, `DBG`, `INF`, `WRN`, `ERR`) and a text."""
 TRACE = 5
-"""The level of what clients say and are told, below `logging.DEBUG`."""
+"""The level of protocol traces, below `logging.DEBUG`."""
 _LEVELS = {TRACE: "TRC", logging.DEBUG: "DBG", logging.INFO: "INF", logging.WARNING: "WRN"}
 _own: ContextVar[Log | None] = ContextVar("strandline_broker_log", default=None)
 _format = logging.Formatter().format
 
 
 class _Sorter(logging.Filter):
-    """Takes the lines of those who have a log of their own out of the logger's."""
+    """Diverts the lines of servers that have a log of their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def own_log(log: Log | None) -> Iterator[None]:
-    """Let lines of all levels be made while the block runs, for somebody who wants them; nobody does if it is None."""
+    """Enable lines of all levels while the block runs, for a server with a log of its own; do nothing without one."""
     if log is None:
         yield
         return
@@ -67,7 +67,7 @@ def own_log(log: Log | None) -> Iterator[None]:
 
 @contextmanager
 def heard_by(log: Log | None) -> Iterator[None]:
-    """Bring what is logged in the block, and in all that begins in it, to somebody; to the logger if it is None."""
+    """Send the log lines of the block, and of everything that begins in it, to a log; to the logger if it is None."""
     token = _own.set(log)
     try:
         yield

@@ -1,7 +1,7 @@
 """The server: its listeners, its connections, and JetStream of every account, on one asyncio loop.
 
-Invariants: everything but fsync runs on the loop's thread. What `start` opened, `close` lets go of, whatever happened:
-no task, thread, socket or file is left. No client can keep the server from closing.
+Invariants: everything but fsync runs on the loop's thread. `close` releases all that `start` opened, whatever happened:
+no task, thread, socket or file remains. No client can keep the server from closing.
 """
 
 import asyncio
@@ -51,20 +51,20 @@ logger = logging.getLogger("strandline.broker")
 THREADS_MAX = 4
 """How many threads write to disks."""
 PASSWORD_THREADS_MAX = 2
-"""How many look at slow passwords: apart from the others, so that strangers do not hold up what is to be stored."""
+"""Threads that check slow password hashes, apart from the others, so that strangers do not delay storing."""
 CLOSING_S = 2.0
-"""How long `close` waits for what clients still have to take."""
+"""How long `close` waits for clients to read their output."""
 
 
 class Server:
-    """A server that was told some settings; `serve` is the way to have one."""
+    """A server with its settings; `serve` runs one."""
 
     def __init__(self, settings: ServerSettings, clock: Clock | None = None, log: Log | None = None) -> None:
         self.settings = settings
         self._log = log
         self.clock = clock or SystemClock()
         self.server_id = new_server_id()
-        """What no other server is called."""
+        """Unique among servers."""
         self.server_info: ServerInfo
         self.accounts: Accounts
         self.loop: asyncio.AbstractEventLoop
@@ -90,11 +90,11 @@ class Server:
         self.http_port: int | None = None
         self._monitor: Monitor | None = None
 
-    # What it is.
+    # Identity.
 
     @property
     def server_name(self) -> str:
-        """What people call it."""
+        """The name for people."""
         return self.settings.server_name or self.server_id
 
     @property
@@ -119,15 +119,15 @@ class Server:
 
     @property
     def counters(self) -> "MonitorCounters":
-        """What the monitoring endpoints remember; nothing where there are none."""
-        from strandline.broker.monitoring.http import MonitorCounters  # noqa: PLC0415 - only who asks for it pays for it
+        """Counters of the monitoring endpoints; empty without endpoints."""
+        from strandline.broker.monitoring.http import MonitorCounters  # noqa: PLC0415 - imported only on use
 
         return self._monitor.counters if self._monitor is not None else MonitorCounters(deque())
 
     # Beginning and end.
 
     async def start(self) -> None:
-        """Open what is kept, then listen."""
+        """Open the stored data, then listen."""
         with heard_by(self._log):
             await self._start(asyncio.get_running_loop())
 
@@ -159,7 +159,7 @@ class Server:
             raise
 
     def _configure(self, settings: ServerSettings) -> None:
-        """Make what follows from settings; nothing has changed if that raises."""
+        """Apply settings; an error changes nothing."""
         websocket = settings.websocket
         listener = ListenerOptions(
             settings.tls, None if settings.tls is None else server_context(settings.tls), settings.allow_non_tls
@@ -247,19 +247,19 @@ class Server:
             )
         self.server_info = self._make_server_info(settings)
         if settings.http_port is not None:
-            from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - only who asks for it pays for it
+            from strandline.broker.monitoring import Monitor  # noqa: PLC0415 - imported only on use
 
             self._monitor = await Monitor.start(self)
             self.http_port = self._monitor.port
 
     async def close(self) -> None:
-        """End every connection, make everything durable, and let go of all of it. Closing twice is harmless."""
+        """End every connection, make everything durable, and release all resources. Closing twice is harmless."""
         with heard_by(self._log):
             try:
                 await self._end_all()
             finally:
                 self._resources.close()
-        await asyncio.sleep(0)  # what was posted from other threads meanwhile finds nothing to do
+        await asyncio.sleep(0)  # callbacks that other threads posted meanwhile find nothing to do
 
     async def _end_all(self) -> None:
         if self._monitor is not None:
@@ -281,7 +281,7 @@ class Server:
                 await asyncio.wait_for(self._is_empty.wait(), seconds)
 
     async def lame_duck(self) -> None:
-        """Take no more clients, ask those who are here to go elsewhere, and end them one by one."""
+        """Accept no more clients, ask connected ones to go elsewhere, and end them one by one."""
         with heard_by(self._log):
             await self._let_go()
 
@@ -301,7 +301,7 @@ class Server:
         await self._until_empty(CLOSING_S)
 
     def reload(self, settings: ServerSettings) -> None:
-        """Take new settings over: users, permissions, limits and certificates, for those who connect from now on."""
+        """Apply new settings: users, permissions, limits and certificates, for clients that connect from now on."""
         accounts = self.accounts
         self._configure(settings)
         known = set(accounts.by_name)
@@ -354,7 +354,7 @@ class Server:
         return handles if limit is None else min(limit, handles)
 
     def _route_run(self, session: Session) -> None:
-        """Let a session do what it does with time."""
+        """Run the timers of a session."""
 
         def tick(now_ns: int) -> None:
             session.tick(now_ns)

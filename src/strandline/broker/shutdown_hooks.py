@@ -1,7 +1,7 @@
-"""The end of a server, for those who would wait for it from elsewhere.
+"""Callbacks for the shutdown of a server, for callers in other threads that wait for an answer of it.
 
-Invariants: any thread may ask and add. Whoever was added before the end is called at the end, once; whoever comes later
-is refused. So nobody waits for a server that is no more.
+Invariants: any thread may add a callback. A callback that was added before the shutdown is called once, at the
+shutdown; adding one later raises. So no caller waits for a server that has ended.
 """
 
 import threading
@@ -11,7 +11,7 @@ from strandline.errors import Closed
 
 
 class ShutdownHooks:
-    """Tells of the end of a server; `end` is called on its own thread."""
+    """Calls the callbacks; `end` is called on the server's own thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,20 +24,20 @@ class ShutdownHooks:
             raise Closed("the server")
 
     def add(self, call: Callable[[], None]) -> None:
-        """Call somebody at the end; `Closed` if that is over."""
+        """Call a function at the shutdown; `Closed` if that is over."""
         with self._lock:
             self.check()
             self._waiting.add(call)
 
     def discard(self, call: Callable[[], None]) -> bool:
-        """Call somebody no more; return whether it would still have been called."""
+        """Remove a function; return whether it was still waiting for its call."""
         with self._lock:
             was_waiting = call in self._waiting
             self._waiting.discard(call)
             return was_waiting
 
     def end(self) -> None:
-        """Call everybody; a second time does nothing."""
+        """Call all functions; a second call does nothing."""
         with self._lock:
             self.is_over = True
             waiting, self._waiting = self._waiting, set()

@@ -1,8 +1,8 @@
-"""The folder in which a server keeps everything: one lock for all that is in it, and a share of the handles.
+"""The folder of a server: one lock for all files in it, and a share of the file descriptors.
 
-Invariants: whoever holds the folder's lock is the only one who writes anything below it; that it is so is marked, as
-for a `JournalSet`, so that tools that open one of its journals meet that lock, too. Streams and consumers, however
-many, take no more handles than the share, plus those that are in use at the moment.
+Invariants: only the holder of the folder's lock writes in the folder. A file marks this, as for a `JournalSet`, so that
+tools that open one of its journals meet the lock, too. Streams and consumers, however many, use no more descriptors
+than the share, plus those in use at the moment.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _DOTS = {".": "%2E", "..": "%2E%2E"}
 
 
 def format_account_folder(name: str) -> str:
-    """Return what the folder of an account is called: a name of its own for every account, and one name in a path."""
+    """Return the folder name of an account: unique for each account, and one name in a path."""
     quoted = quote(name, safe="$", errors="surrogatepass")
     if len(quoted) > FOLDER_BYTES_MAX:
         return f"%long-{sha256(name.encode(errors='surrogatepass')).hexdigest()}"
@@ -50,13 +50,13 @@ class StoreDisk(HandleDisk):
         self._held = held
 
     def lock(self, path: Path) -> Lock:
-        """Take the exclusive lock that the file at `path` stands for; the one that is held covers every journal."""
+        """Take the exclusive lock of the file at `path`; the lock that is held covers every journal."""
         return OsLock(-1) if path == self._held else super().lock(path)
 
 
 @contextmanager
 def open_store(folder: Path, open_files_max: int, executor: Executor | None = None) -> Iterator[StoreDisk]:
-    """Hold a server's folder, made where there is none; `Locked` if another has it."""
+    """Hold the folder of a server, and create it if needed; `Locked` if another server holds it."""
     disk = OsDisk()
     disk.make_folder(folder)
     folder = folder.resolve()

@@ -1,8 +1,8 @@
-"""Answers on `$SYS.REQ.`: to every client about itself and its account, to the system account about the server.
+"""Responses on `$SYS.REQ.`: to every client about itself and its account, to the system account about the server.
 
-Invariants: a client sees nothing of other accounts, unless it is in the system account. An answer has the fields of the
-monitoring page that it stands for, which is imported with the first request. What nats-server does not answer to an
-account has no responders here.
+Invariants: a client sees nothing of other accounts, unless it is in the system account. A response has the fields of
+its monitoring page, which is imported with the first request. Requests that nats-server does not answer to an account
+have no responders here.
 """
 
 import json
@@ -27,7 +27,7 @@ OWN = {
     "SERVER.PING.CONNZ": "CONNZ",
     "ACCOUNT.PING.STATZ": "STATZ",
 }
-"""What every account may ask, and the page that answers; it is about the account alone."""
+"""Requests that every account may send, and their pages; a page is about the account alone."""
 SERVER_PAGES = (
     "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "EXPVARZ", "IPQUEUESZ",
     "RAFTZ",
@@ -40,13 +40,13 @@ PARAMETERS = {
     "consumer": "consumers",
     "include_unused": "unused",
 }
-"""Names of options in JSON that have another one in a URL."""
+"""Options whose name in JSON is not their name in a URL."""
 STATES = {0: "open", 1: "closed", 2: "all"}
 BAD_REQUEST, FAILED = 400, 500
 
 
 class SystemRequests:
-    """Answers the clients of one account."""
+    """Answers requests of one account's clients."""
 
     def __init__(self, server: "Server", account: "Account") -> None:
         self._server = server
@@ -64,7 +64,7 @@ class SystemRequests:
             router.subscribe((PREFIX + subject).encode(), self)
 
     def take(self, messages: Inbound) -> None:
-        """Answer requests, one by one."""
+        """Answer requests in order."""
         frames = messages.frames
         for subject, reply, payload in zip(messages.subjects, frames.replies(), frames.payloads(), strict=True):
             if not reply:
@@ -109,7 +109,7 @@ class SystemRequests:
         return {"server": describe_server(self._server.server_info, self._server.clock.now_ns()), **fields}
 
     def _is_meant(self, options: Fields) -> bool:
-        """Tell whether a request that is sent to all servers is for this one."""
+        """Tell whether a request to all servers is for this one."""
         server, exact = self._server, bool(options.pop("exact_match", False))
 
         def fits(given: object, own: str) -> bool:
@@ -132,9 +132,9 @@ class SystemRequests:
         return fields
 
     def _page(self, name: str, options: Fields) -> Fields:
-        """Return what a monitoring page says, in the form of an answer."""
+        """Return a monitoring page in the form of a response."""
         from strandline.broker.monitoring.pages import PAGES  # noqa: PLC0415
-        from strandline.broker.monitoring.query import BadQuery, Query  # noqa: PLC0415 - only who asks pays for it
+        from strandline.broker.monitoring.query import BadQuery, Query  # noqa: PLC0415 - imported only on use
 
         path = PATHS.get(name, f"/{name.lower()}")
         try:
@@ -181,7 +181,7 @@ def _data(name: str, told: Fields, options: Fields) -> Fields:
 
 
 def _parameters(options: Fields) -> dict[str, str]:
-    """Return options as they are given in a URL; those that are no plain value have no place there."""
+    """Return options in the form of a URL; options without a plain value are left out."""
     found: dict[str, str] = {}
     for name, value in options.items():
         if name == "subscriptions_detail" and value is True:

@@ -1,8 +1,8 @@
-"""What is to be done when: one heap for streams, consumers and chores, in nanoseconds of wall time.
+"""Timers of streams, consumers and connections: one heap, in nanoseconds of wall time.
 
-Invariants: whoever has a time is called once when it has come, and then has none; only the time set last counts. One
-that fails takes nobody else's call away. The heap is at most a few times as large as there are owners, however often
-they change their mind.
+Invariants: an owner has at most one timer, the one that was set last. Its callback is called once when it is due, and
+the timer is then gone. A callback that fails does not keep others from theirs. The heap is at most a few times as large
+as the number of owners, however often they set their timers.
 """
 
 import heapq
@@ -20,13 +20,13 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
-        """Times and numbers, not owners: an entry that no longer counts keeps nobody in memory."""
+        """Times and numbers, not owners, so that a stale entry keeps no owner in memory."""
         self._owners: dict[int, Hashable] = {}
         self._due: dict[Hashable, tuple[int, int, Callable[[int], None]]] = {}
         self._numbers = count()
 
     def set(self, owner: Hashable, due_ns: int | None, call: Callable[[int], None]) -> None:
-        """Call somebody at a time, instead of at the time set before; never, if it is None."""
+        """Set the timer of an owner, in place of its earlier one; None clears it."""
         known = self._due.get(owner)
         if due_ns is None:
             if known is not None:
@@ -56,7 +56,7 @@ class Timers:
         return None
 
     def run(self, now_ns: int) -> None:
-        """Call everybody whose time has come, once; what they set anew waits for the next run."""
+        """Call the callbacks that are due, once; timers that they set wait for the next run."""
         ready = []
         while (due_ns := self.next_ns) is not None and due_ns <= now_ns:
             owner = self._owners.pop(heapq.heappop(self._heap)[1])

@@ -76,7 +76,7 @@ def parse_consumer(data: bytes, path: str) -> ConsumerRecord:
     head, body = data[: _HEAD.size], data[_BODY_AT:]
     _, version, _ = _HEAD.unpack(head)
     if version not in _CREATED:
-        raise FormatError(path, f"version {version} is not known", hint="it may have been written by a later version")
+        raise FormatError(path, f"unknown version {version}", hint="a later release may have written it")
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(body, crc32c(head)):
         raise Damaged(path, "the checksum does not match", safe=_SAFE)
     created = _CREATED[version]

@@ -1,8 +1,8 @@
-"""JetStream of one account: what clients publish, ask and acknowledge, brought to streams and consumers, and back.
+"""JetStream of one account: it takes publishes, requests and acknowledgements of clients to streams and consumers.
 
-Invariants: all of it runs on the server's own thread and nothing blocks but making and removing streams; what came in
-is handled in its order; nothing is answered or delivered before it is as durable as asked. A stream whose storage fails
-says so to whoever publishes to it, is named in `failures` until it is well again, and disturbs no other.
+Invariants: everything runs on the server's own thread, and nothing blocks but creating and removing streams. Input is
+handled in its order. Nothing is answered or delivered before it is as durable as asked. A stream whose storage fails
+refuses publishes with the reason, is in `failures` until it works again, and affects no other stream.
 """
 
 import contextlib
@@ -149,15 +149,15 @@ class JetStream:
             self.failures[name] = problem
         for name in self.streams.streams:
             self.follow(name)
-        self.mirrors.open()  # before consumers look for messages that nobody wants
+        self.mirrors.open()  # before consumers look for messages without interest
         self.consumers.open_all()
 
     def end_pulls(self) -> None:
-        """Tell pulls that wait that the server ends; to be called while clients are still there."""
+        """End waiting pulls because the server ends; call it while clients are still connected."""
         self.consumers.end_pulls()
 
     def close(self) -> None:
-        """Store what was gathered, and let go of everything."""
+        """Store gathered publishes, and release everything."""
         self.shutdown.end()
         for cancel in self._cancels:
             cancel()
@@ -165,16 +165,16 @@ class JetStream:
         for sink in self._sinks.values():
             for cancel in sink.cancels:
                 cancel()
-        with contextlib.ExitStack() as rest:  # each of them, whatever becomes of those before it
+        with contextlib.ExitStack() as rest:  # each of them, even if an earlier one fails
             for end in (self.completions.run, self.streams.close, self.consumers.close, self.snapshots.close):
                 rest.callback(end)
             rest.callback(self._recovery.close)
             self.mirrors.close()
 
-    # The turn.
+    # The commit cycle.
 
     def flush(self, now_ns: int) -> None:
-        """Store what was gathered since the last time, then let copies and consumers go on."""
+        """Store the publishes that were gathered since the last cycle, then run copies and consumers."""
         self.bounded_s = 0.0
         self.publish_gathered(now_ns)
         began_s = thread_time()
@@ -184,11 +184,11 @@ class JetStream:
         self._scheduler.flush(now_ns)
 
     def let_consumers_go_on(self, now_ns: int) -> None:
-        """Give consumers their turn now: whoever asks for something afterwards sees what they were told before."""
+        """Run consumers now: a later request sees the effect of earlier acknowledgements."""
         self._scheduler.flush(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         self.timers.run(now_ns)
         self.consumers.tick(now_ns)
         self.snapshots.tick(now_ns)
@@ -197,7 +197,7 @@ class JetStream:
     @property
     def next_due_ns(self) -> int | None:
         """When `tick` has something to do, None if nothing is known of."""
-        next_ns = self.timers.next_ns  # asked for in every turn: a loop is half of what `min` over a generator takes
+        next_ns = self.timers.next_ns  # used in every cycle: the loop takes half the time of `min` over a generator
         for due_ns in (self.consumers.next_due_ns, self.snapshots.next_due_ns, self.mirrors.next_due_ns):
             if due_ns is not None and (next_ns is None or due_ns < next_ns):
                 next_ns = due_ns
@@ -210,12 +210,12 @@ class JetStream:
         self._wake()
 
     def publish_gathered(self, now_ns: int) -> None:
-        """Store what was published so far; whoever asks for something afterwards sees it."""
+        """Store the publishes so far; a later request sees them."""
         dirty, self._dirty = self._dirty, []
         for sink in dirty:
             try:
                 self._publish_to(sink, now_ns)
-            except Exception:  # whatever it is, the other streams' turn comes
+            except Exception:  # the other streams are still served
                 logger.exception(
                     "storing publishes in stream %s of account %s failed; they get no answer", sink.name, self.account
                 )
@@ -230,7 +230,7 @@ class JetStream:
         for batch, replies, gathered in sink.taken():
             try:
                 published = sink.stream.publish(batch, now_ns)
-            except Exception as error:  # noqa: BLE001 - who published is told
+            except Exception as error:  # noqa: BLE001 - the publishers receive it
                 self._refuse(sink, replies, traces_of(gathered), error)
                 continue
             self._settle(sink, published, replies, gathered)
@@ -290,7 +290,7 @@ class JetStream:
         self.follow(name)
 
     def stored(self, name: str, published: Published) -> None:
-        """Tell consumers, when it is durable, what somebody else put into a stream."""
+        """Notify consumers of messages that another part of the server put into a stream, when they are durable."""
         sink = self._sinks.get(name)
         if sink is None:
             return
@@ -303,7 +303,7 @@ class JetStream:
 
         sink.line.then(published.ticket, tell)
         self._maintenance.touch(sink, self.clock.now_ns())
-        self._wake()  # who called may not be in a turn, after which timers are looked at
+        self._wake()  # the caller may be outside a cycle, after which timers are set
 
     def _tell_stored(self, sink: StreamSink, published: Published) -> None:
         for again in published.republish:
@@ -319,7 +319,7 @@ class JetStream:
         for consumer in self.consumers.of(name):
             try:
                 consumer.note_removed(removed)
-            except Exception:  # the others hear of it
+            except Exception:  # the other consumers are still notified
                 logger.exception("consumer %s of stream %s failed to handle removed messages", consumer.name, name)
 
     def publish(self, message: Republish) -> None:
@@ -329,7 +329,7 @@ class JetStream:
             self.take(_inbound(message.subject, message.payload, message.headers, Origin(0, self.account)))
 
     def take(self, messages: Inbound) -> None:
-        """Take one message to the streams that keep its subject; its sender is told if none does."""
+        """Take one message to the streams that keep its subject; without any, it has no responders."""
         sinks = self._sinks.listening(messages.subjects[0])
         for sink in sinks:
             sink.take(messages)
@@ -344,12 +344,12 @@ class JetStream:
     # Streams.
 
     def line(self, name: str) -> CompletionLine:
-        """Return what waits for a stream's tickets; for one that is gone, a line in which nothing waits."""
+        """Return the completion line of a stream; for a removed stream, an empty one."""
         sink = self._sinks.get(name)
         return sink.line if sink is not None else CompletionLine(self.completions)
 
     def follow(self, name: str) -> None:
-        """Listen to what a stream says it wants, after it was made or changed."""
+        """Subscribe to the subjects of a stream after it was created or changed."""
         stream = self.streams.streams.get(name)
         self.mirrors.changed(name)
         if stream is None:
@@ -377,7 +377,7 @@ class JetStream:
         self._loss_reports.begin(stream, self.clock.now_ns())
 
     def _observe(self, stream: Stream) -> None:
-        """Hear of what becomes of a stream."""
+        """Observe removals and failures of a stream."""
         name = stream.config.name
 
         def failed(error: BaseException) -> None:
@@ -390,7 +390,7 @@ class JetStream:
     def _replace(self, stream: Stream) -> None:
         """Go on with a stream in the place of itself, as it was before it failed."""
         name = stream.config.name
-        self._scheduler.flush(self.clock.now_ns())  # what consumers were told is theirs before they change
+        self._scheduler.flush(self.clock.now_ns())  # consumers handle their acknowledgements before they change
         self.streams.replace(stream)
         self._sinks[name].stream = stream
         self._observe(stream)
@@ -399,7 +399,7 @@ class JetStream:
         self.listeners.tell(name)
 
     def _removed(self, name: str) -> None:
-        """Stop to listen for a stream that is going; what waits for its tickets is still answered."""
+        """Unsubscribe from a stream that is being removed; answers that wait for its tickets are still sent."""
         sink = self._sinks.pop(name, None)
         if sink is None:
             return

@@ -46,8 +46,8 @@ class CompletionQueue:
             self._post(self.run)
 
     def run(self) -> None:
-        """Do what no longer has to wait."""
-        self._is_posted = False  # before looking: what is noted from here on asks for another run
+        """Run the actions whose tickets are settled."""
+        self._is_posted = False  # before the loop: a notice from here on posts another run
         settled = self._settled
         while settled:
             settled.popleft().run()
@@ -66,7 +66,7 @@ class CompletionLine:
         return len(self._waiting)
 
     def then(self, ticket: Ticket | None, action: Then) -> None:
-        """Do something after everything before it, when a ticket is settled; without one, only after the others."""
+        """Run an action after all before it, when a ticket is settled; without a ticket, after the others."""
         if not self._waiting and (ticket is None or ticket.done()):
             _do(action, ticket)
             return
@@ -78,7 +78,7 @@ class CompletionLine:
         self._completions.note(self)
 
     def run(self) -> None:
-        """Do what no longer has to wait."""
+        """Run the actions whose tickets are settled."""
         waiting = self._waiting
         while waiting and ((ticket := waiting[0][0]) is None or ticket.done()):
             _do(waiting.popleft()[1], ticket)

@@ -1,8 +1,8 @@
-"""Consumers in the turn: what clients acknowledge and pull is brought to them, and each has its turn to deliver.
+"""Consumers in the commit cycle: it takes acknowledgements and pulls to them, and lets each deliver.
 
-Invariants: a consumer that asked for a turn has one, after what was gathered is stored; one with more to do has another
-in the next turn, so that none keeps the others waiting. One that fails is loaded again, and takes nothing away from
-others. What is acknowledged to nobody is told that nobody responds.
+Invariants: a consumer that asked for a step gets one, after gathered publishes are stored. A consumer with more work
+gets another step in the next cycle, so that it does not delay the others. A consumer that fails is loaded again, and
+the others are not affected. An acknowledgement to an unknown consumer gets a no-responders status.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from strandline.broker.routes import Inbound, Routes
 from strandline.broker.timers import Timers
 
 _SHORT_DOTS, _LONG_DOTS = 8, 10
-"""How many dots an ack subject has: exactly, without a domain; at least, with one."""
+"""Number of dots in an ack subject: exactly, without a domain; at least, with one."""
 
 
 class ConsumerScheduler:
-    """The consumers of one account, and which of them want a turn."""
+    """The consumers of one account, and which of them are ready for a step."""
 
     def __init__(self, routes: Routes, timers: Timers, wake: Callable[[], None]) -> None:
         self.consumers: Registry
@@ -29,12 +29,12 @@ class ConsumerScheduler:
         self._ready: dict[Consumer, None] = {}
 
     def request_turn(self, consumer: Consumer) -> None:
-        """Let a consumer have a turn soon."""
+        """Give a consumer a step soon."""
         self._ready[consumer] = None
         self._wake()
 
     def flush(self, now_ns: int) -> None:
-        """Let those who asked have their turn."""
+        """Give each ready consumer its step."""
         if not self._ready:
             return
         ready, self._ready = self._ready, {}
@@ -49,17 +49,17 @@ class ConsumerScheduler:
             if what(now_ns):
                 self.request_turn(consumer)
             due_ns = consumer.next_due_ns
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
+        except Exception as error:  # noqa: BLE001 - the error is this consumer's alone
             self.consumers.loader.lose(consumer, error)
             return
         self._timers.set(consumer, due_ns, lambda due_ns: self._tick(consumer, due_ns))
 
     def forget(self, consumer: Consumer) -> None:
-        """Give a consumer no more turns."""
+        """Give a consumer no more steps."""
         self._ready.pop(consumer, None)
         self._timers.set(consumer, None, lambda _: None)
 
-    # What clients say to consumers.
+    # Input of clients to consumers.
 
     def take(self, messages: Inbound) -> None:
         """Take acknowledgements, on `$JS.ACK.>`."""
@@ -102,7 +102,7 @@ class FlowSink:
             if consumer is not None:
                 try:
                     consumer.take_flow(subject, block)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this consumer's alone
+                except Exception as error:  # noqa: BLE001 - the error is this consumer's alone
                     consumers.loader.lose(consumer, error)
 
 

@@ -1,4 +1,4 @@
-"""What an account without JetStream says to those who ask for it, on a server that has it."""
+"""JetStream requests of an account without JetStream, on a server that has it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ class DisabledJetStream:
         routes.subscribe(b"$JS.API.>", self)
 
     def take(self, messages: Inbound) -> None:
-        """Tell those who ask that there is no JetStream here, and that nobody is, where messages would be answered."""
+        """Answer that JetStream is not enabled; a subject that is not of the API has no responders."""
         lonely = []
         for row, (subject, reply) in enumerate(zip(messages.subjects, messages.frames.replies(), strict=True)):
             asked = subject.decode(errors="replace").removeprefix("$JS.API.")

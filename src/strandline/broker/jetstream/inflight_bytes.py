@@ -1,7 +1,7 @@
-"""How much each client has under way to the disk, so that nobody can fill the memory faster than the disk takes it.
+"""Bytes of each client that are on their way to the disk, so that memory stays bounded when the disk is slow.
 
-Invariants: a client beyond its share, or any that publishes while all together are beyond theirs, is paused before its
-next read; every pause is ended, when half of it is durable.
+Invariants: a client beyond its share is paused before its next read, and so is every publisher while all clients
+together are beyond theirs. A pause ends when half of the bytes are durable.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ ALL_BYTES_MAX = 32 << 20
 
 
 class ClientPauses:
-    """Who is paused and why: reading from a client goes on when every reason has gone."""
+    """Counts the reasons to pause each client; reading resumes when the last reason is gone."""
 
     def __init__(self, pause: Callable[[int], None], resume: Callable[[int], None]) -> None:
         self._pause = pause
@@ -27,7 +27,7 @@ class ClientPauses:
             self._pause(client_id)
 
     def end(self, client_id: int) -> None:
-        """Take one reason away."""
+        """Remove one reason."""
         self._counts[client_id] -= 1
         if not self._counts[client_id]:
             del self._counts[client_id]
@@ -35,7 +35,7 @@ class ClientPauses:
 
 
 class InflightBytes:
-    """Bytes on their way, by client; `pause` and `resume` stop and restart the reading from one."""
+    """Bytes in flight, by client; `pause` and `resume` stop and restart the reading from one."""
 
     def __init__(self, pause: Callable[[int], None], resume: Callable[[int], None]) -> None:
         self._pause = pause
@@ -45,7 +45,7 @@ class InflightBytes:
         self.total = 0
 
     def add(self, gathered: Iterable[Inbound]) -> list[tuple[int, int]]:
-        """Note what is under way; return what `remove` is to be given when it has arrived."""
+        """Count messages in flight; return the argument for `remove`."""
         noted = []
         for messages in gathered:
             client, size = messages.origin.client_id, len(messages.frames.data)
@@ -59,7 +59,7 @@ class InflightBytes:
         return noted
 
     def remove(self, noted: list[tuple[int, int]]) -> None:
-        """Note what has arrived, or never will."""
+        """Count messages that are durable, or have failed."""
         for client, size in noted:
             held = self._bytes[client] - size
             self.total -= size

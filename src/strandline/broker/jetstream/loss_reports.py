@@ -1,10 +1,10 @@
 """The advisory that a stream has lost messages to damage: sent once, as soon as a client listens.
 
-What is lost is found when a stream is opened, mostly when the server starts and no client is connected yet, so the
-advisory waits for a listener.
+A loss is found when a stream is opened, mostly when the server starts and no client is connected yet, so the advisory
+waits for a listener.
 
-Invariants: an advisory that was sent is noted in the stream's files, and not sent again; one whose note a crash took
-is. Nothing is sent of what was accepted before.
+Invariants: the stream's files note an advisory that was sent, and it is not sent again unless a crash took the note. A
+loss that was accepted has no advisory.
 """
 
 import logging
@@ -28,12 +28,12 @@ class LossReports:
         self._advisories = advisories
 
     def begin(self, stream: Stream, now_ns: int) -> None:
-        """Tell what a stream has lost, if anything was lost and not told."""
+        """Send the advisory of a stream, if it has a loss that was not sent."""
         if not stream.losses.is_told:
             self._timers.set(("lost", stream.config.name), now_ns, lambda now_ns: self._report(stream, now_ns))
 
     def end(self, name: str) -> None:
-        """Tell nothing more of a stream."""
+        """Send no advisory of a stream any more."""
         self._timers.set(("lost", name), None, lambda _: None)
 
     def _report(self, stream: Stream, now_ns: int) -> None:

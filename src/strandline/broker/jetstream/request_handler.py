@@ -1,8 +1,8 @@
-"""Requests to JetStream: brought to those who answer them, and answered when that is durable.
+"""Requests to the JetStream API: it hands each to the service that answers it, and sends the answer when it is durable.
 
-Invariants: a request sees everything published before it; who asks for a consumer or a direct get that nobody serves is
-told at once that nobody responds, and anything else unknown gets no answer at all, as with nats-server. Nothing is read
-that nobody would hear, and what is read shares the loop with everybody (see `WorkQueue`).
+Invariants: a request sees everything that was published before it. A request for an unknown consumer, or a direct get
+without a stream, gets a no-responders status at once; any other unknown request gets no answer, as in nats-server.
+Nothing is read for an answer without a listener, and reads share the loop with everything else (see `WorkQueue`).
 """
 
 import logging
@@ -33,7 +33,7 @@ DELETE = "STREAM.DELETE."
 CHANGES = ("STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.DELETE.", "STREAM.RESTORE.")
 MOVES = ("STREAM.SNAPSHOT.", "STREAM.RESTORE.")
 READS = (DIRECT, "STREAM.INFO.", "STREAM.MSG.GET.", "CONSUMER.INFO.", "CONSUMER.LIST.", "CONSUMER.NAMES.")
-"""What changes nothing: it may wait for its turn, and shows what is there then."""
+"""Requests that change nothing: they may wait, and show the state when they run."""
 AUDIT = b"$JS.EVENT.ADVISORY.API"
 NOBODY = "nobody responds"
 Answer = bytes | list[Reply] | str | None
@@ -45,7 +45,7 @@ _GET_WORDS, _DIRECT_HEAD = 6, b"$JS.API.DIRECT.GET."
 
 
 class _Row(NamedTuple):
-    """One request: which of some messages, and what is in it."""
+    """One request: its messages, its row in them, and its content."""
 
     messages: Inbound
     at: int
@@ -60,7 +60,7 @@ class RequestHandler:
 
     pattern = b"$JS.API.>"
     is_ordered = True
-    """What came before a request takes effect before it, and what comes after it, after; see `READS` for the rest."""
+    """A request takes effect after all input before it, and before all input after it; `READS` are the exception."""
 
     def __init__(self, owner: "JetStream", reads: WorkQueue) -> None:
         self._owner = owner
@@ -85,7 +85,7 @@ class RequestHandler:
                 self._answer(row)
 
     def _read(self, row: _Row) -> None:
-        """Answer what changes nothing, if somebody is there to hear it."""
+        """Answer a request that changes nothing, if the answer has a listener."""
         if self._is_heard(row.reply):
             self._answer(row)
 
@@ -184,7 +184,7 @@ class RequestHandler:
         self._owner.completions.after(self._barriers(asked), told)
 
     def _tell(self, asked: str, reply: bytes, answer: bytes, audit: Callable[[bytes], None]) -> None:
-        """Send an answer, and let those hear of it who watch all requests."""
+        """Send an answer, and its audit advisory."""
 
         def told(error: BaseException | None) -> None:
             text = answer if error is None else _failed(answer, error)
@@ -195,12 +195,12 @@ class RequestHandler:
         self._owner.completions.after(self._barriers(asked), told)
 
     def _barriers(self, asked: str) -> list[Ticket]:
-        """Return what has to be durable before an answer may be seen: that of the stream asked for, else of all."""
+        """Return the tickets that an answer waits for: that of the requested stream, otherwise of all streams."""
         streams = self._owner.streams
         if asked in OF_ALL:
             return streams.barrier()
         if asked.startswith(DELETE):
-            return []  # what remains of it was removed, and that synced, before there was an answer
+            return []  # the removal was synced before there was an answer
         words = asked.replace(DURABLE, CONSUMER, 1).split(".")
         name = words[2] if asked.startswith((DIRECT, CONSUMER)) and len(words) > 2 else words[-1]  # noqa: PLR2004
         stream = streams.streams.get(name)
@@ -215,7 +215,7 @@ def _deliveries(replies: list[bytes], parts: list[Reply]) -> Deliveries:
 
 
 def _failed(answer: bytes, error: BaseException) -> bytes:
-    """Return what is said in place of an answer, whose promise the storage did not keep."""
+    """Return the error that replaces an answer whose change could not be stored."""
     refusal = codes.STREAM_GENERAL_ERROR.with_text(err=for_clients(error))
     told = {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}
     return write_json({"type": read_json(answer).get("type", ""), "error": told})

@@ -1,7 +1,7 @@
-"""What streams need beside their messages' business: what goes with time goes, and what is dead is cleared away.
+"""Expiry and compaction of streams.
 
-Invariants: a stream is looked at when something in it may be due, never later; dead records are cleared away in small
-steps between turns, and only while there are some. A stream whose storage has failed is left alone.
+Invariants: a stream is checked when one of its messages may have expired, never later. Dead records are compacted in
+small steps between cycles, and only while there are some. A stream whose storage has failed is not touched.
 """
 
 from collections.abc import Callable, Container
@@ -16,7 +16,7 @@ CHORE_NS, CHORE_AGAIN_NS = 100_000_000, 2_000_000
 
 
 class StreamMaintenance:
-    """Looks after streams; `stored` is told of what was put into one, `fail` of what went wrong."""
+    """Schedules expiry and compaction; `stored` receives the delete markers of a stream, `fail` its errors."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class StreamMaintenance:
         self._fail = fail
 
     def changed(self, sink: StreamSink, now_ns: int) -> None:
-        """Look after a stream whose configuration may be another."""
+        """Schedule the maintenance of a stream whose configuration may have changed."""
         sink.has_expiry = False
         self.touch(sink, now_ns)
 

@@ -1,10 +1,10 @@
-"""Streams whose storage has failed, brought back: first to be read, and to be written as soon as their disk allows it.
+"""Recovery of streams whose storage has failed: first for reading, then, when the disk works, for writing.
 
-Invariants: what is shown of a stream that failed is what was known to be durable before it did. It takes nothing before
-its files were read anew, as after a crash, and whatever they hold was written to stable storage again: a failed fsync
-may have lost what the page cache still shows. That is tried again and again, after pauses that double up to a bound,
-whenever the disk takes a probe. However long it takes, it holds nobody up, and what could be read before can be read
-until the new one is there. A stream is not removed under a thread that is at its files.
+Invariants: a failed stream shows what was known to be durable before the failure. It accepts nothing before its files
+were read again, as after a crash, and their content was written to stable storage again: a failed fsync may have lost
+what the page cache still shows. Attempts repeat after pauses that double up to a bound, whenever the disk passes a
+probe. They delay nothing else, and the stream can be read until its successor is open. A stream is not removed while a
+thread uses its files.
 """
 
 import logging
@@ -28,11 +28,11 @@ RETRY_MIN_NS, RETRY_MAX_NS = NS_PER_S, 16 * NS_PER_S
 """How long after a failure, at least and at most, it is tried again."""
 Outcome = Stream | Exception | None
 PATIENCE_S = 0.1
-"""How long the removal of a stream waits for who is at its files."""
+"""How long the removal of a stream waits for a thread that uses its files."""
 
 
 class StreamRecovery:
-    """Brings them back; `replaced` hears of what takes the place of one that failed, `mended` of one that is well."""
+    """Recovers streams; `replaced` receives the successor of a failed stream, `recovered` a name when all is well."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class StreamRecovery:
         self._recovered = recovered
         self._pauses_ns: dict[str, int] = {}
         self._unsalvaged: dict[str, Stream] = {}
-        """Streams of which is not known yet what can be shown."""
+        """Failed streams whose durable content is not known yet."""
         streams.vacate = self.vacate
 
     def begin(self, name: str) -> None:
@@ -132,7 +132,7 @@ class StreamRecovery:
             self._runner.run(partial(self._streams.reopen, stream), reopened, key=name, drop=_close)
 
     def _compact(self, stream: Stream) -> None:
-        """Go on with a stream that still takes everything, and has failed to clear away what is dead."""
+        """Resume a stream that still accepts everything, and whose compaction has failed."""
         try:
             stream.compact_step()
         except StrandlineError as error:
@@ -165,17 +165,17 @@ class StreamRecovery:
 
 
 def _close(stream: Outcome) -> None:
-    """Let go of what nobody uses any more."""
+    """Close a stream that is not used any more."""
     if isinstance(stream, Stream):
         with suppress(StrandlineError):
             stream.close(keep_index=False)
 
 
 def resume_consumers(consumers: Registry, stream: Stream) -> None:
-    """Let the consumers of a stream that was opened again go on with it, as after a restart of the server.
+    """Resume the consumers of a stream that was opened again, as after a restart of the server.
 
-    A consumer goes on where it was, or at the end of the stream, if that is before. Its state stays in memory, so its
-    files need not be read. Pulls that wait are ended, so that clients pull again.
+    A consumer resumes at its position, or at the end of the stream, if that is before. Its state stays in memory, so
+    its files need not be read. Waiting pulls are ended, so that clients pull again.
     """
     name, now_ns = stream.config.name, consumers.streams.clock.now_ns()
     entries = consumers.entries.get(name, {})

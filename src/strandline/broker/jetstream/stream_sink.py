@@ -1,7 +1,7 @@
-"""Publishes on their way into one stream: gathered from all clients of a turn, stored together, answered together.
+"""Publishes to one stream: gathered from all clients of a commit cycle, stored together, answered together.
 
-Invariants: rows keep the order in which they came; a row is answered once if it asked for an answer, after its ticket,
-and in order; nothing is answered for a stream without acks.
+Invariants: rows keep their order of arrival. A row that asked for an answer gets one, after its ticket and in order; a
+stream without acks answers nothing.
 """
 
 import json
@@ -28,7 +28,7 @@ FAST_INGEST = b".$FI"
 LISTENERS_MAX = 10_000
 """How many subjects `StreamSinks` remembers."""
 BATCH_BYTES_MAX = 16 << 20
-"""How much is stored by one append."""
+"""Bytes that one append stores at most."""
 _REPLY, _REPLY_END = Row._fields.index("reply_start"), Row._fields.index("reply_end")
 _HEADER, _PAYLOAD, _END = (Row._fields.index(name) for name in ("header_start", "payload_start", "payload_end"))
 
@@ -38,10 +38,10 @@ Traces = list[tuple[int, "MessageTrace"]]
 
 
 class StreamSink:
-    """Where what is published on a stream's subjects comes to; `note` is told when there is something."""
+    """Gathers the messages on a stream's subjects; `note` is called when there are some."""
 
     is_stream = True
-    """It keeps what it takes, and tells a trace what became of it."""
+    """It stores messages, and reports the result of a traced one."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class StreamSink:
             self._head = self._head.removesuffix('"seq":') + f'"domain":{write_json(domain).decode()},"seq":'
 
     def take(self, messages: Inbound) -> None:
-        """Gather messages until the turn ends."""
+        """Gather messages until the end of the cycle."""
         if self.is_gone:
             self._late(messages)
             return
@@ -97,12 +97,12 @@ class StreamSink:
         return Inbound(messages.frames.pick(kept), [messages.subjects[row] for row in kept], messages.origin)
 
     def let_go(self) -> list[Inbound]:
-        """Return what was gathered, as it came."""
+        """Return the gathered messages in their order."""
         gathered, self.gathered = self.gathered, []
         return gathered
 
     def taken(self) -> "Iterable[tuple[PublishBatch, list[bytes], list[Inbound]]]":
-        """Return what was gathered, in batches to be stored, with who is to be answered."""
+        """Return the gathered messages in batches to store, with the reply subjects."""
         gathered = self.let_go()
         if len(gathered) == 1:
             batch, replies = columns_of(gathered[0])
@@ -110,7 +110,7 @@ class StreamSink:
         return _joined(gathered)
 
     def tell_traces(self, traces: Traces, replies: list[bytes], answers: dict[int, bytes]) -> None:
-        """Report what became of traced messages; one that is only traced has an answer if it went wrong."""
+        """Report the result of traced messages; a message that is only traced has an answer if it failed."""
         for row, trace in traces:
             answer = answers.get(row)
             if trace.only and answer is None:
@@ -118,7 +118,7 @@ class StreamSink:
             trace.note_stream(self.name, _problem(answer, trace))
 
     def acks(self, published: Published, replies: list[bytes]) -> Deliveries:
-        """Return the answers to those who asked for one."""
+        """Return the answers to the messages that asked for one."""
         head, sequences, answers = self._head, published.sequences.tolist(), published.answers
         if len(sequences) == 1:
             texts = [answers[0] if answers else f"{head}{sequences[0]}}}".encode()]
@@ -132,7 +132,7 @@ class StreamSink:
         return _asked(replies, texts)
 
     def refusals(self, replies: list[bytes], error: BaseException) -> Deliveries:
-        """Return the answers to those whose messages could not be stored."""
+        """Return the answers to messages that could not be stored."""
         refusal = codes.STREAM_STORE_FAILED.with_text(err=for_clients(error))
         return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
 
@@ -140,7 +140,7 @@ class StreamSink:
 class StreamSinks(dict[str, StreamSink]):
     """The sinks of an account by stream, and which of them keep a subject.
 
-    What it remembers of subjects is bounded, and is forgotten when a stream is made, changed or removed.
+    The memory of subjects is bounded, and is cleared when a stream is created, changed or removed.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class StreamSinks(dict[str, StreamSink]):
 
 
 def traces_of(gathered: list[Inbound]) -> Traces:
-    """Return the rows that are traced of what was gathered."""
+    """Return the traced rows of gathered messages."""
     traces: Traces = []
     row = 0
     for messages in gathered:
@@ -175,7 +175,7 @@ def traces_of(gathered: list[Inbound]) -> Traces:
 
 
 def columns_of(messages: Inbound) -> tuple[PublishBatch, list[bytes]]:
-    """Return what one client sent, and where its answers go."""
+    """Return the messages of one client, and their reply subjects."""
     frames = messages.frames
     if len(messages) == 1:
         row, data = frames.tuples()[0], frames.data

@@ -1,7 +1,7 @@
-"""What a mirror or a source takes from its origin, from where on, and how it is to be stored.
+"""Which messages a mirror or a source takes from its origin, from where on, and how they are stored.
 
-Invariants: pure. Where to go on is a function of what the copy itself holds: its last sequence, or the position that
-it recorded with the last message of the source. Headers that were conditions for the origin are none for a copy.
+Invariants: pure. The position follows from the copy itself: its last sequence, or the position recorded with the last
+message of the source. Headers that were conditions for the origin are dropped.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class CopyPlan:
         return not self.name
 
     def start(self, position: Position | None, identity: bytes) -> Start:
-        """Return where to go on in an origin, given how far the copy has come, or None if it has not begun."""
+        """Return where to resume in an origin, given the position of the copy, or None if it has not begun."""
         source = self.source
         if position is not None and position.sequence:
             same = self.is_mirror or not position.identity or position.identity == identity
@@ -48,7 +48,7 @@ class CopyPlan:
         return Start(max(1, source.opt_start_seq), source.opt_start_time)
 
     def position(self, stream: Stream) -> Position | None:
-        """Return how far a copy has come, by what it holds."""
+        """Return the position of a copy."""
         return Position(stream.last_seq) if self.is_mirror else stream.position(self.name)
 
     def prepare(self, batch: OriginBatch) -> OriginBatch:

@@ -1,7 +1,7 @@
-"""One origin of one stream: what came of it, how far it has come, and what stands in its way.
+"""One origin of one stream: its messages, its position, and its error.
 
-Invariants: a feed belongs to the server's thread. It stores what it is given in order; what there is no room for is
-kept, and offered again. What it tells of itself is what nats-server tells: `lag`, `active` and an error.
+Invariants: a feed belongs to the server's thread. It stores messages in order; messages without room are kept and tried
+again. Its status has nats-server's fields: `lag`, `active` and an error.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Stored = Callable[[str, Published], None]
 
 
 class Feed:
-    """What local and remote origins have in common."""
+    """Base of local and remote origins."""
 
     def __init__(self, stream: Stream, plan: CopyPlan, stored: Stored) -> None:
         self.stream = stream
@@ -37,7 +37,7 @@ class Feed:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End it; what was stored stays."""
+        """End the feed; stored messages stay."""
 
     def join(self, seconds: float) -> None:
         """Wait, for a while, until nothing of it is under way."""
@@ -47,11 +47,11 @@ class Feed:
         raise NotImplementedError
 
     def start(self, identity: bytes) -> Start:
-        """Return where to go on in the origin."""
+        """Return where to resume in the origin."""
         return self.plan.start(self.plan.position(self.stream), identity)
 
     def take(self, batch: OriginBatch, now_ns: int) -> Copied:
-        """Store messages of the origin, as far as there is room; return what became of them."""
+        """Store messages of the origin, as far as there is room; return the result."""
         copied = self.stream.copy(self.plan.prepare(batch), now_ns)
         if len(copied.published.stored) or len(copied.published.removed):
             self._stored(self.stream.config.name, copied.published)
@@ -60,12 +60,12 @@ class Feed:
         return copied
 
     def fail(self, problem: str) -> None:
-        """Note what stands in the way, as the origin's own error."""
+        """Record an error, as the origin's own."""
         code = codes.MIRROR_CONSUMER_SETUP_FAILED if self.plan.is_mirror else codes.SOURCE_CONSUMER_SETUP_FAILED
         self.error = code.with_text(err=problem)
 
     def info(self, now_ns: int) -> SourceInfo:
-        """Return what is told of the origin."""
+        """Return the status of the origin."""
         source, position = self.plan.source, self.plan.position(self.stream)
         return SourceInfo(
             name=source.name,

@@ -1,13 +1,13 @@
-"""The way out: a stream published into a stream of another server, which needs to know nothing of this one.
+"""Hand-over of a stream: it publishes the stream into a stream of another server, which needs no access to this one.
 
-A nats-server cannot mirror what it cannot dial. So this reads a stream with a consumer, as a mirror does, and publishes
-what it reads. Which servers the two are makes no difference.
+A nats-server cannot mirror a server that it cannot connect to. So this reads a stream with a consumer, as a mirror
+does, and publishes its messages. Either server may be ours or a nats-server.
 
-Invariants: where to go on is in the header of the target's last message. A message is stored only right after the one
-before it, so nothing is stored twice or left out, and nobody else's messages come in between: that is `Conflict`. (To
-expect the sequence before is not enough: where somebody else took a place, the message after the refused one would fit
-again.) A header that would make the target take a message for a duplicate, or for a condition, is carried under another
-name or left out.
+Invariants: the header of the target's last message has the position. Each message is stored only directly after the one
+before it, so no message is stored twice or left out, and a message of another publisher in between is a `Conflict`.
+(Expecting the previous sequence is not enough: after a foreign message took one place, the message after the refused
+one would fit again.) A header that would make the target treat a message as a duplicate, or as conditional, is renamed
+or dropped.
 """
 
 import base64
@@ -40,11 +40,11 @@ Row = tuple[bytes, bytes, bytes, bytes]
 CONDITIONS = (b"Nats-Expected-", b"Nats-Batch-", STREAM_SOURCE, MSG_ID, ORIGIN)
 CHUNK = 512
 Progress = Callable[[int, int], None]
-"""Told how many messages were published, and how many wait behind them."""
+"""Receives the number of published messages, and the number that wait behind them."""
 
 
 class NotOurs(Conflict):
-    """The stream that is published into holds what somebody else has published."""
+    """The target stream has messages of another publisher."""
 
     def __init__(self, stream: str, problem: str) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class NotOurs(Conflict):
 
 @dataclass(frozen=True)
 class HandOver:
-    """What goes where: `stream` at `origin` is published into `into` at `target`, below a prefix if one is given."""
+    """Source and target: `stream` at `origin` is published into `into` at `target`, below a prefix if one is given."""
 
     origin: NatsSettings
     stream: str
@@ -64,9 +64,9 @@ class HandOver:
     prefix: str = ""
 
     def run(self, *, follow: bool = False, cancel: CancelToken | None = None, progress: Progress | None = None) -> int:
-        """Publish what is not there yet, and return how many messages that were; with `follow`, go on until hung up.
+        """Publish the missing messages, and return their number; with `follow`, continue until it is cancelled.
 
-        `OriginEnded` if the delivery breaks: call it again, it goes on where it was. `Closed` when it is hung up.
+        `OriginEnded` if the delivery breaks: call it again, and it resumes. `Closed` when it is cancelled.
         """
         cancel = cancel or CancelToken()
         plan = plan_of(StreamSource(name=self.stream), mirror=False)
@@ -88,7 +88,7 @@ class HandOver:
 
 
 class _Target:
-    """The stream that is published into, and how far it has come."""
+    """The target stream, and its position."""
 
     def __init__(self, connection: NatsSocket, plan: HandOver, name: bytes) -> None:
         self._connection = connection
@@ -97,7 +97,7 @@ class _Target:
         self._last_seq = 0
 
     def start(self, identity: bytes) -> Start:
-        """Return where to go on, by the target's last message."""
+        """Return where to resume, by the target's last message."""
         api, into = JetStreamApi(self._connection, self._plan.target.api_prefix), self._plan.into
         self._last_seq = int(api.call(f"STREAM.INFO.{into}", None, into)["state"]["last_seq"])
         if not self._last_seq:
@@ -120,7 +120,7 @@ class _Target:
             self._send(rows[1:])
 
     def _rows(self, batch: OriginBatch) -> list[Row]:
-        """Return messages as they are published: the first after a sequence, each other one after the one before."""
+        """Return messages to publish: the first expects a sequence, each other one the message before it."""
         prefix = f"{self._plan.prefix}.".encode() if self._plan.prefix else b""
         condition = (EXPECTED_LAST_SEQ, b"%d" % self._last_seq)
         rows = []
@@ -131,7 +131,7 @@ class _Target:
         return rows
 
     def _send(self, rows: list[Row]) -> None:
-        """Publish some; the answer to the last speaks for all, since each is stored only after the one before."""
+        """Publish a batch; the answer to its last message covers all, as each is stored only after the one before."""
         if not rows:
             return
         self._connection.send(format_pubs(rows[:-1]))

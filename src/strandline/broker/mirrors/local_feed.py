@@ -1,8 +1,8 @@
-"""An origin in the same account: its stream is read where it is, without a consumer in between.
+"""An origin in the same account: its stream is read in place, without a consumer.
 
-Invariants: nothing is copied before it is as durable in the origin as asked, so that a copy never holds what its origin
-has lost; and nothing counts as held before it is as durable in the copy, whichever feed copied it and whatever becomes
-of the origin meanwhile. One step takes about a quarter of a MiB, whatever its messages weigh.
+Invariants: nothing is copied before it is as durable in the origin as asked, so a copy never holds a message that its
+origin has lost. Nothing counts as held before it is as durable in the copy, whichever feed copied it and whatever
+happens to the origin meanwhile. One step copies about a quarter of a MiB, whatever the size of its messages.
 """
 
 from collections import deque
@@ -43,7 +43,9 @@ class LocalFeed(Feed):
         self._find = find
         self._released = released
         self._on_the_way: deque[tuple[Ticket, int]] = deque()
-        """What the copy has yet to make durable, and up to which sequence of the origin it then holds everything."""
+        """Appends of the copy that are not durable yet, each with the sequence of the origin up to which it then holds
+        everything.
+        """
         self._held = 0
         self._origin: Stream | None = None
         self._identity = b""
@@ -76,7 +78,7 @@ class LocalFeed(Feed):
         return is_whole
 
     def attach(self) -> Stream | None:
-        """Return the origin, after finding where to go on if it is not the one of before."""
+        """Return the origin, after finding where to resume if it is another one than before."""
         origin = self._find(self.plan.source.name)
         if origin is not self._origin:
             self._change(origin)
@@ -85,7 +87,7 @@ class LocalFeed(Feed):
         return origin
 
     def _change(self, origin: Stream | None) -> None:
-        """Go on with another origin, or with the same one, opened anew."""
+        """Resume with another origin, or with the same one, opened again."""
         identity = b"" if origin is None else stream_identity(origin.created_ns).encode()
         is_same = identity == self._identity
         if not is_same:
@@ -95,7 +97,7 @@ class LocalFeed(Feed):
             return
         start = self.start(identity)
         self._next = start.sequence if start.time_ns is None else origin.sequence_at(start.time_ns)
-        if is_same:  # what is on its way into the copy still is
+        if is_same:  # appends under way are still under way
             self._held = min(self._held, self._next - 1)
         else:
             self._begin()
@@ -104,7 +106,7 @@ class LocalFeed(Feed):
         self._released(origin, NO_SEQUENCES)
 
     def _begin(self) -> None:
-        """Hold what the copy has by now as soon as that is durable: another feed may just have copied it."""
+        """Advance the held position to what is durable in the copy: another feed may just have copied it."""
         barrier, last = self.stream.barrier(), self._next - 1
         self._held = last if is_passed(barrier) else 0
         if last > self._held:
@@ -127,7 +129,7 @@ class LocalFeed(Feed):
         return wanted
 
     def settle(self) -> None:
-        """Let go of what is durable in the copy, where the origin keeps messages only for those who want them."""
+        """Release messages that are durable in the copy, if the origin keeps messages only while there is interest."""
         while self._on_the_way and self._on_the_way[0][0].done():
             ticket, last = self._on_the_way.popleft()
             origin, held = self._origin, self._held
@@ -143,7 +145,7 @@ class LocalFeed(Feed):
             self._released(origin, origin.next_sequences(matching, first, count))
 
     def leave(self) -> bool:
-        """Copy nothing more, and want nothing more once what is on its way is durable; return whether it is."""
+        """Copy no more, and release the origin when all appends are durable; return whether they are."""
         self.settle()
         if self._on_the_way and self._find(self.stream.config.name) is self.stream:
             return False
@@ -163,6 +165,6 @@ class LocalFeed(Feed):
         return 0 if origin is None else origin.pending(origin.filter(self.plan.filters), self._next)
 
     def beat(self, now_ns: int) -> None:
-        """Note that the origin is there, as its heartbeats would tell if it were elsewhere."""
+        """Record that the origin is alive, as a heartbeat of a remote origin would."""
         if self._origin is not None and now_ns - self.heard_ns > NS_PER_S:
             self.heard_ns = now_ns

@@ -1,7 +1,7 @@
-"""A stream of another server, read as nats-server's own mirrors read it: a push consumer made for it alone.
+"""A stream of another server, read as nats-server's own mirrors read it: by a push consumer of its own.
 
-Invariants: what is handed out follows without a gap from where it was told to begin; the stream is the same before and
-after its consumer is made. Anything else is an error, or `OriginEnded`, and nothing more comes of it.
+Invariants: messages follow without a gap from the requested start, and the stream is the same before and after its
+consumer was created. Anything else is an error, or `OriginEnded`, and ends the delivery.
 """
 
 import secrets
@@ -33,7 +33,7 @@ Ask = Callable[[bytes], Start]
 
 
 class OriginEnded(Unavailable):
-    """The delivery of an origin broke; it can be begun anew."""
+    """The delivery of an origin broke; it can begin again."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the delivery of the origin broke: {problem}", hint="the mirror reconnects by itself")
@@ -41,7 +41,7 @@ class OriginEnded(Unavailable):
 
 @dataclass(slots=True)
 class Received:
-    """What came of an origin: messages, or a sign of life; and how many wait behind them."""
+    """Messages of an origin, or a heartbeat; and how many messages wait behind them."""
 
     batch: OriginBatch | None
     pending: int
@@ -80,7 +80,7 @@ class NatsOrigin:
             self._attachment.close()
 
     def follow(self, ask: Ask) -> Iterator[Received]:
-        """Yield messages as they come, and a sign of life for every heartbeat or so."""
+        """Yield messages as they arrive, and about one empty result for each heartbeat."""
         with NatsSocket.connect(self._settings, cancel=self._cancel) as connection:
             api = JetStreamApi(connection, self._settings.api_prefix)
             identity = self._identity(api)
@@ -117,7 +117,7 @@ class NatsOrigin:
         return PushConsumer(connection, reading, spec, int(answer.get("num_pending", 0)))
 
     def _consumer(self, inbox: str, start: Start) -> dict[str, Any]:
-        """Return the consumer's configuration: what nats-server asks for when it mirrors."""
+        """Return the consumer's configuration: that of nats-server's mirrors."""
         kind = "JS_MIRROR" if self._plan.is_mirror else "JS_SRC"
         filters = self._plan.filters
         config: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""An origin on another server: a thread that reads it with a push consumer, and the feed that stores what came.
+"""An origin on another server: a thread reads it with a push consumer, and the feed stores the messages.
 
-Invariants: the thread knows nothing of the stream; where to begin it asks the feed, after everything that it has handed
-over was dealt with. It hands over only what follows without a gap, and no more than `AHEAD` batches before they are
-durable. Whatever goes wrong, it begins anew, where the copy says.
+Invariants: the thread knows nothing of the stream; it asks the feed where to begin, after the feed has handled all that
+it handed over. It hands over only messages without a gap, and at most `AHEAD` batches before they are durable. After
+any error it begins again, where the copy says.
 """
 
 import threading
@@ -69,7 +69,7 @@ class RemoteFeed(Feed):
     # On the server's thread.
 
     def step(self, now_ns: int) -> bool:
-        """Store some of what came; return whether there is more."""
+        """Store some of the received messages; return whether there are more."""
         while self._batch is None and self._news:
             self._hear(self._news.popleft(), now_ns)
         if self._batch is None:
@@ -101,13 +101,13 @@ class RemoteFeed(Feed):
                 self.fail(str(error))
 
     def lag(self) -> int:
-        """Return how many messages waited behind the last one that came."""
+        """Return how many messages waited behind the last received one."""
         waiting = 0 if self._batch is None else len(self._batch)
         batches = (news.batch for news in list(self._news) if isinstance(news, Received))
         return self._pending + waiting + sum(len(batch) for batch in batches if batch is not None)
 
     def close(self) -> None:
-        """Let the thread end, soon; nothing that it does afterwards is heard."""
+        """End the thread soon; later results of it are ignored."""
         self._cancel.set()
         for news in list(self._news):
             if isinstance(news, _Question):
@@ -115,7 +115,7 @@ class RemoteFeed(Feed):
         self._room.release(AHEAD)
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread's end, for a while: one that waits for an address to be looked up may take longer."""
+        """Wait for the end of the thread, for a while: a thread in an address lookup may take longer."""
         self._thread.join(seconds)
 
     # On its own.

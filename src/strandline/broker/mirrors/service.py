@@ -1,7 +1,7 @@
-"""The mirrors and sources of one account: each origin of each stream has a feed, which this one keeps going.
+"""The mirrors and sources of one account: it runs one feed for each origin of each stream.
 
-Invariants: all of it runs on the server's thread. A feed lives as long as its stream says the same of its origin; one
-that is said otherwise of is ended before the next begins, and its origin keeps what it copied until that is durable.
+Invariants: everything runs on the server's thread. A feed lives until the configuration of its origin changes; it ends
+before the next one begins, and its origin keeps the copied messages until they are durable.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def _ignore(stream: Stream, sequences: Words) -> None:
 
 
 def _load_client() -> None:
-    """Import the client that only those need who mirror another server: at the start, not on the loop."""
+    """Import the client, which only mirrors of other servers need: at the start, not on the loop."""
     import strandline.broker.mirrors.nats_origin  # noqa: PLC0415
     import strandline.broker.mirrors.remote_feed  # noqa: F401, PLC0415
 
@@ -41,8 +41,8 @@ def _load_client() -> None:
 class Mirrors:
     """Keeps copies up to date.
 
-    `wake` asks for `flush` soon, `post` calls something on the server's thread, from any; `stored` is told what a copy
-    took in, before it is durable.
+    `wake` asks for `flush` soon; `post` calls a function on the server's thread; `stored` receives what a copy stored,
+    before it is durable.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Mirrors:
         self._told = stored
         self._remotes = remotes or {}
         self.released: Released = _ignore
-        """Hears what copies want of their origins, and hold by now."""
+        """Receives the messages of an origin that its copies hold by now."""
         self._feeds: dict[str, dict[bytes, Feed]] = {}
         self._copies: dict[str, list[LocalFeed]] = {}
         self._leaving: list[LocalFeed] = []
-        """Feeds that have ended, while some of what they copied is not durable yet."""
+        """Feeds that have ended, while some of their copies are not durable yet."""
         self._busy: dict[Feed, None] = {}
         self._waiting: dict[Feed, None] = {}
         self._remote: set[Feed] = set()
@@ -73,10 +73,10 @@ class Mirrors:
         if remotes:
             _load_client()
 
-    # What happens to streams.
+    # Changes of streams.
 
     def changed(self, name: str) -> None:
-        """Follow a stream that was made, changed or removed; as a copy, and as an origin."""
+        """Follow a stream that was created, changed or removed; as a copy, and as an origin."""
         if self._is_closed:
             return
         stream = self._service.streams.get(name)
@@ -94,7 +94,7 @@ class Mirrors:
                 self._copies.setdefault(feed.plan.source.name, []).append(feed)
         copies = self._copies.get(name, [])
         for feed in (*copies, *self._leaving):
-            feed.attach()  # at once: the origin may be about to look for messages that nobody wants
+            feed.attach()  # at once: the origin may be about to remove messages without interest
         self._let_leave()
         self._ask(*copies)
 
@@ -174,10 +174,10 @@ class Mirrors:
         self._told(name, published)
 
     def _release(self, stream: Stream, sequences: Words) -> None:
-        if not self._is_closed:  # what a copy does not have yet must be there when the server comes back
+        if not self._is_closed:  # messages that a copy lacks must be there when the server comes back
             self.released(stream, sequences)
 
-    # The turn.
+    # The commit cycle.
 
     def _ask(self, *feeds: Feed) -> None:
         if feeds and not self._is_closed:
@@ -185,7 +185,7 @@ class Mirrors:
             self._wake()
 
     def flush(self, now_ns: int) -> None:
-        """Do a little of what is to be done."""
+        """Do a step of each busy feed."""
         if not self._busy:
             return
         busy, self._busy = self._busy, {}
@@ -194,7 +194,7 @@ class Mirrors:
     def _step(self, feed: Feed, now_ns: int) -> bool:
         try:
             more = feed.step(now_ns)
-        except StrandlineError as error:  # one copy whose storage fails disturbs no other
+        except StrandlineError as error:  # a copy whose storage fails affects no other
             feed.fail(str(error))
             feed.next_due_ns, more = now_ns + RETRY_NS, False
         self._waiting.pop(feed, None)
@@ -203,7 +203,7 @@ class Mirrors:
         return more
 
     def tick(self, now_ns: int) -> None:
-        """Go on with what had to wait."""
+        """Resume feeds that had to wait."""
         due = [feed for feed in self._waiting if feed.next_due_ns is not None and feed.next_due_ns <= now_ns]
         for feed in due:
             del self._waiting[feed]
@@ -219,10 +219,10 @@ class Mirrors:
     def _all(self) -> list[Feed]:
         return [feed for feeds in self._feeds.values() for feed in feeds.values()]
 
-    # What is told.
+    # Status.
 
     def infos(self, config: StreamConfig) -> tuple[SourceInfo | None, tuple[SourceInfo, ...]]:
-        """Return what is told of a stream's mirror and sources."""
+        """Return the status of a stream's mirror and sources."""
         feeds = self._feeds.get(config.name, {})
         now_ns = self._service.clock.now_ns()
 

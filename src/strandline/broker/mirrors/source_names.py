@@ -1,7 +1,7 @@
-"""What a source and an origin are called, as nats-server calls them.
+"""Names of sources and identities of origins, as in nats-server.
 
-Invariants: pure. A source's name holds everything that tells it from the stream's other sources, so that each has a
-position of its own. A stream that was deleted and made again has another identity.
+Invariants: pure. The name of a source has everything that distinguishes it from the stream's other sources, so that
+each has a position of its own. A stream that was deleted and created again has another identity.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ def short_hash(text: str) -> str:
 
 
 def stream_identity(created_ns: int) -> str:
-    """Return what tells a stream from another of the same name: when it was made."""
+    """Return the identity of a stream among streams of the same name: its time of creation."""
     return short_hash(format_time(created_ns))
 
 
 def source_name(source: StreamSource) -> bytes:
-    """Return a source's name: the stream, the server it is on, the subjects it takes, and what they become."""
+    """Return the name of a source: stream, server, subjects, and their transforms."""
     stream = source.name if source.external is None else f"{source.name}:{short_hash(source.external.api)}"
     transforms = source.subject_transforms
     taken = "\f".join(part.src or ALL for part in transforms) if transforms else source.filter_subject or ALL

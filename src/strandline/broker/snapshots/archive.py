@@ -1,19 +1,19 @@
-"""The archive inside a snapshot, as nats-server 2.15 writes it: what a stream was, its consumers, and every message.
+"""The archive inside a snapshot, as nats-server 2.15 writes it: state, consumers and messages of a stream.
 
     8s   magic "NATSARC1"
     then entries, each of them:
          uvarint  length of the name or subject
          varint   time, nanoseconds since 1970 (zig-zag)
-         uvarint  sequence; 0 if it is no message
+         uvarint  sequence; 0 if it is not a message
          uvarint  length of the headers
          uvarint  length of the payload
          …        name or subject, headers, payload
-    at the end an entry of nothing but zeros
+    at the end an entry of zeros
 
-Entries that are no messages come first: `state.json`, and `consumers/<name>` for each consumer.
+Entries that are not messages come first: `state.json`, and `consumers/<name>` for each consumer.
 
-Invariants: pure. A reader takes bytes in whatever pieces they come, in time that grows with their number, and keeps no
-more of them than one entry; nothing may follow the end.
+Invariants: pure. A reader accepts bytes in pieces of any size, in time that grows with their number, and keeps at most
+one entry of them; nothing may follow the end.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _VARINT_MAX = 10
 
 
 class BadArchive(StrandlineError):
-    """What came is no archive that can be restored."""
+    """The input is not an archive that can be restored."""
 
 
 class Archived(NamedTuple):
@@ -92,7 +92,7 @@ def _lengths(parts: list[bytes]) -> list[bytes]:
 
 
 def _uvarints(values: Words) -> list[bytes]:
-    """Return numbers, all at once if they are of one length, as neighbours mostly are."""
+    """Return numbers, all at once if they have one length, as neighbours mostly have."""
     if not len(values):
         return []
     size = len(format_uvarint(int(values.min())))
@@ -147,12 +147,12 @@ class ArchiveReader:
         self._rest += known[at:]
 
     def close(self) -> None:
-        """Tell that there is no more; `BadArchive` if something is missing."""
+        """End the input; `BadArchive` if the archive is incomplete."""
         if not self.ended:
             raise BadArchive("unexpected EOF", hint="take the snapshot again")
 
     def _entry(self, data: bytes, at: int) -> tuple[Archived, int] | None:
-        """Return the entry at a place and where the next one begins; None, and note what it needs, if that is short."""
+        """Return the entry at an offset and the next offset; None, and note its size, if it is incomplete."""
         head = _numbers(data, at)
         if head is None:
             self._needed = len(data) - at + 1
@@ -184,7 +184,7 @@ def _numbers(data: bytes, at: int) -> tuple[list[int], int] | None:
             at += 1
             value |= (byte & 0x7F) << shift
             shift += 7
-            if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+            if byte < 0x80:  # noqa: PLR2004 - the bit for another byte
                 break
             if shift >= 7 * _VARINT_MAX:
                 raise BadArchive("a number is too large")

@@ -1,7 +1,7 @@
-"""A consumer as an archive holds it: its configuration and where it is, in nats-server's JSON.
+"""A consumer in an archive: its configuration and position, in nats-server's JSON.
 
-Invariants: pure; what `format_saved` writes, `parse_saved` reads, and sequences that no stream has are refused. A time
-in it is when a message was delivered last; how long its answer is waited for follows from the configuration.
+Invariants: pure; `parse_saved` reads what `format_saved` writes, and refuses sequences that no stream can have. A time
+is that of the last delivery of a message; its deadline follows from the configuration.
 """
 
 from typing import Any
@@ -74,7 +74,7 @@ def _both(part: dict[str, Any] | None) -> tuple[int, int]:
     return _sequence(part.get("consumer_seq", 0)), _sequence(part.get("stream_seq", 0))
 
 
-def _sequence(value: Any) -> int:  # noqa: ANN401 - whatever JSON holds
+def _sequence(value: Any) -> int:  # noqa: ANN401 - any JSON value
     number = int(value)
     if not 0 <= number <= SEQUENCE_MAX:
         raise ValueError(f"{number} is not a sequence")

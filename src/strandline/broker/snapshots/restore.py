@@ -1,9 +1,9 @@
-"""A snapshot on its way in: stored as it comes, aside, and put in its place when it is whole.
+"""One restore: it stores the stream of a snapshot in a folder of its own, and renames the folder when it is complete.
 
-Invariants: the stream is not there before everything of it, its consumers too, is on stable storage, and then all of it
-is; one that was given up, or cut off by a crash, leaves nothing but a folder that the next start removes. Nothing that
-is in its place is touched. What is stored is what could have been published. `finish` and `remove` may run on another
-thread, while nobody else uses the restore but for `stop`.
+Invariants: the stream appears when all of it, its consumers included, is on stable storage. A restore that was
+cancelled, or cut off by a crash, leaves only a folder that the next start removes. Existing streams are not touched.
+Only messages that a client could have published are stored. `finish` and `remove` may run on another thread; meanwhile
+only `stop` may be called.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ RESTORING_FOLDER = "restoring"
 CONSUMER_NAME_LENGTH = 8
 """Of a consumer that comes without a name."""
 CONSUMER_BYTES, CONSUMER_FACTOR = 1024, 8
-"""What a consumer takes in memory: so much, and so many times what it takes in the archive."""
+"""Memory of a consumer: a constant, and a multiple of its size in the archive."""
 
 
 class SavedConsumer(NamedTuple):
@@ -54,13 +54,13 @@ class SavedConsumer(NamedTuple):
 
 
 def forget_unfinished(streams: StreamService) -> None:
-    """Remove what restores left that a crash cut off."""
+    """Remove the folders of restores that a crash cut off."""
     if streams.folder is not None:
         shutil.rmtree(streams.folder.parent / RESTORING_FOLDER, ignore_errors=True)
 
 
 def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    """Return a consumer's configuration with its name: its own, that of its entry, or one that is not in use."""
+    """Return a consumer's configuration with its name: its own, that of its entry, or a new one."""
     if config.durable_name:
         return config if config.name else replace(config, name=config.durable_name)
     if config.name and name and config.name != name:
@@ -105,17 +105,17 @@ class Restore:
 
     @property
     def stream(self) -> Stream:
-        """The stream, as far as it has come; after `finish`, in its place."""
+        """The stream so far; after `finish`, in its final folder."""
         return self._stream
 
     @property
     def stored_bytes(self) -> int:
-        """How much of the stream has come, as its account counts it."""
+        """Bytes of the stream so far, as its account counts them."""
         return 0 if self._abandoned else self._stream.byte_count
 
     @property
     def held_bytes(self) -> int:
-        """How much of the memory it takes, about, beside the stream."""
+        """Approximate memory beside the stream."""
         return self._packed.held_bytes + self._archive.held_bytes + self._consumer_bytes
 
     def feed(self, data: bytes) -> Iterator[None]:
@@ -161,7 +161,7 @@ class Restore:
             raise codes.STREAM_RESTORE.with_text(err=f'expected consumer, found "{found}"')
 
     def check_whole(self) -> None:
-        """Refuse what is not all there."""
+        """Refuse an incomplete archive."""
         self._packed.close()
         self._archive.close()
 
@@ -218,7 +218,7 @@ class Restore:
             raise Closed("a restore")
 
     def hand_over(self) -> Stream:
-        """Return the stream, for which somebody else answers from now on."""
+        """Return the stream, which the caller owns from now on."""
         self._folder, self.is_placed = None, False
         return self._stream
 
@@ -228,7 +228,7 @@ class Restore:
             self._stream.close()
 
     def forget(self) -> None:
-        """Let go of everything so far, but for what is on disk."""
+        """Release the memory of the restore; its files stay."""
         self._abandoned = True
         self._packed, self._archive = S2Reader(), ArchiveReader(0)
         self._consumer_bytes = 0

@@ -1,10 +1,10 @@
 """STREAM.RESTORE: streams with their consumers, taken back from a client.
 
-Invariants: a restore answers each of its chunks with nothing and the last, empty one with the stream, when all of it is
-durable and there. While one is put in its place, nobody else can have its name, its subjects or its room. What an
-account may use holds for what is restored, too, also while it comes. Whatever is wrong with a restore ends that one, is
-answered, and leaves nothing behind; what it unpacks, and the consumers that it opens, share the loop with everybody,
-and while it unpacks nothing more is read from its client. After `close` nothing of it goes on.
+Invariants: a restore answers each chunk with an empty message, and the last, empty chunk with the stream when all of it
+is durable. While the stream moves to its final folder, its name, subjects and room are reserved. The limits of an
+account include streams that are being restored. An error ends that restore, is answered, and leaves nothing behind.
+Unpacking, and opening consumers, share the loop with everything else; while a restore unpacks, the server reads nothing
+more from its client. After `close` no restore goes on.
 """
 
 import logging
@@ -60,12 +60,12 @@ class RestoreSink:
         self.cancel: Cancel = lambda: None
         self.is_ending = False
         self.is_coming = False
-        """Whether its stream is among those that are coming."""
+        """Whether the name of its stream is reserved."""
         self.is_working = False
-        """Whether somebody unpacks what waits."""
+        """Whether the work queue has the chunks that wait."""
         self.waiting: deque[Chunk] = deque()
         self.problem: Exception | None = None
-        """What is wrong with what came so far; it is told at the end."""
+        """The error so far; the answer at the end reports it."""
 
     def take(self, messages: Inbound) -> None:
         """Take chunks, in order."""
@@ -100,11 +100,11 @@ class RestoreService:
         self._runner = ThreadRunner(None if self._streams.executor is None else self._threads, context.post)
 
     def open(self) -> None:
-        """Begin: what was left unfinished goes."""
+        """Remove what an earlier server left unfinished."""
         forget_unfinished(self._streams)
 
     def close(self) -> None:
-        """Give up on everything under way; what is in its place by now stays there."""
+        """Cancel everything under way; a stream that is in its final folder stays there."""
         for sink in self.under_way.values():
             sink.restore.stop()
         self._queue.close()
@@ -192,7 +192,7 @@ class RestoreService:
             self._queue.add(self._work(sink))
 
     def _work(self, sink: RestoreSink) -> Steps:
-        """Do what waits of a restore, in order; whatever comes of it, its senders are read from again."""
+        """Handle the waiting chunks of a restore in order; afterwards the server reads from their senders again."""
         try:
             while sink.waiting:
                 chunk = sink.waiting[0]
@@ -227,7 +227,7 @@ class RestoreService:
             if not data:
                 restore.check_whole()
                 self._check_memory(restore)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - the client receives it
             sink.problem = error
             self._remove(sink, lambda: None)
 
@@ -244,13 +244,13 @@ class RestoreService:
     # Ending.
 
     def _finish(self, sink: RestoreSink, reply: bytes) -> None:
-        """Put the stream in its place, beside the loop."""
+        """Move the stream to its final folder, on another thread."""
         restore = sink.restore
         name = restore.config.name
         try:
             self._refuse_existing(name)
             self._checked(restore.config)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - the client receives it
             self._fail(sink, reply, error)
             return
         self._streams.coming[name] = restore.config
@@ -271,7 +271,7 @@ class RestoreService:
         try:
             yield from add_restored(self._consumers, restore.stream, found)
             answer = self._attach(restore)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - the client receives it
             drop_restored(self._consumers, name)
             self._fail(sink, reply, error)
             return
@@ -297,7 +297,7 @@ class RestoreService:
         return to_json(responses.StreamCreated(info=info))
 
     def _fail(self, sink: RestoreSink, reply: bytes, error: Exception) -> None:
-        """Remove what there is of a restore, then say why."""
+        """Remove the files of a restore, then answer with the error."""
         self._streams.errors += 1
         if not isinstance(error, StrandlineError):
             logger.error("stream %s cannot be restored", sink.restore.config.name, exc_info=error)

@@ -1,9 +1,9 @@
-"""S2 streams, which snapshots travel in: read as any encoder writes them, written in the part of S2 that is Snappy.
+"""S2 streams, the container of snapshots: it reads all of S2, and writes the part that is Snappy.
 
-Invariants: pure; what does not fit its checksum, or claims more than a block may hold, is `Corrupt`, and no more memory
-is used than for one block. A reader takes bytes in whatever pieces they come, in time that grows with their number; a
-few bytes may hold megabytes, so it stops after each block, and within one that is long work. What is written every
-reader of S2 takes (docs/decisions/0019): blocks of Snappy, plain where compressing saves less than an eighth.
+Invariants: pure. A block whose checksum does not match, or whose size exceeds the limit, is `Corrupt`; memory is
+bounded by one block. A reader accepts bytes in pieces of any size, in time that grows with their number. A few bytes
+may hold megabytes, so it yields after each block, and within long ones. Every reader of S2 reads the output
+(docs/decisions/0019): blocks of Snappy, plain where compression saves less than an eighth.
 """
 
 from collections.abc import Generator, Iterator
@@ -28,13 +28,13 @@ _MASK = 0xFFFFFFFF
 _LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
 _SHORT_LITERAL = 60
 _LONG_REPEATS = {5: (1, 0), 6: (2, 1 << 8), 7: (3, 1 << 16)}
-"""Lengths of repeats that do not fit their tag: how many bytes follow, and what is added."""
+"""Lengths of repeats that do not fit their tag: number of bytes that follow, and the constant to add."""
 BEGIN = bytes([_STREAM, 6, 0, 0]) + _SNAPPY
 _CODEC = pa.Codec("snappy")
 
 
 class Corrupt(StrandlineError):
-    """What came is not what was sent."""
+    """The input is damaged."""
 
     def __init__(self) -> None:
         super().__init__("s2: corrupt input", hint="take the snapshot again")
@@ -70,7 +70,7 @@ class S2Reader:
         return len(self._rest)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what a further piece completes; nothing where it has only worked for a while."""
+        """Yield the blocks that a further piece completes; yield an empty piece after a while without one."""
         rest = self._rest
         rest += data
         while len(rest) >= _HEAD:
@@ -84,7 +84,7 @@ class S2Reader:
             yield (yield from self._chunk(kind, body))
 
     def close(self) -> None:
-        """Tell that there is no more; `Corrupt` if something is missing."""
+        """End the input; `Corrupt` if it is incomplete."""
         if self._rest or not self._magic:
             raise Corrupt
 
@@ -107,7 +107,7 @@ class S2Reader:
 
 
 def _decode_snappy(source: bytes) -> bytes:
-    """Return what a block of Snappy holds."""
+    """Return the content of a Snappy block."""
     try:
         size, _ = _varint(source)
         if size > BLOCK_MAX:
@@ -119,7 +119,7 @@ def _decode_snappy(source: bytes) -> bytes:
 
 
 def decode_block(source: bytes) -> Generator[bytes, None, bytes]:
-    """Return what a compressed block holds; yields nothing whenever it has worked for a while."""
+    """Return the content of a compressed block; yield after a while of work."""
     try:
         size, at = _varint(source)
         if size > BLOCK_MAX:
@@ -138,7 +138,7 @@ def _varint(source: bytes) -> tuple[int, int]:
         byte = source[at]
         value |= (byte & 0x7F) << 7 * at
         at += 1
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+        if byte < 0x80:  # noqa: PLR2004 - the bit for another byte
             return value, at
         if at > 5:  # noqa: PLR2004 - no length needs more bytes
             raise Corrupt

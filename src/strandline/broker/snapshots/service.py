@@ -1,7 +1,7 @@
-"""STREAM.SNAPSHOT and STREAM.RESTORE as they are asked for, and streams with their consumers sent to a client.
+"""Requests for STREAM.SNAPSHOT and STREAM.RESTORE, and the snapshots under way.
 
-Invariants: what is sent can be restored here and by nats-server 2.15, and what that sends can be restored here. Only so
-many snapshots are under way, and each holds what it sends next, however large the stream is.
+Invariants: nats-server 2.15 can restore a snapshot of ours, and we can restore a snapshot of it. The number of
+snapshots under way is bounded, and each holds only its next chunk in memory, however large the stream is.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class SnapshotService:
         self._next_look_ns: int | None = None
 
     def open(self) -> None:
-        """Begin: what was left unfinished goes."""
+        """Remove what an earlier server left unfinished."""
         self._restores.open()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class SnapshotService:
         stream = self._streams.find(name)
         if not is_subject(request.deliver_subject) or has_wildcard(request.deliver_subject):
             raise codes.SNAPSHOT_DELIVER_SUBJECT_INVALID.error()
-        if stream.failure is not None:  # what it is said to hold may never have been stored
+        if stream.failure is not None:  # its messages may never have been stored
             raise stream.failure
         if len(self._senders) >= SNAPSHOTS_MAX:
             raise codes.STREAM_SNAPSHOT.with_text(err="too many snapshots are under way")
@@ -123,7 +123,7 @@ class SnapshotService:
         return to_json(responses.StreamSnapshot(config=stream.config, state=state))
 
     def _saved_consumers(self, stream: Stream, names: list[str], now_ns: int) -> Iterator[Archived]:
-        """Return consumers as they are when their turn comes, as far as the snapshot goes; one that went, as it was."""
+        """Return consumers as they are at their entry, limited to the snapshot; removed ones as they were."""
         name, last_seq = stream.config.name, stream.durable_seq
         entries = [self._consumers.entry(name, each) for each in names]
 

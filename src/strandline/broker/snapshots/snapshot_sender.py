@@ -1,11 +1,11 @@
-"""A snapshot on its way to a client: chunks, no more of them unanswered than the client's window holds.
+"""Sends one snapshot to a client in chunks, with at most the client's window unacknowledged.
 
-A client may subscribe to where it wants the chunks after it got the answer to its request, as the `nats` command does,
-and its inbox for answers may match that subject long before: sending begins when a client has subscribed to exactly it,
-or after two seconds, as in nats-server.
+A client may subscribe to the subject of the chunks after the answer to its request, as the `nats` command does, while
+its inbox for answers may match that subject long before. So sending begins when a client has subscribed to exactly this
+subject, or after two seconds, as in nats-server.
 
-Invariants: nothing is read from the stream before there is room to send it; what is sent is durable, and what goes from
-the stream meanwhile may be missing. A client that stops to answer or to listen is given up on after a while.
+Invariants: nothing is read from the stream before there is room to send it. Only durable messages are sent; messages
+that are removed meanwhile may be missing. The snapshot ends when the client stops acknowledging or listening.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 
 
 def pieces(stream: Stream, entries: Iterable[Archived], mean_bytes: int) -> Iterator[bytes]:
-    """Return an archive, packed, by pieces: what is known of the stream, then the messages that may be shown now."""
+    """Yield a packed archive in pieces: the state of the stream, then its durable messages."""
     last_seq, count = stream.durable_seq, max(1, READ_BYTES // max(1, mean_bytes))
 
     def each() -> Iterator[bytes]:
@@ -57,7 +57,7 @@ def pieces(stream: Stream, entries: Iterable[Archived], mean_bytes: int) -> Iter
 
 
 class SnapshotSender:
-    """One snapshot under way; a sink for the answers to its chunks."""
+    """One snapshot under way; a sink for the acknowledgements of its chunks."""
 
     def __init__(  # noqa: PLR0913 - everything that it stands between
         self,
@@ -97,14 +97,14 @@ class SnapshotSender:
         self.heard_ns = now_ns
 
     def take(self, messages: Inbound) -> None:
-        """Take answers to chunks; the subject says how large each was."""
+        """Take acknowledgements of chunks; the subject has the size of the chunk."""
         for subject in messages.subjects:
             self._outstanding = max(0, self._outstanding - (parse_number(subject.rsplit(b".", 2)[-2]) or 0))
         self.heard_ns = 0
         self._post(self.pump)
 
     def pump(self) -> None:
-        """Send what there is room for."""
+        """Send as much as there is room for."""
         if self._is_waiting and not self._routes.has_subscription(self._to):
             return
         self._is_waiting = False
@@ -156,7 +156,7 @@ class SnapshotSender:
             self._end(NO_FLOW)
 
     def _end(self, headers: bytes | None) -> None:
-        """End it; None if nobody listens who could be told."""
+        """End the snapshot; None if no client listens for the reason."""
         self.stop()
         if headers is not None:
             self._routes.send(self._to, b"", headers=headers)
