@@ -231,7 +231,7 @@ def test_a_scope_is_kept_and_another_one_is_refused_until_it_is_repaired(bucket:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("nats://127.0.0.1:1/b", "nobody listens"),
+        ("nats://127.0.0.1:1/b", "Connection refused"),
         ("nats://127.0.0.1:1", "names no bucket"),
         ("http://127.0.0.1/b", "http"),
         ("things", "names no bucket"),

@@ -7,14 +7,14 @@ lost answer is never taken for a refusal. No secret is sent to a server that doe
 asked for, and no error or `repr` shows one.
 
 **Invariants.** Nothing here knows of buckets: `strandline.kv.nats` does. Nothing here needs an event loop, but for
-`client`, so threads, command lines and Spark's executors use it alike. Settings and plans pickle; connections and
+`NatsClient`, so threads, command lines and Spark's executors use it alike. Settings and plans pickle; connections and
 readers stay in the process that opened them.
 
 **How.** `NatsSettings` and `Login` say where and as whom. `NatsSocket` connects (`handshake`), logs in and receives
 into one buffer (`receive_buffer`); `JetStreamApi` sends requests and returns typed answers; a `PushConsumer` is one
 consumer with one connection, and ends with the first fault; `OrderedReader` makes the next one and keeps the promise.
 A `CancelToken` ends all waits of a reader, from any thread. `requests` is the contract of requests from an event loop,
-which `client` keeps over nats-py, and the broker without a socket.
+which `NatsClient` keeps over a socket, and the broker without one.
 
 The stream is looked at before a consumer is made and after: a server starts silently where the stream does. A state
 (the last message of each subject) is read in the order of sequences, so that a reader can go on where it broke off.
@@ -35,6 +35,7 @@ middle of the stream that leaves its beginning where it was is not seen (`protoc
 """
 
 from strandline.nats.cancellation import CancelToken
+from strandline.nats.client import NatsClient
 from strandline.nats.deliveries import Delivered
 from strandline.nats.errors import (
     AccessRefused,
@@ -75,6 +76,7 @@ __all__ = [
     "Login",
     "LoginRefused",
     "Mirror",
+    "NatsClient",
     "NatsSettings",
     "NatsSocket",
     "NoAnswer",

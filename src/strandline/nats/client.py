@@ -1,79 +1,86 @@
-"""Requests over a nats-py client, each answered, refused, or lost within its time limit, and told apart honestly.
+"""Requests from an event loop over one connection, each answered, refused or lost within its time limit.
 
-Invariants: a request that was not handed to the client raises `ConnectionDropped`, and nothing was done. One that was,
-and has no answer when the connection or the time is gone, is `Unanswered`: what that means is the caller's to say. A
-connection that must be encrypted sends nothing in plain text, not even after a reconnect. The protocol's `-ERR` has no
-codes, its words are the code: here alone a text decides, and only the words that the protocol defines.
+The connection is made in a thread (`NatsSocket.connect`), and served by the loop from then on: answers are handed to
+the requests that wait for them, and writes of one turn of the loop leave together.
+
+Invariants: a request that was not sent raises `ConnectionDropped`, and nothing was done. A request that was sent, and
+has no answer when the connection or the time is gone, is `Unanswered`: what that means is the caller's to say. A lost
+connection is made again, to any server that is known by then, until the client is closed or its credentials have
+expired. A connection that must be encrypted sends nothing in plain text, after a reconnect neither. The protocol's
+`-ERR` has no codes: here alone a text decides, and only the words that the protocol defines.
 """
 
 import asyncio
 import re
-import ssl
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
-
-import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
+from dataclasses import dataclass
 
 from strandline.errors import RecordTooLarge, StrandlineError
+from strandline.nats.cancellation import CancelToken
 from strandline.nats.errors import AccessRefused, ConnectionDropped, LoginRefused, TlsRefused, Unreachable
+from strandline.nats.handshake import ServerInfo
 from strandline.nats.requests import NoListener, Unanswered
 from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import NO_RESPONDERS, NatsSocket, new_inbox
+from strandline.wire import PING, format_headers, format_pub, parse_headers
 
-TICK_S = 0.05
 ANSWERS_WITHIN_S = 5.0
-CLOSES_WITHIN_S = 5.0
 RECONNECT_EVERY_S = 0.25
-_LOGIN = re.compile(
+PING_EVERY_S = 60.0
+PINGS_LOST_MAX = 2
+_EXPIRED = re.compile(
     r"'?(authorization violation|authentication (timeout|expired)|user authentication \w+)", re.IGNORECASE
 )
 _PUBLISH = re.compile(r'permissions violation for publish to "([^"]*)"', re.IGNORECASE)
 _SUBSCRIBE = re.compile(r'permissions violation for subscription to "([^"]*)"', re.IGNORECASE)
 
 
-class Refusals:
-    """What the server said in `-ERR`, and when."""
+@dataclass(slots=True)
+class _Request:
+    """A request that was sent, and waits for its answer."""
 
-    def __init__(self) -> None:
-        self.errors: list[Exception] = []
-        self.is_dialing = False
-        self._subjects: dict[str, float] = {}
-        self._is_deaf = False
-
-    async def hear(self, error: Exception) -> None:
-        """Hear of an error; nats-py calls this back."""
-        self.errors = [*self.errors[-8:], error]
-        words = str(error)
-        if self.is_dialing and (isinstance(error, ssl.SSLError | _Plain) or _LOGIN.search(words)):
-            raise _Decided  # nats-py would try again, and hang where TLS has failed
-        if refused := _PUBLISH.search(words):
-            self._subjects[refused[1].lower()] = time.monotonic()
-        elif _SUBSCRIBE.search(words):
-            self._is_deaf = True
-
-    async def forget(self) -> None:
-        """Begin anew, with another connection; nats-py calls this back."""
-        self._is_deaf = False
-
-    def check(self, subject: str, since: float) -> None:
-        """Raise `AccessRefused` if a subject was refused since a moment, or if answers are not heard."""
-        if self._subjects.get(subject.lower(), -1.0) >= since:
-            raise AccessRefused(f"the credentials do not allow to send to {subject}")
-        if self._is_deaf:
-            raise AccessRefused("the credentials do not allow to hear answers", hint="allow to subscribe to _INBOX.>")
+    subject: str
+    answer: "asyncio.Future[tuple[bytes, bytes]]"
 
 
-class Link:
-    """A connected client with a time limit on everything; `owned` is whether it is closed with the link."""
+class NatsClient:
+    """A `RequestTransport` over sockets of our own; `connect` makes it."""
 
-    def __init__(self, client: Client, settings: NatsSettings, refusals: Refusals, *, owned: bool) -> None:
-        self.client = client
+    def __init__(self, settings: NatsSettings) -> None:
         self._settings = settings
-        self._refusals = refusals
-        self._owned = owned
+        self._socket: NatsSocket | None = None
+        self._waiting: dict[bytes, _Request] = {}
+        self._outgoing: deque[memoryview] = deque()
+        self._inbox = ""
+        self._requests = 0
+        self._is_deaf = False
+        self._has_expired = False
+        self._is_closed = False
+        self._cancel = CancelToken()
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._pinging: asyncio.TimerHandle | None = None
+        self._discovered: tuple[str, ...] = ()
+
+    @classmethod
+    async def connect(cls, settings: NatsSettings) -> "NatsClient":
+        """Return a client that is connected; `LoginRefused`, `TlsRefused` or `Unreachable` within the time limit."""
+        client = cls(settings)
+        try:
+            await client._connect()
+        except Unreachable as refused:
+            await client.close()
+            dropped = refused.__cause__
+            if settings.wants_tls and dropped is not None and isinstance(dropped.__cause__, ConnectionResetError):
+                problem = "the server hung up; it may want a certificate"
+                raise TlsRefused(settings.addresses, problem) from refused
+            raise
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     @property
     def settings(self) -> NatsSettings:
@@ -81,14 +88,14 @@ class Link:
         return self._settings
 
     @property
-    def is_over(self) -> bool:
-        """Tell whether its client was closed, and will not come back by itself."""
-        return self.client.is_closed
+    def server(self) -> ServerInfo | None:
+        """Return what the server said of itself that it is connected to, None while it is connected to none."""
+        return None if self._socket is None else self._socket.info
 
     @property
-    def is_connected(self) -> bool:
-        """Tell whether the client is connected now, and encrypted if it must be."""
-        return self.client.is_connected and not (self.settings.wants_tls and is_plain(self.client))
+    def is_over(self) -> bool:
+        """Tell whether it was closed, or its credentials have expired: it does not come back by itself."""
+        return self._is_closed
 
     async def request(
         self,
@@ -99,41 +106,36 @@ class Link:
         limit_s: float | None = None,
     ) -> bytes:
         """Send and return the answer's payload; `ConnectionDropped`, `NoListener`, `Unanswered`, or a refusal."""
-        size = len(payload) + _header_bytes(headers)
-        if size > self.client.max_payload:
-            raise RecordTooLarge(size, self.client.max_payload, "message")
-        return await self._exchange(subject, payload, headers, limit_s or self.settings.timeout_s)
-
-    async def _exchange(self, subject: str, payload: bytes, headers: Mapping[str, str] | None, limit_s: float) -> bytes:
-        if not self.is_connected:
+        socket = self._socket
+        if socket is None:
             raise ConnectionDropped
-        since = time.monotonic()
-        reconnects = self.client.stats["reconnects"]
-        given = dict(headers) if headers else None
-        task = asyncio.ensure_future(self.client.request(subject, payload, timeout=limit_s + 1, headers=given))
+        block = format_headers(headers.items()) if headers else b""
+        if len(payload) + len(block) > socket.info.payload_bytes_max:
+            raise RecordTooLarge(len(payload) + len(block), socket.info.payload_bytes_max, "message")
+        if self._is_deaf:
+            raise _deaf()
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}".encode()
+        waiting = self._waiting[inbox] = _Request(subject, asyncio.get_running_loop().create_future())
+        limit_s = limit_s or self._settings.timeout_s
         try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=min(TICK_S, max(0.0, since + limit_s - time.monotonic())))
-                if not task.done():
-                    self._check(subject, since, reconnects, limit_s)
-            return bytes(_result(task).data)
+            self._send(format_pub(subject.encode(errors="surrogateescape"), payload, inbox, block))
+            async with asyncio.timeout(limit_s):
+                told, answer = await waiting.answer
+        except TimeoutError as late:
+            raise Unanswered(limit_s) from late
         finally:
-            task.cancel()
-
-    def _check(self, subject: str, since: float, reconnects: int, limit_s: float) -> None:
-        """Raise what makes waiting on useless."""
-        self._refusals.check(subject, since)
-        if not self.client.is_connected or self.client.stats["reconnects"] != reconnects:
-            raise Unanswered(None)
-        if time.monotonic() >= since + limit_s:
-            raise Unanswered(limit_s)
+            del self._waiting[inbox]
+        if told and parse_headers(told).status == NO_RESPONDERS:
+            raise NoListener
+        return answer
 
     async def answers(self) -> bool:
-        """Tell whether the server answers now, be it that nobody is there or that it is not allowed; never raises."""
-        # A ping of nats-py that is given up breaks its reader when the answer comes after all.
-        limit_s = min(self.settings.timeout_s, ANSWERS_WITHIN_S)
+        """Tell whether the server answers now, if only with a refusal; never raises."""
         try:
-            await self._exchange(f"{self.settings.api_prefix}.INFO", b"", None, limit_s)
+            await self.request(
+                f"{self._settings.api_prefix}.INFO", limit_s=min(self._settings.timeout_s, ANSWERS_WITHIN_S)
+            )
         except (NoListener, AccessRefused):
             return True
         except (Unanswered, StrandlineError):
@@ -141,121 +143,179 @@ class Link:
         return True
 
     async def close(self) -> None:
-        """Close the client if it is ours."""
-        if self._owned:
-            with suppress(nats.errors.Error, OSError, TimeoutError):
-                async with asyncio.timeout(CLOSES_WITHIN_S):
-                    await self.client.close()
+        """Disconnect; a second time does nothing."""
+        self._is_closed = True
+        self._disconnect()
+        self._cancel.set()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reconnecting
+
+    async def _connect(self) -> None:
+        """Connect to one of the servers in a thread, and let the loop serve the connection."""
+        socket, inbox = await self._dial_in_thread()
+        self._inbox, self._is_deaf = inbox, False
+        self._discovered = tuple(dict.fromkeys((*self._discovered, *socket.info.connect_urls)))
+        self._socket = socket
+        socket.divert(self._send)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(socket.fileno(), self._read)
+        self._hear_refusals(socket)
+        self._ping(0, socket.pongs)
+
+    async def _dial_in_thread(self) -> tuple[NatsSocket, str]:
+        loop = asyncio.get_running_loop()
+        dialed: asyncio.Future[tuple[NatsSocket, str]] = loop.create_future()
+
+        def settle(result: tuple[NatsSocket, str] | StrandlineError) -> None:
+            if isinstance(result, StrandlineError):
+                if not dialed.done():
+                    dialed.set_exception(result)
+            elif dialed.done() or self._is_closed:
+                result[0].close()
+                dialed.cancel()
+            else:
+                dialed.set_result(result)
+
+        def run() -> None:
+            result: tuple[NatsSocket, str] | StrandlineError
+            try:
+                result = self._dial()
+            except StrandlineError as error:
+                result = error
+            try:
+                loop.call_soon_threadsafe(settle, result)
+            except RuntimeError:  # the loop is gone
+                if not isinstance(result, StrandlineError):
+                    result[0].close()
+
+        threading.Thread(target=run, name="strandline-connect", daemon=True).start()
+        return await dialed
+
+    def _dial(self) -> tuple[NatsSocket, str]:
+        socket = NatsSocket.connect(self._settings, cancel=self._cancel, also=self._discovered)
+        try:
+            inbox = new_inbox()
+            socket.subscribe(f"{inbox}.*")
+            with suppress(AccessRefused):  # which requests tell
+                socket.flush()
+        except BaseException:
+            socket.close()
+            raise
+        return socket, inbox
+
+    def _read(self) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        try:
+            while socket.fill(0.0):  # TLS may hold bytes back of which the loop knows nothing
+                for frame in socket.take_messages():
+                    waiting = self._waiting.get(bytes(frame.subject))
+                    if waiting is not None and not waiting.answer.done():
+                        waiting.answer.set_result((bytes(frame.headers), bytes(frame.payload)))
+                self._hear_refusals(socket)
+        except StrandlineError:
+            with suppress(StrandlineError):
+                self._hear_refusals(socket)
+            self._lose()
+            return
+        self._discovered = tuple(dict.fromkeys((*self._discovered, *socket.info.connect_urls)))
+        if self._outgoing:
+            self._write()
+
+    def _hear_refusals(self, socket: NatsSocket) -> None:
+        """Fail the requests that the server refused in words."""
+        for text in socket.take_refusals():
+            if found := _PUBLISH.search(text):
+                subject = found[1].lower()
+                problem = "the credentials do not allow to publish to "
+                for waiting in self._waiting.values():
+                    if waiting.subject.lower() == subject:
+                        _fail(waiting, AccessRefused(problem + waiting.subject))
+            elif _SUBSCRIBE.search(text):
+                self._is_deaf = True
+                for waiting in self._waiting.values():
+                    _fail(waiting, _deaf())
+            elif _EXPIRED.search(text):
+                self._has_expired = True
+
+    def _send(self, data: bytes) -> None:
+        """Queue frames; those of one turn of the loop are written together."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._outgoing.append(memoryview(data))
+
+    def _write(self) -> None:
+        socket, loop = self._socket, asyncio.get_running_loop()
+        if socket is None or not self._outgoing:
+            return
+        data = memoryview(b"".join(self._outgoing)) if len(self._outgoing) > 1 else self._outgoing[0]
+        self._outgoing.clear()
+        try:
+            data = data[socket.send_some(data) :]
+        except StrandlineError:
+            self._lose()
+            return
+        if data:
+            self._outgoing.append(data)
+            loop.add_writer(socket.fileno(), self._write)
+        else:
+            loop.remove_writer(socket.fileno())
+
+    def _ping(self, lost: int, pongs: int) -> None:
+        """Ask for a sign of life now and then; a server that gives none is lost."""
+        socket = self._socket
+        if socket is None:
+            return
+        if lost > PINGS_LOST_MAX:
+            self._lose()
+            return
+        if lost:
+            self._send(PING)
+        missed = lost + 1 if socket.pongs == pongs else 1
+        loop = asyncio.get_running_loop()
+        self._pinging = loop.call_later(PING_EVERY_S, self._ping, missed, socket.pongs)
+
+    def _lose(self) -> None:
+        """Let go of a connection that is lost, and make another."""
+        self._disconnect()
+        if not self._is_closed:
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+
+    def _disconnect(self) -> None:
+        socket, self._socket = self._socket, None
+        self._outgoing.clear()
+        if self._pinging is not None:
+            self._pinging.cancel()
+        if socket is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(socket.fileno())
+            loop.remove_writer(socket.fileno())
+            socket.close()
+        for waiting in self._waiting.values():
+            _fail(waiting, Unanswered(None))
+
+    async def _reconnect(self) -> None:
+        while not self._is_closed:
+            try:
+                await self._connect()
+            except LoginRefused:
+                if self._has_expired:
+                    self._is_closed = True
+            except StrandlineError:
+                pass
+            else:
+                self._has_expired = False
+                return
+            await asyncio.sleep(RECONNECT_EVERY_S)
 
 
-def _result(task: "asyncio.Future[Msg]") -> Msg:
-    try:
-        return task.result()
-    except nats.errors.NoRespondersError:
-        raise NoListener from None
-    except (nats.errors.OutboundBufferLimitError, nats.errors.ConnectionClosedError) as unsent:
-        raise ConnectionDropped from unsent
-    except nats.errors.ConnectionDrainingError as unsent:
-        raise ConnectionDropped from unsent
-    except (nats.errors.Error, OSError, TimeoutError) as lost:
-        raise Unanswered(None) from lost
+def _fail(waiting: _Request, error: Exception) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_exception(error)
 
 
-def _header_bytes(headers: Mapping[str, str] | None) -> int:
-    return len("NATS/1.0\r\n\r\n") + sum(len(k) + len(v) + 4 for k, v in headers.items()) if headers else 0
-
-
-def is_plain(client: Client) -> bool:
-    """Tell whether what the client sends can be read on the way: it encrypts only if the server asks for it."""
-    told: dict[str, Any] = client._server_info  # noqa: SLF001 - nats-py tells nobody else
-    return not told.get("tls_required", False) and not client.options.get("tls_handshake_first", False)
-
-
-async def dial(settings: NatsSettings) -> Link:
-    """Connect a client of our own; `LoginRefused`, `TlsRefused` or `Unreachable` within the time limit."""
-    client, refusals = Client(), Refusals()
-    link = Link(client, settings, refusals, owned=True)
-    options = _options(client, settings)
-    refusals.is_dialing = True
-    try:
-        async with asyncio.timeout(settings.timeout_s):
-            await client.connect(error_cb=refusals.hear, disconnected_cb=refusals.forget, **options)
-    except (nats.errors.Error, OSError, TimeoutError, _Decided) as failed:
-        _drop(client)
-        raise _reason(settings, [*refusals.errors, failed]) from failed
-    except BaseException:
-        _drop(client)
-        raise
-    refusals.is_dialing = False
-    if not link.is_connected or not await link.answers():
-        await link.close()
-        last = _Plain() if settings.wants_tls and is_plain(client) else client.last_error or TimeoutError()
-        raise _reason(settings, [*refusals.errors, last])
-    client.options |= {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_EVERY_S}
-    return link
-
-
-def _drop(client: Client) -> None:
-    """Close the socket of a client that is not connected yet; closing the client would wait for what never comes."""
-    if client._transport is not None:  # noqa: SLF001 - nats-py has no other way
-        client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - the same
-
-
-class _Decided(Exception):
-    """Trying again would come to the same."""
-
-
-class _Plain(nats.errors.Error):
-    """The server does not encrypt, though it must."""
-
-
-def _options(client: Client, settings: NatsSettings) -> dict[str, Any]:
-    login = settings.login()
-
-    def guarded(secret: str) -> Any:  # noqa: ANN401 - a callback, of str or bytes as nats-py wants it
-        def give() -> str:
-            if settings.wants_tls and is_plain(client):
-                raise _Plain
-            return secret
-
-        return give
-
-    options: dict[str, Any] = {
-        "servers": list(settings.urls),
-        "name": settings.name,
-        "connect_timeout": settings.timeout_s,
-        "max_reconnect_attempts": 1,
-        "reconnect_time_wait": 0,
-        "pending_size": 0,
-        "tls": settings.ssl_context(),
-        "tls_hostname": settings.tls_server_name or None,
-        "tls_handshake_first": settings.tls_first,
-        "skip_subject_validation": True,
-    }
-    if login.jwt:
-        options["user_jwt_cb"] = lambda: guarded(login.jwt)().encode()
-        options["signature_cb"] = lambda nonce: login.signature(nonce).encode()
-    elif login.seed:
-        options["nkeys_seed_str"] = login.seed
-    elif login.token:
-        options["token"] = guarded(login.token)
-    elif login.user or login.password:
-        options |= {"user": guarded(login.user), "password": guarded(login.password)}
-    return options
-
-
-def _reason(settings: NatsSettings, errors: Sequence[Exception]) -> StrandlineError:
-    """Return why no server was connected to: the most telling of what happened."""
-    if any(_LOGIN.search(str(error)) for error in errors if isinstance(error, nats.errors.Error)):
-        return LoginRefused(settings.addresses)
-    if any(isinstance(error, nats.errors.AuthorizationError) for error in errors):
-        return LoginRefused(settings.addresses)
-    if any(isinstance(error, _Plain) for error in errors):
-        return TlsRefused(settings.addresses, "the server does not encrypt")
-    for error in errors:
-        if isinstance(error, ssl.SSLError):
-            return TlsRefused(settings.addresses, getattr(error, "verify_message", "") or error.reason or "refused")
-    if settings.wants_tls and any(isinstance(error, ConnectionResetError) for error in errors):
-        return TlsRefused(settings.addresses, "the server hung up; it may want a certificate")
-    silent = any(isinstance(error, TimeoutError) for error in errors)
-    return Unreachable(settings.addresses, "it is silent" if silent else "nobody listens")
+def _deaf() -> AccessRefused:
+    return AccessRefused("the credentials do not allow to hear answers", hint="allow to subscribe to _INBOX.>")

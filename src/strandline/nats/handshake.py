@@ -37,6 +37,8 @@ class ServerInfo:
     auth_required: bool = False
     headers: bool = False
     jetstream: bool = False
+    connect_urls: tuple[str, ...] = ()
+    """The addresses of the other servers of its cluster."""
     is_leaving: bool = False
     """Whether it asks its clients to go elsewhere, because it is about to stop."""
 
@@ -55,6 +57,7 @@ def parse_info(payload: bytes) -> ServerInfo:
             auth_required=bool(told.get("auth_required", False)),
             headers=bool(told.get("headers", False)),
             jetstream=bool(told.get("jetstream", False)),
+            connect_urls=tuple(map(str, told.get("connect_urls") or ())),
             is_leaving=bool(told.get("ldm", False)),
         )
     except (ValueError, TypeError, AttributeError):

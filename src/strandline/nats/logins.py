@@ -9,13 +9,21 @@ import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from strandline.errors import InvalidInput
+from strandline.extras import needs
+
+if TYPE_CHECKING:
+    from nacl.signing import SigningKey
 
 _BLOCK = r"-+BEGIN {name}-+\s+(\S+)\s+-+END {name}-+"
 _JWT = re.compile(_BLOCK.format(name="NATS USER JWT"))
 _SEED = re.compile(_BLOCK.format(name="USER NKEY SEED"))
+_SEED_PREFIX = 18 << 3
+_KEY_BYTES = 32
+_CHECKSUM_BYTES = 2
 _BARE_SEED = re.compile(r"\s*(SU[A-Z2-7]{56})\s*")
 
 
@@ -45,19 +53,15 @@ class Login:
         """Return the public half of the key, which a login without `jwt` names itself by; empty if there is none."""
         if self.nkey or not self.seed:
             return self.nkey
-        import nkeys  # noqa: PLC0415 - only those who sign need it
-
-        public: bytes = nkeys.from_seed(bytearray(self.seed.encode())).public_key
-        return public.decode()
+        prefix, key = _parse_seed(self.seed)
+        return _format_key(prefix, bytes(_signing_key(key).verify_key))
 
     def signature(self, nonce: str) -> str:
         """Return the signature of the server's nonce, in base64."""
         if self.signer is not None:
             return bytes(self.signer(nonce)).decode()
-        import nkeys  # noqa: PLC0415 - only those who sign need it
-
-        signed: bytes = nkeys.from_seed(bytearray(self.seed.encode())).sign(nonce.encode())
-        return base64.b64encode(signed).decode()
+        signed = _signing_key(_parse_seed(self.seed)[1]).sign(nonce.encode())
+        return base64.b64encode(signed.signature).decode()
 
 
 def parse_creds(text: str) -> Login:
@@ -90,15 +94,39 @@ def parse_user_info(text: str) -> Login:
 
 
 def _checked(login: Login) -> Login:
-    """Return the login if its seed is whole; nkeys itself does not look at the checksum."""
-    import nkeys  # noqa: PLC0415 - only those who sign need it
-
+    """Return the login if its seed is whole."""
     try:
-        nkeys.from_seed(bytearray(login.seed.encode()))
-        raw = base64.b32decode(login.seed + "=" * (-len(login.seed) % 8))
-        is_whole = nkeys.crc16_checksum(raw[:-2]) == raw[-2:]
-    except (nkeys.NkeysError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise InvalidInput("the credentials' seed is damaged", hint="generate or copy the file again")
+        _parse_seed(login.seed)
+    except ValueError:
+        raise InvalidInput("the credentials' seed is damaged", hint="generate or copy the file again") from None
     return login
+
+
+def _parse_seed(seed: str) -> tuple[int, bytes]:
+    """Return the prefix of a seed's public key, and the private key; `ValueError` if it is no seed.
+
+    A seed is base32 of two bytes of prefixes (that of seeds, 5 bits, and that of the public key, 8 bits), 32 bytes of
+    key, and a checksum.
+    """
+    raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+    content, checksum = raw[:-_CHECKSUM_BYTES], raw[-_CHECKSUM_BYTES:]
+    if len(content) != 2 + _KEY_BYTES or _checksum(content) != checksum or content[0] & 0xF8 != _SEED_PREFIX:
+        raise ValueError("this is no seed")
+    return (content[0] & 0x07) << 5 | content[1] >> 3, content[2:]
+
+
+def _format_key(prefix: int, key: bytes) -> str:
+    """Return a public key as nkeys write it."""
+    content = bytes([prefix]) + key
+    return base64.b32encode(content + _checksum(content)).decode().rstrip("=")
+
+
+def _checksum(content: bytes) -> bytes:
+    return binascii.crc_hqx(content, 0).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _signing_key(key: bytes) -> "SigningKey":
+    with needs("nats"):
+        from nacl.signing import SigningKey  # noqa: PLC0415 - only logins that sign need it
+
+    return SigningKey(key)

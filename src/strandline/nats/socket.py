@@ -11,7 +11,8 @@ import secrets
 import select
 import socket
 import ssl
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -38,7 +39,7 @@ from strandline.nats.handshake import (
     tls_problem_of,
 )
 from strandline.nats.receive_buffer import ReceiveBuffer
-from strandline.nats.settings import NatsSettings
+from strandline.nats.settings import DEFAULT_PORT, NatsSettings
 from strandline.wire import (
     PING,
     PONG,
@@ -56,6 +57,7 @@ HEADER_ROOM = 1 << 16
 """A server adds headers to what it hands out, and writes messages in base64 in some answers: beyond what it takes."""
 
 NO_RESPONDERS = 503
+REFUSALS_MAX = 64
 _PERMISSIONS = b"permissions violation for "
 
 
@@ -81,30 +83,38 @@ class NatsSocket:
         self._inbox = ""
         self._requests = 0
         self._refusal: str | None = None
+        self._refusals: deque[str] = deque(maxlen=REFUSALS_MAX)
+        self._sender: Callable[[bytes], None] | None = None
         self._is_introduced = False
         self.info = ServerInfo()
 
     @staticmethod
     def connect(
-        settings: NatsSettings, *, timeout_s: float | None = None, cancel: CancelToken | None = None
+        settings: NatsSettings,
+        *,
+        timeout_s: float | None = None,
+        cancel: CancelToken | None = None,
+        also: Sequence[str] = (),
     ) -> "NatsSocket":
         """Return a connection to the first server that takes us; `cancel` ends it, and ends the wait for it.
 
         `LoginRefused` if a server does not take the credentials, `TlsRefused` if there is no trust, `Unreachable` if
-        none answers in time.
+        none answers in time. `also` has addresses of more servers, as a server's INFO names those of its cluster; their
+        certificates must be for the name of the first server of the settings.
         """
         deadline = Deadline(settings.timeout_s if timeout_s is None else timeout_s)
-        problem = "no time was left"
-        for left, url in zip(range(len(settings.urls), 0, -1), settings.urls, strict=True):
+        last: Exception = TimeoutError("no time was left")
+        targets = _targets(settings, also)
+        for left, target in zip(range(len(targets), 0, -1), targets, strict=True):
             # A server that says nothing leaves time for the others.
             share = Deadline(deadline.left_s() / left)
             try:
-                return _connected(url, settings, share, cancel or CancelToken())
+                return _connected(target, settings, share, cancel or CancelToken())
             except ssl.SSLError as refused:
                 raise TlsRefused(settings.addresses, tls_problem_of(refused)) from None
             except (OSError, ConnectionDropped, NoAnswer, FormatError) as refused:
-                problem = problem_of(refused)
-        raise Unreachable(settings.addresses, problem)
+                last = refused
+        raise Unreachable(settings.addresses, problem_of(last)) from last
 
     def __enter__(self) -> Self:
         return self
@@ -146,9 +156,26 @@ class NatsSocket:
             self._receive_once(deadline)
         self._is_introduced = True
 
+    def divert(self, sender: Callable[[bytes], None]) -> None:
+        """Hand all frames to a function from now on, which sends them with `send_some`, as an event loop must."""
+        self._sender = sender
+
+    def send_some(self, data: memoryview) -> int:
+        """Send as much as can be sent without waiting, and return how many bytes that was."""
+        self._check_open()
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return 0
+        except OSError as lost:
+            raise self._dropped() from lost
+
     def send(self, data: bytes) -> None:
         """Send frames; `ConnectionDropped` if they cannot all be sent within the settings' limit."""
         self._check_open()
+        if self._sender is not None:
+            self._sender(data)
+            return
         deadline = Deadline(self.timeout_s)
         view = memoryview(data)
         while view:
@@ -295,11 +322,23 @@ class NatsSocket:
                 case _:
                     pass
 
+    @property
+    def pongs(self) -> int:
+        """Return how many PONGs have come."""
+        return self._pongs
+
+    def take_refusals(self) -> list[str]:
+        """Return the texts of the server's `-ERR` lines since the last call, the newest few of them."""
+        taken = list(self._refusals)
+        self._refusals.clear()
+        return taken
+
     def _note_refusal(self, text: bytes) -> None:
         """Remember what the server will not do. The protocol has no codes for this, so here a text has to decide."""
         if not self._is_introduced:
             raise LoginRefused(self._addresses)
         plain = text.strip(b"' ")
+        self._refusals.append(plain.decode(errors="replace"))
         if plain.lower().startswith(_PERMISSIONS):
             self._refusal = self._refusal or plain[len(_PERMISSIONS) :].decode(errors="replace")
 
@@ -316,6 +355,13 @@ class NatsSocket:
 
     def _dropped(self) -> Closed | ConnectionDropped:
         return Closed("the connection") if self._is_closed else ConnectionDropped()
+
+
+def _tls_alert(dropped: ConnectionDropped) -> ssl.SSLError | None:
+    """Return the TLS alert that ended a login, such as that of a server which wants a certificate; else None."""
+    cause = dropped.__cause__
+    is_end = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return cause if isinstance(cause, ssl.SSLError) and not is_end else None
 
 
 def wait_for_any(connections: Sequence[NatsSocket], timeout_s: float) -> bool:
@@ -342,18 +388,40 @@ def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
     return Reply(told, payload)
 
 
-def _connected(url: str, settings: NatsSettings, deadline: Deadline, cancel: CancelToken) -> NatsSocket:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    raw = socket.create_connection((host, parts.port or 0), max(deadline.left_s(), 0.001))
+class _Target(NamedTuple):
+    """Where a server listens, and the name that its certificate must be for."""
+
+    host: str
+    port: int
+    name: str
+
+
+def _targets(settings: NatsSettings, also: Sequence[str]) -> list[_Target]:
+    """Return the servers of the settings, then the other ones."""
+    targets: list[_Target] = []
+    for url in (*settings.urls, *(f"nats://{address}" for address in also)):
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        if all((host, port) != (known.host, known.port) for known in targets):
+            is_given = len(targets) < len(settings.urls)
+            name = settings.tls_server_name or (host if is_given else targets[0].name)
+            targets.append(_Target(host, port, name))
+    return targets
+
+
+def _connected(target: _Target, settings: NatsSettings, deadline: Deadline, cancel: CancelToken) -> NatsSocket:
+    raw = socket.create_connection((target.host, target.port), max(deadline.left_s(), 0.001))
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with cancel.over(raw):
-            raw, info = greeted(raw, settings, settings.tls_server_name or host, deadline)
+            raw, info = greeted(raw, settings, target.name, deadline)
             login = format_login(info, settings.login(), name=settings.name, tls=isinstance(raw, ssl.SSLSocket))
             raw.settimeout(0.0)
             connection = NatsSocket(raw, settings)
-            connection.introduce(info, login, deadline)
+            try:
+                connection.introduce(info, login, deadline)
+            except ConnectionDropped as dropped:
+                raise _tls_alert(dropped) or dropped from dropped.__cause__
     except BaseException:
         raw.close()
         raise

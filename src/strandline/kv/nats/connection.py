@@ -1,8 +1,8 @@
 """A connection to NATS servers, and its buckets.
 
-Invariants: NEW, CONNECTED, SHUTDOWN, and CONNECTED again. A client that the caller owns is never closed. A shutdown
-ends every watch, and leaves no thread, task or socket behind. Bulk reads and watches have connections of their own,
-with the same address and credentials.
+Invariants: NEW, CONNECTED, SHUTDOWN, and CONNECTED again. A nats-py client of the caller's is only
+asked for its servers and credentials. A shutdown ends every watch, and leaves no thread, task or socket behind. Bulk
+reads and watches have connections of their own, with the same address and credentials.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from strandline.kv.nats.layout import write_prefix
 from strandline.kv.nats.reader import NatsReader
 from strandline.kv.nats.watches import NatsWatcher, Watches
 from strandline.kv.nats.writer import NatsWriter
-from strandline.nats.borrowed import BorrowedSettings
+from strandline.nats.client import NatsClient
+from strandline.nats.nats_py_settings import NatsPySettings
 from strandline.nats.read_plan import Overrun
 from strandline.nats.requests import RequestTransport
 from strandline.nats.settings import DEFAULT_API, NatsSettings
@@ -45,8 +46,8 @@ class NatsConnection:
 
     @classmethod
     def from_client(cls, client: "Client", *, timeout_s: float = 30.0, domain: str = "", prefix: str = "") -> Self:
-        """Return a connection over a nats-py client that the caller has connected, owns, and closes."""
-        settings = BorrowedSettings(
+        """Return a connection with the servers and credentials of a nats-py client, which is only read from."""
+        settings = NatsPySettings(
             "nats://client", client=client, timeout_s=timeout_s, domain=domain, prefix=prefix, name="strandline"
         )
         connection = cls(settings)
@@ -68,17 +69,12 @@ class NatsConnection:
 
         `LoginRefused`, `TlsRefused`, `Unreachable`; a client of the caller's must be connected, else `NotConnected`.
         """
-        from strandline.nats.client import Link, Refusals, dial  # noqa: PLC0415 - nats-py, which bulk readers do without
-
         async with self._changing:
             if self._state is ConnectionState.CONNECTED and self._link and not self._link.is_over:
                 return
-            if self._borrowed is None:
-                self._link = await dial(self.settings)
-            elif self._borrowed.is_closed or not self._borrowed.is_connected:
+            if self._borrowed is not None and (self._borrowed.is_closed or not self._borrowed.is_connected):
                 raise NotConnected("that of a client which is not connected")
-            else:
-                self._link = Link(self._borrowed, self.settings, Refusals(), owned=False)
+            self._link = await NatsClient.connect(self.settings)
             self._state = ConnectionState.CONNECTED
 
     async def shutdown(self) -> None:

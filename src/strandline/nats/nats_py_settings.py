@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BorrowedSettings(NatsSettings):
+class NatsPySettings(NatsSettings):
     """How to make another connection like a client's."""
 
     client: "Client | None" = field(default=None, kw_only=True, repr=False, compare=False)
@@ -73,5 +73,8 @@ def _called(value: Any) -> str:  # noqa: ANN401 - what nats-py takes: a text, a 
 
 
 def _plain(uri: ParseResult) -> str:
+    if uri.scheme in ("ws", "wss"):
+        hint = "give NatsSettings with the nats:// or tls:// address of the server"
+        raise InvalidInput("a client over WebSocket has no address for other connections", hint=hint)
     host = f"[{uri.hostname}]" if ":" in (uri.hostname or "") else uri.hostname
     return f"{'tls' if uri.scheme == 'tls' else 'nats'}://{host}:{uri.port or 4222}"
