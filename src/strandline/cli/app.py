@@ -47,6 +47,7 @@ COMMANDS = (
     LazyCommand(
         "handover", "handover:handover", "Publish a stream into one of another server, every message once and in order."
     ),
+    LazyCommand("replica", "replica:app", "Replicas: SQLite, shipped to object storage as it commits."),
     LazyCommand("lease", "lease:app", "Leases: at most one holder at a time."),
     LazyCommand("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
     LazyCommand(

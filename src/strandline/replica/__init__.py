@@ -16,6 +16,7 @@ commits as one file of litestream's format.
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
     maintenance   the thread that does both in their time
+    check         whether a restored database, and every file of a replica, is whole
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.
@@ -38,11 +39,12 @@ from strandline.replica.errors import (
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.replicator import ReplicaStatus, Replicator
-from strandline.replica.restore import Restored, find_transaction, plan_restore, restore
+from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
 from strandline.replica.retention import RetentionPolicy, plan_retention
 from strandline.replica.shipper import Position, Shipper, find_position
 
 __all__ = [
+    "Applied",
     "Capture",
     "Change",
     "DatabaseRefused",

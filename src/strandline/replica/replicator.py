@@ -104,6 +104,11 @@ class Replicator:
         """Return the last position that is in the object store."""
         return self._shipper.position
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Return what ended the replicator before it was closed; None while it goes on."""
+        return self._ended
+
     def status(self) -> ReplicaStatus:
         """Return how it is doing."""
         counts = self._counts

@@ -1,7 +1,8 @@
 """Retention: which files of a replica may go, as a pure plan, and the steps that remove them.
 
 Invariants: after every step the last transaction, and every restore point that the policy keeps, can be restored; a
-plan that was cut off is made again from what is left; the newest snapshot never goes.
+plan that was cut off is made again from what is left; the newest snapshot never goes, nor does the one before the time
+that is kept, from which the first moments of that time are restored.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from strandline.replica.layout import LEVEL_SNAPSHOT, LtxFile
 class RetentionPolicy(NamedTuple):
     """How long restore points are kept."""
 
-    snapshots_for: timedelta = timedelta(days=1)
-    """A snapshot, and with it every restore point after it, is kept for at least so long."""
+    restorable_for: timedelta = timedelta(days=1)
+    """Every moment of so long can be restored."""
     snapshots_min: int = 2
     """So many of the latest snapshots are kept, however old."""
     transactions_for: timedelta = timedelta(minutes=5)
@@ -29,9 +30,11 @@ DEFAULT_POLICY = RetentionPolicy()
 def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy = DEFAULT_POLICY) -> list[LtxFile]:
     """Return the files that may go, in the order in which they go."""
     snapshots = sorted((file for file in files if file.level == LEVEL_SNAPSHOT), key=lambda file: file.max_txid)
-    kept = [file for file in snapshots if now - file.modified <= policy.snapshots_for]
-    kept = sorted({*kept, *snapshots[-max(1, policy.snapshots_min) :]}, key=lambda file: file.max_txid)
-    floor = kept[0].max_txid if kept else 0
+    expired = [file for file in snapshots if now - file.modified > policy.restorable_for]
+    young = snapshots[len(expired) :]
+    base = expired[-1:]  # what happened between it and the first young snapshot is restored from it
+    kept = sorted({*base, *young, *snapshots[-policy.snapshots_min :]}, key=lambda file: file.max_txid)
+    floor = kept[0].max_txid if base else 0
     old = [file for file in snapshots if file not in kept]
     below = [file for file in files if file.level != LEVEL_SNAPSHOT and file.max_txid <= floor]
     covered = [file for merged in files if merged.level == 1 for file in _superseded(merged, files, now, policy)]

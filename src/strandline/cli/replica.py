@@ -1,0 +1,21 @@
+"""`strandline replica`: SQLite databases, shipped to object storage as they commit."""
+
+import typer
+
+from strandline.cli.lazy_commands import LazyCommand, lazy_group
+
+COMMANDS = (
+    LazyCommand("run", "replica_run:run", "Replicate a database until SIGTERM, or for as long as a command runs."),
+    LazyCommand(
+        "restore", "replica_restore:restore", "Write a database as it was after a transaction, or at a time, to a file."
+    ),
+    LazyCommand("status", "replica_files:status", "Show the last transaction of a replica, and what it holds."),
+    LazyCommand("snapshots", "replica_files:snapshots", "List the whole databases of a replica."),
+    LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),
+    LazyCommand("compact", "replica_maintain:compact", "Merge the files of a replica, or write a snapshot."),
+    LazyCommand("prune", "replica_maintain:prune", "Remove the files that a retention policy does not keep."),
+)
+
+app = typer.Typer(
+    help="Replicas: SQLite, shipped to object storage as it commits.", no_args_is_help=True, cls=lazy_group(*COMMANDS)
+)

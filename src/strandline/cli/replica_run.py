@@ -1,0 +1,103 @@
+"""`strandline replica run`: replicate one database, beside its application or with it as a child."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.output import AsJson, to_json
+from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.errors import StrandlineError
+from strandline.replica import Maintenance, Replicator
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+LOOK_EVERY_S = 0.5
+DatabasePath = Annotated[Path, typer.Argument(metavar="DATABASE", help="A SQLite database in WAL mode.")]
+Exec = Annotated[
+    str | None,
+    typer.Option("--exec", metavar="COMMAND", help="Start this once the database is replicated, and end when it ends."),
+]
+Maintain = Annotated[
+    bool,
+    typer.Option(
+        "--maintain/--no-maintain", help="Merge files, write a snapshot each day, and remove what is no longer kept."
+    ),
+]
+
+
+def run(
+    database: DatabasePath,
+    address: ReplicaAddress,
+    command: Exec = None,
+    maintain: Maintain = True,
+    as_json: AsJson = False,
+) -> None:
+    """Replicate a database until SIGTERM, or for as long as a command runs.
+
+    The application needs no change but a busy timeout (`PRAGMA busy_timeout = 5000`). At the end everything that was
+    committed is shipped. With --exec the exit code is the command's.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before any thread starts, so that none of them takes one
+    with replica_at(address, conditional=True) as (store, _):
+        maintenance = Maintenance(store)
+        with Replicator(database, store) as replicator:
+            position = replicator.wait_durable()
+            _say(f"replicating {database} to {store.address}, at transaction {position.txid}", as_json=as_json)
+            if maintain:
+                maintenance.start()
+            try:
+                code = _until_ended(replicator, command, as_json=as_json)
+            finally:
+                maintenance.close()
+        _say(f"shipped to transaction {replicator.position.txid}", as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _until_ended(replicator: Replicator, command: str | None, *, as_json: bool) -> int:
+    """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
+    child = None if command is None else subprocess.Popen(shlex.split(command), preexec_fn=_unblock)  # noqa: PLW1509, S603
+    told: str | None = None
+    while True:
+        ended_by = signal.sigtimedwait(ENDING, LOOK_EVERY_S)
+        if ended_by is not None and child is None:
+            return 0
+        if ended_by is not None and child is not None:
+            child.send_signal(ended_by.si_signo)
+        if child is not None and child.poll() is not None:
+            return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        error = replicator.status().error
+        if error != told:
+            told = error
+            _say(
+                f"error: {error}; the log is kept and it is tried again" if error else "shipping again", as_json=as_json
+            )
+        _raise_if_over(replicator, child)
+
+
+def _raise_if_over(replicator: Replicator, child: "subprocess.Popen[bytes] | None") -> None:
+    """End the command where the replicator has ended: what it commits would not be replicated."""
+    if replicator.failure is None:
+        return
+    if child is not None:
+        child.terminate()
+        child.wait()
+    if isinstance(replicator.failure, StrandlineError):
+        raise replicator.failure
+    raise RuntimeError("the replicator ended") from replicator.failure
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def _say(line: str, *, as_json: bool) -> None:
+    if as_json:
+        print(to_json({"at": time.time(), "message": line}), flush=True)
+    else:
+        print(line, file=sys.stderr, flush=True)

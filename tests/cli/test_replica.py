@@ -1,0 +1,179 @@
+"""`strandline replica`: as its users run it."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.objects import open_objects
+from strandline.replica import Layout, Replicator
+from tests.cli.runs import Ran, run_command
+from tests.replica.databases import content, database, fill
+from tests.waiting import PATIENCE_S
+
+STRANDLINE = (str(Path(sys.executable).parent / "strandline"),)
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[str]:
+    """The address of a replica of `a.db`, of some transactions."""
+    address = f"file://{tmp_path}/replica"
+    store = open_objects(address)
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        with Replicator(tmp_path / "a.db", store) as running:
+            for number in range(4):
+                fill(connection, 2, seed=number)
+                running.wait_durable(PATIENCE_S)
+    yield address
+    store.close()
+
+
+def shown(ran: Ran) -> dict[str, object]:
+    """Return the one record that a command printed."""
+    assert ran.code == 0, ran.err
+    return dict(json.loads(ran.out))
+
+
+def test_a_replica_is_restored_and_verified(tmp_path: Path, replica: str) -> None:
+    record = shown(run_command("replica", "restore", replica, tmp_path / "out.db", "--verify", "--json"))
+    assert record["txid"] == shown(run_command("replica", "status", replica, "--json"))["txid"]
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.db"]
+    assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+def test_a_dry_run_lists_files_and_writes_nothing(tmp_path: Path, replica: str) -> None:
+    ran = run_command("replica", "restore", replica, tmp_path / "out.db", "--txid", "2", "--dry-run", "--json")
+    assert [json.loads(line)["file"][-20:] for line in ran.out.splitlines()] == [
+        "0000000000000001.ltx",
+        "0000000000000002.ltx",
+    ]
+    assert not (tmp_path / "out.db").exists()
+
+
+def test_what_cannot_be_restored_is_said_with_a_hint(tmp_path: Path, replica: str) -> None:
+    for arguments, problem in (
+        ((replica, tmp_path / "a.db"), "there is a file already"),
+        ((replica, tmp_path / "o.db", "--timestamp", "yesterday"), "'yesterday' is no time"),
+        ((replica, tmp_path / "o.db", "--timestamp", "2001-01-01"), "does not reach back"),
+        ((replica, tmp_path / "o.db", "--txid", "2", "--timestamp", "2001-01-01"), "exclude each other"),
+        ((f"file://{tmp_path}/nothing", tmp_path / "o.db"), "there is no such folder"),
+        (("ftp://host/x", tmp_path / "o.db"), "ftp"),
+    ):
+        ran = run_command("replica", "restore", *arguments)
+        assert (ran.code, problem in ran.err) == (1, True), ran.err
+    assert not (tmp_path / "o.db").exists()
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_time_is_restored(tmp_path: Path, replica: str) -> None:
+    last = shown(run_command("replica", "restore", replica, tmp_path / "1.db", "--json"))
+    again = run_command("replica", "restore", replica, tmp_path / "2.db", "--timestamp", last["timestamp"], "--json")  # type: ignore[arg-type]
+    assert shown(again)["txid"] == last["txid"]
+
+
+def test_files_are_merged_and_pruned(tmp_path: Path, replica: str) -> None:
+    before = int(str(shown(run_command("replica", "status", replica, "--json"))["files"]))
+    assert shown(run_command("replica", "compact", replica, "--json"))["level"] == 1
+    assert shown(run_command("replica", "compact", replica, "--level", "9", "--json"))["level"] == 9
+    assert len(run_command("replica", "snapshots", replica, "--json").out.splitlines()) == 3
+    planned = run_command("replica", "prune", replica, "--hours", "0", "--dry-run", "--json").out.splitlines()
+    assert len(planned) == before + 2
+    assert shown(run_command("replica", "prune", replica, "--hours", "0", "--json"))["files"] == before + 1
+    assert shown(run_command("replica", "status", replica, "--json"))["files"] == 1
+    shown(run_command("replica", "restore", replica, tmp_path / "out.db", "--json"))
+    assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+def test_damage_is_found_and_has_an_exit_code(tmp_path: Path, replica: str) -> None:
+    assert shown(run_command("replica", "verify", replica, "--json"))["damaged"] == 0
+    file = sorted((tmp_path / "replica" / "ltx" / "0").iterdir())[2]
+    body = bytearray(file.read_bytes())
+    body[150] ^= 1
+    file.write_bytes(body)
+    ran = run_command("replica", "verify", replica, "--json")
+    damaged, total = map(json.loads, ran.out.splitlines())
+    assert (ran.code, total["damaged"], file.name in damaged["file"]) == (3, 1, True)
+    assert run_command("replica", "restore", replica, tmp_path / "out.db").code == 3
+    file.unlink()
+    assert run_command("replica", "verify", replica).code == 3
+    assert "missing" in str(run_command("replica", "status", replica).out)
+
+
+def test_an_empty_replica_is_shown_as_such(tmp_path: Path) -> None:
+    (tmp_path / "replica").mkdir()
+    assert shown(run_command("replica", "status", f"file://{tmp_path}/replica", "--json"))["state"] == "empty"
+
+
+def test_a_database_is_replicated_until_sigterm(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/replica"
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        running = subprocess.Popen(
+            [*STRANDLINE, "replica", "run", str(tmp_path / "a.db"), address], stderr=subprocess.PIPE, text=True
+        )
+        assert running.stderr is not None
+        assert "at transaction 1" in running.stderr.readline()
+        fill(connection, 5, seed=1)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(PATIENCE_S) == 0
+        assert "shipped to transaction" in running.stderr.read()
+        running.stderr.close()
+        assert run_command("replica", "restore", address, tmp_path / "out.db").code == 0
+        assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+def test_a_command_is_run_and_its_exit_code_kept(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/replica"
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+    code = (
+        "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute('PRAGMA busy_timeout = 60000');"
+        "c.execute('INSERT INTO t (body) VALUES (1)'); sys.exit(7)"
+    )
+    (tmp_path / "app.py").write_text(code)
+    command = f"{sys.executable} {tmp_path}/app.py {tmp_path}/a.db"
+    ran = subprocess.run(
+        [*STRANDLINE, "replica", "run", str(tmp_path / "a.db"), address, "--exec", command], check=False
+    )
+    assert ran.returncode == 7
+    assert run_command("replica", "restore", address, tmp_path / "out.db").code == 0
+    assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+def test_a_replicator_that_is_fenced_ends_its_command(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/replica"
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        running = subprocess.Popen(
+            [*STRANDLINE, "replica", "run", str(tmp_path / "a.db"), address, "--exec", "sleep 1000"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert running.stderr is not None
+        assert "at transaction 1" in running.stderr.readline()
+        store = open_objects(address)
+        store.put(Layout(store).key(0, 2, 2), b"x" * 200)
+        store.close()
+        fill(connection, 1, seed=1)
+        assert running.wait(PATIENCE_S) != 0
+        running.stderr.close()
+
+
+@pytest.mark.parametrize(("name", "problem"), [("none.db", "there is no such file"), ("text.db", "not a SQLite")])
+def test_what_is_no_database_is_refused(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "text.db").write_text("this is not a database " * 100)
+    ran = subprocess.run(
+        [*STRANDLINE, "replica", "run", str(tmp_path / name), f"file://{tmp_path}/replica"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, problem in ran.stderr, "Traceback" in ran.stderr) == (1, True, False)
