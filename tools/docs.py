@@ -34,6 +34,7 @@ GUIDES = (
     "broker",
     "objects",
     "lease",
+    "replica",
 )
 PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}
