@@ -251,7 +251,7 @@ def test_publishers_are_told_when_storage_fails_and_others_do_not_notice(
         assert "No space left" in error["description"]
         assert str(tmp_path) not in error["description"]
     assert caplog.text.count("cannot store messages") == 1
-    assert "it is opened again as soon as its disk has room" in caplog.text
+    assert "will be opened again when its disk works and has room" in caplog.text
     assert list(world.jetstream.failures) == ["BAD"]
 
 

@@ -1,11 +1,11 @@
-"""Whether a message with headers may be stored, asked in nats-server's order.
+"""Admission of messages with headers: the checks of nats-server, in its order.
 
-The order: sealed, size, batch, size of headers, counter, expected stream, time to live switched off, expected last
-sequence of the subject, expected last sequence, schedule, source, duplicate, expected last identifier, roll-up, counter
-value, time to live, limits.
+The order: sealed, size, batch, size of headers, counter, expected stream, time to live disabled, expected last sequence
+of the subject, expected last sequence, schedule, source, duplicate, expected last identifier, roll-up, counter value,
+time to live, limits.
 
-Invariants: pure but for reading the last message of a counter; nothing is changed here. The first thing wrong is what
-the publisher hears of.
+Invariants: pure but for reading the last message of a counter; it changes nothing. The publisher receives the first
+error.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class Duplicate:
 
 @dataclass(slots=True)
 class BatchSoFar:
-    """What the earlier messages of an atomic batch will have done."""
+    """The effect of the earlier messages of an atomic batch."""
 
     subjects: set[bytes] = field(default_factory=set)
     identifiers: set[bytes] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Checker:
     last_id: bytes = b""
 
     def check_size(self, draft: Draft) -> None:
-        """Refuse what no header can save."""
+        """Refuse a message for reasons that no header can change."""
         config = self.config
         if config.sealed:
             raise codes.STREAM_SEALED.error()

@@ -1,7 +1,7 @@
 """Columns that grow: numpy arrays side by side, enlarged in place, with a plain view of each for single values.
 
-Invariants: all columns have the same capacity. Nobody outside keeps a view of a column across `reserve` or `shrink`,
-since the memory may move: whoever hands a part of a column on copies it.
+Invariants: all columns have the same capacity. No caller keeps a view of a column across `reserve` or `shrink`, because
+the memory may move: a caller that passes a part of a column on copies it.
 """
 
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -29,9 +29,9 @@ def in_order(numbers: npt.NDArray[AnyNumber]) -> npt.NDArray[AnyNumber]:
 
 
 def distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return each of some numbers once, in order; where they are many, in a tenth of the time of `np.unique`.
+    """Return the distinct numbers in order; for many numbers, in a tenth of the time of `np.unique`.
 
-    That one also imports `numpy.ma` when it is first called, which would be on the loop.
+    `np.unique` also imports `numpy.ma` at its first call, which would be on the loop.
     """
     ordered = in_order(numbers)
     is_new = np.ones(len(ordered), np.bool_)
@@ -40,7 +40,7 @@ def distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def among(numbers: npt.NDArray[AnyNumber], others: npt.NDArray[AnyNumber]) -> Flags:
-    """Tell which numbers are among some others; `np.isin`, which may import `numpy.ma` on the loop, is not needed."""
+    """Tell which numbers are among others; `np.isin` may import `numpy.ma` on the loop."""
     if not len(others):
         return np.zeros(len(numbers), np.bool_)
     ordered = in_order(others)
@@ -50,7 +50,7 @@ def among(numbers: npt.NDArray[AnyNumber], others: npt.NDArray[AnyNumber]) -> Fl
 
 
 class Columns:
-    """The common part of what keeps its rows in columns; a subclass names its columns and their types."""
+    """Base of classes that keep rows in columns; a subclass names its columns and their types."""
 
     TYPES: ClassVar[dict[str, type]]
 
@@ -59,13 +59,13 @@ class Columns:
         self.reserve(CAPACITY_MIN)
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` rows; what is new reads as zero."""
+        """Make room for `count` rows; new rows are zero."""
         if count <= self.capacity:
             return
         self._resize(max(count, self.capacity + self.capacity // _GROWTH_DIVISOR))
 
     def shrink(self, count: int) -> None:
-        """Give back what is not needed for `count` rows."""
+        """Release the memory that `count` rows do not need."""
         self._resize(max(count, CAPACITY_MIN))
 
     def _resize(self, capacity: int) -> None:

@@ -1,8 +1,8 @@
-"""Atomic batches: messages put aside until the batch is committed, and then stored all or none.
+"""Atomic batches: messages that are staged until the batch is committed, and then stored all or none.
 
-Invariants: a batch's messages are numbered from 1 without a gap; the first thing wrong drops the batch; one that
-nothing was added to for ten seconds is abandoned, and so is one for which there is no memory left, in its stream or
-in all together. Nothing of a batch is durable, or seen, before it is committed.
+Invariants: the messages of a batch are numbered from 1 without a gap. The first error drops the batch. A batch without
+a new message for ten seconds is abandoned, and so is one beyond the memory of its stream or of all streams. Nothing of
+a batch is durable, or visible, before the commit.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ ID_MAX = 64
 MESSAGES_MAX = 1_000
 BATCHES_MAX = 50
 BYTES_MAX = 64 << 20
-"""How much memory the batches of one stream may take together."""
+"""Memory of the batches of one stream."""
 ALL_BATCHES_MAX, ALL_BYTES_MAX = 1_000, 256 << 20
 """How many batches all streams may have together, and how much memory they may take."""
 DRAFT_OVERHEAD = 600
-"""About what a message takes beside its own bytes."""
+"""Approximate memory of a message beside its bytes."""
 IDLE_NS = 10_000_000_000
 COMMIT, END = b"1", b"eob"
 
@@ -32,7 +32,7 @@ def _ignore(identifier: bytes, reason: str) -> None:
 
 @dataclass(slots=True)
 class Staged:
-    """One batch on its way."""
+    """One batch under way."""
 
     drafts: list[Draft] = field(default_factory=list)
     touched_ns: int = 0
@@ -61,11 +61,11 @@ class AtomicBatches:
         return len(self._staged)
 
     def count_in(self, everything: AllBatches) -> None:
-        """Count these among those of other streams, before there are any."""
+        """Count the batches of this stream with those of other streams; call it before there are any."""
         self._all = everything
 
     def stage(self, draft: Draft, config: StreamConfig, now_ns: int) -> list[Draft] | None:
-        """Put a message aside; return the whole batch once it is to be committed, or raise `ApiError`."""
+        """Stage a message; return the whole batch when it is to be committed, or raise `ApiError`."""
         if not config.allow_atomic:
             raise codes.ATOMIC_PUBLISH_DISABLED.error()
         identifier = draft.special[names.BATCH_ID]

@@ -51,7 +51,7 @@ def format_checkpoint(checkpoint: StreamCheckpoint) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: str) -> StreamCheckpoint:
-    """Return the checkpoint in a file, of either version; `FormatError` or `Damaged` if it is not a whole one."""
+    """Return the checkpoint in a file, of either version; `FormatError` or `Damaged` if it cannot be read."""
     if not data.startswith((_MAGIC, _MAGIC_V1)):
         raise FormatError(path, "not the checkpoint of a stream")
     if len(data) < _BODY_AT + _BODY.size:

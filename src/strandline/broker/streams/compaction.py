@@ -1,11 +1,11 @@
-"""Keeping the log small: live messages of its oldest part are appended again, and the part is let go.
+"""Compaction: it appends the live messages of the oldest part of the log again, and removes the part.
 
-A part without live messages goes at once. Others are emptied when more than half of the log is dead: so a full pass
-moves no more than it frees, and what never changes is moved once for each doubling.
+A part without live messages is removed at once. Others are emptied when more than half of the log is dead: so a full
+pass moves no more than it frees, and a message that never changes is moved once for each doubling of the log.
 
-Invariants: a part is let go only after everything that was moved out of it, and the facts that follow from it alone,
-are durable, and after the front file names the part that comes next. A crash in between leaves a message twice under
-one sequence; the later copy counts.
+Invariants: a part is removed only after everything that was moved out of it, and the facts that follow from it alone,
+are durable, and after the checkpoint names the next part. A crash in between leaves a message twice under one sequence;
+the later copy counts.
 """
 
 from concurrent.futures import Future
@@ -25,14 +25,14 @@ STORED_BYTES_MIN = 4 * MiB
 
 
 class Letting(Protocol):
-    """What a compaction asks of the stream that it works for."""
+    """The operations of a stream that compaction needs."""
 
     def append(self, entry: Entry) -> Ticket:
         """Append records of its own."""
         ...
 
     def let_go(self, end: int) -> Future[None]:
-        """Write the new front, and let go of everything below a place; what was appended is durable."""
+        """Write the new checkpoint, and remove the log below a place; all appends are durable."""
         ...
 
     def last_seq_at(self, place: int) -> int:
@@ -127,7 +127,7 @@ class Compaction:
         self._stream.append(Entry([b"", *found.keys], [control, *found.values], headers, times, size))
         index.rows.place[rows] = np.arange(base + 1, base + 1 + len(rows))
         index.rows.moved[rows] = True
-        self._left = left  # not before: what could not be read this time may be the next
+        self._left = left  # not before: a read that failed may succeed the next time
 
     def _dues_of(self, sequences: Words) -> Times | None:
         """Return when messages go by themselves: it was settled when they came, by the configuration of then."""
@@ -142,9 +142,9 @@ class Compaction:
         return found if found.any() else None
 
     def _facts(self) -> Entry:
-        """Return what follows from the part that goes and from nothing else, and which sequence comes next.
+        """Return the facts that follow from the removed part alone, and the next sequence.
 
-        From that the sequence where the rest begins is counted back: the state may be ahead of what the log holds.
+        The sequence where the rest of the log begins is counted back from that: the state may be ahead of the log.
         """
         state = self._state
         last_seq = self._stream.last_seq_at(self._end)
@@ -159,7 +159,7 @@ class Compaction:
         return Entry([b""] * len(values), values, None, [state.now_ns] * len(values), sum(map(len, values)))
 
     def _finish(self) -> bool:
-        """Let the part go once all is durable, and see that it has gone."""
+        """Remove the part when everything is durable, and wait for the removal."""
         if self._letting is None:
             if self._ticket is None or not self._ticket.done():
                 return False

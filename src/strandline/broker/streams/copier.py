@@ -1,8 +1,8 @@
-"""Messages of another stream on their way into this one: a mirror keeps their sequences and times, a source does not.
+"""Copies messages of another stream: a mirror keeps their sequences and times, a source does not.
 
-Invariants: rows are taken in their order and without a hole, up to the first that the stream has no room for; a row
-that was dealt with before is passed over. How far a source has come is recorded with the messages that it is about, in
-one append, so that after a crash neither is there without the other; a mirror's own last sequence says the same.
+Invariants: rows are copied in order and without a gap, up to the first for which the stream has no room; a row that was
+handled before is skipped. The position of a source is in the same append as its messages, so that a crash keeps both or
+neither; the position of a mirror is its own last sequence.
 """
 
 import json
@@ -45,9 +45,9 @@ class Claim(Protocol):
 
 @dataclass(slots=True)
 class OriginBatch:
-    """Messages as they are to be stored, in columns, by the sequences of their origin, which rise.
+    """Messages to store, in columns, by the sequences of their origin, in ascending order.
 
-    `name` is that of the source, empty for a mirror; `identity` tells the origin from another of the same name.
+    `name` is that of the source, empty for a mirror; `identity` distinguishes the origin from others of the same name.
     """
 
     sequences: Words
@@ -64,7 +64,7 @@ class OriginBatch:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of a batch: how many rows were dealt with, and why the next one was not."""
+    """The result of a batch: the number of handled rows, and the reason why the next one was refused."""
 
     published: Published
     count: int
@@ -72,7 +72,7 @@ class Copied:
 
 
 class Copier:
-    """Takes messages of origins in, for one stream."""
+    """Copies messages of origins into one stream."""
 
     def __init__(self, state: State, publisher: Publisher, read_last: ReadLast) -> None:
         self._state = state
@@ -80,7 +80,7 @@ class Copier:
         self._read_last = read_last
 
     def take(self, write_batch: WriteBatch, batch: OriginBatch) -> tuple[int, ApiError | None]:
-        """Take rows in; return how many were dealt with, and why the next one was not."""
+        """Copy rows; return the number of handled rows, and the reason why the next one was refused."""
         start = int(np.searchsorted(batch.sequences, np.uint64(self._floor(batch)), side="right"))
         if start == len(batch):
             return start, None
@@ -96,14 +96,14 @@ class Copier:
         return stop, refused
 
     def note(self, write_batch: WriteBatch, blocks: list[bytes]) -> None:
-        """Note how far sources had come when messages were stored elsewhere, such as those of a snapshot."""
+        """Record the positions of sources after messages were stored by other means, such as a restore."""
         positions = positions_of(blocks) if self._state.config.sources else {}
         if positions:
             self._state.origins.update(positions)
             write_batch.control(Origins(positions))
 
     def _floor(self, batch: OriginBatch) -> int:
-        """Return the last sequence of the origin that was dealt with."""
+        """Return the last handled sequence of the origin."""
         if not batch.name:
             return self._state.index.last_seq
         position = self._state.origins.get(batch.name, Position(0))
@@ -140,7 +140,7 @@ class Copier:
         write_batch.add_placed(batch.sequences[part], batch.times[part], rows, dues)
 
     def dues(self, times: Times, blocks: list[bytes]) -> Times | None:
-        """Return when messages go by themselves, -1 for never, 0 where nothing says so; None if nothing does at all."""
+        """Return when messages expire, -1 for never, 0 for no time of their own; None if no message has one."""
         if not self._state.config.allow_msg_ttl:
             return None
         dues = np.zeros(len(blocks), np.int64)
@@ -151,7 +151,7 @@ class Copier:
         return dues if dues.any() else None
 
     def _roll_up(self, write_batch: WriteBatch, batch: OriginBatch, at: int, rollup: bytes) -> None:
-        """Let go of what came before; the log says which, since it does not look at a mirror's headers."""
+        """Remove all earlier messages; the log names them, because a replay does not look at a mirror's headers."""
         state, before = self._state, write_batch.removals.count
         number = state.index.subjects.number(batch.subjects[at])
         state.roll_up(number, int(batch.sequences[at]), rollup, write_batch.removals)
@@ -163,7 +163,7 @@ class Copier:
     def _source(self, write_batch: WriteBatch, batch: OriginBatch, start: int) -> tuple[int, ApiError | None]:
         own: Iterable[int] = range(start, len(batch))
         if self._publisher.is_plain and self._surely_fits(batch, start):
-            # Each has one header of ours, which says where it comes from.
+            # Each has one header of ours, with its source.
             own = [at for at in own if batch.headers[at].count(names.MARK) > 1]
         for at in own:
             self._plain(write_batch, batch, start, at)
@@ -180,7 +180,7 @@ class Copier:
             write_batch.add_plain(batch.subjects[part], batch.payloads[part], batch.headers[part])
 
     def _one(self, write_batch: WriteBatch, batch: OriginBatch, at: int) -> ApiError | None:
-        """Take one message in with what its headers ask for; return why not, if it cannot be."""
+        """Copy one message with the effect of its headers; return the reason if it is refused."""
         state, config = self._state, self._state.config
         refused = self._refusal(batch, at)
         if refused is not None:
@@ -199,7 +199,7 @@ class Copier:
         return None
 
     def _count(self, write_batch: WriteBatch, draft: Draft) -> bool:
-        """Add to the sum of all sources what this one has grown by; return whether everything could be read."""
+        """Add the growth of this source to the sum of all sources; return whether everything could be read."""
         try:
             value = parse_counter(draft.payload)
             source, _, _, _, subject, *_ = draft.special[names.STREAM_SOURCE].decode(errors="replace").split(" ")
@@ -253,7 +253,7 @@ class Copier:
 
 
 def part_of(batch: OriginBatch, start: int, stop: int | None = None) -> OriginBatch:
-    """Return the rows from one on, up to another."""
+    """Return a range of rows."""
     part = slice(start, stop)
     return replace(
         batch,

@@ -1,7 +1,7 @@
-"""What a counter's message says: its value, and what each of its sources has counted to.
+"""The message of a counter: its value, and the value of each of its sources.
 
-Invariants: pure; whatever was written there, it is read, or it is `ValueError`. A value has no more digits than can be
-added up and written down again.
+Invariants: pure; anything that is not a counter is a `ValueError`. The number of digits is bounded, so that values can
+be added and formatted.
 """
 
 import json
@@ -30,7 +30,7 @@ def parse_value(text: object) -> int:
 
 
 def parse_sources(text: bytes) -> Sources:
-    """Return what sources have counted to; `ValueError` if it cannot be read."""
+    """Return the values of the sources; `ValueError` if they cannot be read."""
     found = _read(text)
     if not isinstance(found, dict) or not all(isinstance(values, dict) for values in found.values()):
         raise ValueError(text)

@@ -1,7 +1,7 @@
-"""The duplicate window: which message identifiers were seen lately, and what became of them.
+"""The duplicate window: the message identifiers of late, and their sequences.
 
-Invariants: an identifier is known for exactly the window's length, counted in the stream's own time; entries are in the
-order of their times, so the oldest go first.
+Invariants: an identifier is known for exactly the length of the window, in the stream's own time; entries are in the
+order of their times, so the oldest are dropped first.
 """
 
 from strandline.broker.streams.records import KnownId
@@ -33,7 +33,7 @@ class Dedupe:
         self._known.setdefault(identifier, (sequence, time_ns))
 
     def trim(self, now_ns: int, window_ns: int) -> None:
-        """Forget what is older than the window."""
+        """Drop the entries that are older than the window."""
         known = self._known
         while known:
             identifier = next(iter(known))
@@ -50,7 +50,7 @@ class Dedupe:
         return [KnownId(identifier, sequence, time_ns) for identifier, (sequence, time_ns) in self._known.items()]
 
     def load(self, entries: list[KnownId] | tuple[KnownId, ...]) -> None:
-        """Take over entries, oldest first; what is known already, and later, stays."""
+        """Add entries, oldest first; an entry that is known with a later time stays."""
         merged = {entry.identifier: (entry.sequence, entry.time_ns) for entry in entries}
         merged.update(self._known)
         self._known = dict(sorted(merged.items(), key=lambda item: item[1][1]))

@@ -1,7 +1,7 @@
-"""Delete markers: the message that tells that a subject's last message went with time.
+"""Delete markers: the message for a subject whose last message has expired.
 
-Invariants: a marker is a message like any other, with a time to live of its own; when it goes, no marker follows it.
-Neither does one follow the message by which a bucket's key was purged.
+Invariants: a marker is a message like any other, with a time to live of its own; its expiry leaves no marker. Neither
+does the message that purged a key of a bucket.
 """
 
 import re
@@ -25,13 +25,13 @@ _PURGED_KEY = re.compile(rb"\r\nKV-Operation: *PURGE\r\n")
 
 
 def is_marker(headers: bytes) -> bool:
-    """Tell whether a message says itself that nothing is there: a delete marker, or the purge of a bucket's key."""
+    """Tell whether a message stands for a deletion: a delete marker, or the purge of a bucket's key."""
     has_reason = names.MARKER_REASON in headers and bool(special_headers(headers).get(names.MARKER_REASON))
     return has_reason or _PURGED_KEY.search(headers) is not None
 
 
 def make_marker(subject: bytes, config: StreamConfig) -> Draft:
-    """Return the marker for a subject whose last message went with time."""
+    """Return the marker for a subject whose last message has expired."""
     ttl = config.subject_delete_marker_ttl
     headers = with_headers(
         b"",
@@ -46,7 +46,7 @@ def make_marker(subject: bytes, config: StreamConfig) -> Draft:
 
 
 def mark_gone(write_batch: WriteBatch, rows: Places, log: MessageLog) -> None:
-    """Add a marker for each subject whose last message is among the rows that went with time."""
+    """Add a marker for each subject whose last message is among the expired rows."""
     index, config = write_batch.state.index, write_batch.state.config
     numbers = index.rows.subject[rows]
     gone = rows[index.subjects.count[numbers] == 0]

@@ -1,6 +1,6 @@
-"""Appended records kept in memory, found by place: consecutive ones are slices of the columns they came in.
+"""Appended records in memory, found by place: consecutive records are slices of their columns.
 
-Invariants: entries are consecutive and in order; what goes, goes from the front.
+Invariants: entries are consecutive and in order, and are removed oldest first.
 """
 
 from bisect import bisect_right
@@ -11,12 +11,12 @@ from strandline.broker.streams.arrays import Places, Times
 
 _SPARE = 1_024
 ENTRY_COST, RECORD_COST = 500, 160
-"""What an entry, and each of its records, takes in memory beside its bytes, about."""
+"""Approximate memory of an entry, and of each of its records, beside its bytes."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """The records of one append, in columns; `headers` is None where no record has any."""
+    """The records of one append, in columns; `headers` is None if no record has any."""
 
     keys: list[bytes]
     values: list[bytes]

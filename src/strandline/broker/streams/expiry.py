@@ -1,7 +1,7 @@
-"""What goes with time: messages past the stream's age, and those with a time to live of their own.
+"""Expiry of messages: by the stream's age, and by a time to live of their own.
 
-Invariants: expiry is a function of the rows and of the time passed in, so a replay that passes the same times comes to
-the same. Messages with a time to live are kept by the second in which they go, in arrays: sixteen bytes for each.
+Invariants: expiry is a function of the rows and of the time passed in, so a replay with the same times has the same
+result. Messages with a time to live are in arrays by the second of their expiry: sixteen bytes for each.
 """
 
 import heapq
@@ -18,7 +18,7 @@ _TIME_MAX_NS = 2**63 - 1
 
 
 def due_of(time_ns: int, ttl_s: int) -> int:
-    """Return when a message goes, or the last time that can be kept."""
+    """Return when a message expires, at most the last time that can be stored."""
     return min(time_ns + ttl_s * NS_PER_S, _TIME_MAX_NS)
 
 
@@ -38,7 +38,7 @@ class Expiry:
         self.add_at(sequence, due_of(time_ns, ttl_s))
 
     def add_at(self, sequence: int, due_ns: int) -> None:
-        """Note when a message goes."""
+        """Record when a message expires."""
         second = due_ns // NS_PER_S
         kept = self._seconds.get(second)
         if kept is None:
@@ -48,7 +48,7 @@ class Expiry:
         kept[1].append(due_ns)
 
     def add_dues(self, sequences: Words, dues: Times) -> None:
-        """Note when messages go: 0 where nothing says so, -1 for never."""
+        """Record when messages expire: 0 for no time of their own, -1 for never."""
         for sequence, due_ns in zip(sequences.tolist(), dues.tolist(), strict=True):
             if due_ns > 0:
                 self.add_at(sequence, due_ns)
@@ -72,7 +72,7 @@ class Expiry:
         return min(due) if due else None
 
     def _aged(self, index: Index, stop: int) -> Places:
-        """Return the live rows up to one that age takes."""
+        """Return the live rows up to one that have expired by age."""
         rows = index.live_rows(index.first_row, stop)
         if not self.never:
             return rows
@@ -116,7 +116,7 @@ class Expiry:
         return np.concatenate(taken)
 
     def entries(self) -> tuple[Words, Times]:
-        """Return every message with a time to live, by sequence, and when it goes."""
+        """Return every message with a time to live, by sequence, and its expiry."""
         if not self._seconds:
             return np.zeros(0, np.uint64), np.zeros(0, np.int64)
         sequences = np.concatenate([np.frombuffer(kept[0], np.uint64) for kept in self._seconds.values()])

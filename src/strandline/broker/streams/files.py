@@ -1,12 +1,12 @@
-"""The files of one stream beside its journal: the front and the index.
+"""The files of one stream beside its journal.
 
-    <folder>/front      where the stream begins, and its configuration there; it exists from this file on
-    <folder>/index      everything known at one place of the log; only a shortcut
-    <folder>/lost       what damage took of the log; only where something is lost
+    <folder>/front      the checkpoint: where the log begins, and the configuration there; a stream exists while it does
+    <folder>/index      the state at one place of the log; only a shortcut
+    <folder>/lost       losses by damage; only if there are some
     <folder>/journal/   the log
 
-Invariants: whatever is written here is replaced as a whole; an index that does not fit is as good as none. What is in a
-folder without a front was made or removed by halves, is nobody's, and goes before anything else is made there.
+Invariants: each file is replaced as a whole; an index that does not fit is ignored. A folder without a checkpoint is
+left from an unfinished creation or removal, and is removed before another stream is created there.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from strandline.journal.recovery import LOCK_NAME
 
 JOURNAL_FOLDER = "journal"
 CONSUMERS_FOLDER = "consumers"
-"""Where consumers keep what they know."""
+"""The folder of the consumers."""
 PROBE_BYTES = 1 << 20
-"""With so much room a stream can be opened and go on for a while."""
+"""Room that a stream needs to be opened and to work for a while."""
 
 
 class StreamFiles:
@@ -57,20 +57,20 @@ class StreamFiles:
             replace_file(self._disk, path, format_checkpoint(checkpoint))
 
     def read_losses(self, identity: bytes) -> Losses | None:
-        """Return what was lost, as far as it is known; None if nothing is."""
+        """Return the known losses; None if there are none."""
         path = self.folder / LOST_NAME
         with storage_errors(path):
             data = read_file(self._disk, path)
         return None if data is None else parse_losses(data, identity)
 
     def write_losses(self, losses: Losses, identity: bytes) -> None:
-        """Say what was lost."""
+        """Write the losses."""
         path = self.folder / LOST_NAME
         with storage_errors(path):
             replace_file(self._disk, path, format_losses(losses, identity))
 
     def settle(self) -> None:
-        """Make sure that the front that was read is the one that stays: whoever wrote it may have died before."""
+        """Sync the folder, so that the checkpoint that was read stays: its writer may have crashed before it did."""
         with storage_errors(self.folder):
             self._disk.sync_folder(self.folder)
 
@@ -85,7 +85,7 @@ class StreamFiles:
         return found if checkpoint.place <= found[1] <= stop else None
 
     def write_index(self, captured: Captured, identity: bytes, place: int) -> int:
-        """Write what is known; everything up to `place` must be on stable storage. Return the size."""
+        """Write the state; everything up to `place` must be on stable storage. Return the size."""
         path = self.folder / INDEX_NAME
         data = format_snapshot(captured, identity, place)
         with storage_errors(path):
@@ -106,12 +106,12 @@ class StreamFiles:
 
 
 def stream_exists(disk: Disk, folder: Path) -> bool:
-    """Tell whether there is a stream in a folder."""
+    """Tell whether a folder has a stream."""
     return CHECKPOINT_NAME in _names(disk, folder)
 
 
 def remove_stream(disk: Disk, folder: Path) -> None:
-    """Remove a stream that is closed: first what makes it one, then the rest."""
+    """Remove a closed stream: the checkpoint first, then the rest."""
     with storage_errors(folder):
         remove_if_there(disk, folder / CHECKPOINT_NAME)
         with contextlib.suppress(FileNotFoundError):
@@ -120,14 +120,14 @@ def remove_stream(disk: Disk, folder: Path) -> None:
 
 
 def remove_leftovers(disk: Disk, folder: Path) -> None:
-    """Remove what is left of a stream that was made or removed by halves; `Locked` if somebody is making it now."""
+    """Remove the rest of an unfinished creation or removal; `Locked` while another process creates the stream."""
     with storage_errors(folder):
         if stream_exists(disk, folder):
             return
         lock = disk.lock(folder / JOURNAL_FOLDER / LOCK_NAME) if _names(disk, folder / JOURNAL_FOLDER) else None
         try:
             with contextlib.suppress(FileNotFoundError):
-                disk.sync_folder(folder)  # whoever removed the front may have died before it did
+                disk.sync_folder(folder)  # the process that removed the checkpoint may have crashed before it did
             _clear(disk, folder)
         finally:
             if lock is not None:

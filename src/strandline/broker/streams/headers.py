@@ -54,7 +54,7 @@ def special_headers(block: bytes) -> Special:
 
 
 def parse_ttl(text: bytes) -> int:
-    """Return a time to live in seconds, `NEVER`, or 0 for none; `ValueError` if it cannot be one."""
+    """Return a time to live in seconds, `NEVER`, or 0 for none; `ValueError` if it is not one."""
     if not text:
         return 0
     if text.lower() == b"never":
@@ -71,13 +71,13 @@ def parse_number(text: bytes, digits_max: int = DIGITS_MAX) -> int | None:
 
 
 def with_headers(block: bytes, pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a header block with more lines at its end; an empty block becomes one."""
+    """Return a header block with more lines at its end; an empty block becomes a new one."""
     lines = b"".join(b"%s: %s\r\n" % pair for pair in pairs)
     return (block[:-2] if block else VERSION_LINE) + lines + b"\r\n"
 
 
 def without_header(block: bytes, name: bytes) -> bytes:
-    """Return a header block without the lines whose name begins so; nothing if none is left."""
+    """Return a header block without the lines whose name begins with a prefix; empty if no line is left."""
     if name not in block:
         return block
     lines = block.split(b"\r\n")

@@ -1,7 +1,7 @@
-"""What is in a stream and where: one row for each message, ordered by sequence, and totals by subject.
+"""The index of a stream: one row for each message, ordered by sequence, and totals by subject.
 
-Invariants: rows rise by sequence; a row that is not live is forgotten when half of them are dead; `messages`, `bytes`
-and every subject's count are exact at all times. Pure: knows nothing of bytes, files or time.
+Invariants: rows rise by sequence; dead rows are dropped when they are half of all; `messages`, `bytes` and the count of
+every subject are exact at all times. Pure: it knows nothing of bytes, files or time.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _NO_WORDS: Words = np.zeros(0, np.uint64)
 
 
 class Index(Rowed):
-    """The rows and subjects of one stream, and what can be asked of them."""
+    """The rows and subjects of one stream, and queries over them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Index(Rowed):
         counts = subjects.count[numbers]
         fresh = counts == 0
         if fresh.any():
-            # Backwards, so that of several the first one stays.
+            # Backwards, so that the first of several stays.
             subjects.first[numbers[fresh][::-1]] = sequences[fresh][::-1]
             subjects.used += len(distinct(numbers[fresh]))
         subjects.last[numbers] = sequences
@@ -107,9 +107,9 @@ class Index(Rowed):
         return before, bool(len(again))
 
     def put_back(self, sequences: Words, places: Places, numbers: Ids, sizes: Ids, times: Times) -> None:
-        """Add rows of older sequences, or give a row that is there another place; only replay does this.
+        """Add rows of older sequences, or give an existing row another place; only replay does this.
 
-        A row that is dead stays so: it was alive when it was moved, and something since has let it go.
+        A dead row stays dead: it was alive when it was moved, and was removed since.
         """
         found = self.find(sequences)
         known = found >= 0
@@ -167,7 +167,7 @@ class Index(Rowed):
 
     @property
     def first_seq(self) -> int:
-        """The first live sequence; without messages, the one that comes next."""
+        """The first live sequence; without messages, the next one."""
         if not self.messages:
             return self.last_seq + 1
         return int(self.rows.sequence_at[self.first_row])
@@ -267,7 +267,7 @@ class Index(Rowed):
     # Removing.
 
     def remove_one(self, row: int) -> None:
-        """Take one live row out."""
+        """Remove one live row."""
         rows, subjects = self.rows, self.subjects
         rows.live_at[row] = False
         number, sequence = rows.subject_at[row], rows.sequence_at[row]
@@ -312,14 +312,14 @@ class Index(Rowed):
             subjects.last_at[int(numbers[place])] = self._live_before(int(found[place]))
 
     def _live_before(self, row: int) -> int:
-        """Return the sequence of the live row before this one on the same subject, which there is."""
+        """Return the sequence of the previous live row on the same subject, which must exist."""
         rows = self.rows
         number = rows.subject_at[row]
         sequence = rows.before_at[row]
         while sequence:
             at = self.row_from(sequence)
             if at >= self.used or rows.sequence_at[at] != sequence:
-                break  # it was squeezed out, and with it what it knew
+                break  # it was squeezed out, and its link with it
             if rows.live_at[at]:
                 return int(sequence)
             sequence = rows.before_at[at]

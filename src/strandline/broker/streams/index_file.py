@@ -1,17 +1,17 @@
-"""The index file: everything a stream knows at one place of its log, so that a restart need not read what is before.
+"""The index file: the state of a stream at one place of its log, so that a restart need not read the log before it.
 
     0   8s   magic "STRANDLI"
     8   u16  version, 1
     10  u16  zero
     12  u32  CRC-32C of bytes 0-11, then of byte 16 to the end
     16  16s  identity of the journal
-    32  u64  place in the journal up to which (exclusive) this knows everything
+    32  u64  place in the journal up to which (exclusive) this is the state
     40  u32  length of the facts
     44  u32  zero
     48       facts, JSON, spaces to a multiple of 8; then the columns (docs/formats/broker-stream.md)
 
-Invariants: it is only a shortcut: without it, or with a damaged one, the log is read from the front and gives the same.
-It is written only when everything up to its place is on stable storage, so it never knows more than the log.
+Invariants: the index is only a shortcut: without it, or with a damaged one, reading the log from its beginning has the
+same result. It is written only when everything up to its place is on stable storage, so it is never ahead of the log.
 """
 
 import json
@@ -41,7 +41,7 @@ _ROWS = (("sequence", "<u8"), ("place", "<i8"), ("time", "<i8"), ("subject", "<u
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What a state knew at one moment, apart from it, so that it can be written while the state goes on."""
+    """A copy of a state, so that it can be written while the state changes."""
 
     facts: dict[str, Any]
     columns: list[npt.NDArray[Any]]
@@ -50,7 +50,7 @@ class Captured:
 
 
 def capture(state: State) -> Captured:
-    """Copy what is to be written; a few milliseconds for each million messages."""
+    """Copy the state; a few milliseconds for each million messages."""
     index = state.index
     live = np.flatnonzero(index.rows.live[: index.used])
     ttl_sequences, ttl_dues = state.expiry.entries()
@@ -121,7 +121,7 @@ class _Reader:
 
 
 def parse_snapshot(data: bytes, identity: bytes) -> tuple[State, int] | None:
-    """Return the state and its place; None if this is not a whole snapshot of that journal, of this version."""
+    """Return the state and its place; None if this is not a whole index of that journal, of this version."""
     if len(data) < _BODY_AT + _BODY.size or data[: _HEAD.size] != _HEAD.pack(_MAGIC, VERSION, 0):
         return None
     crc = crc32c(memoryview(data)[_BODY_AT:], crc32c(data[: _HEAD.size]))

@@ -1,7 +1,7 @@
-"""Which messages a stream's limits let go: by subject, by number, by bytes.
+"""The limits of a stream: which messages they remove, by subject, by number, by bytes.
 
-Invariants: a pure function of the index and the configuration, so that a replay of the log comes to the same; always
-the oldest go first. What goes by age or by its own time to live is `expiry`'s business.
+Invariants: a pure function of the index and the configuration, so that a replay of the log has the same result; the
+oldest are removed first. `expiry` removes messages by age and time to live.
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ _NO_PLACES: Places = np.zeros(0, np.int64)
 
 
 def has_limits(config: StreamConfig) -> bool:
-    """Tell whether a message that comes in may push another one out."""
+    """Tell whether a new message may remove another one."""
     return config.max_msgs_per_subject > 0 or (
         config.discard is Discard.OLD and (config.max_msgs > 0 or config.max_bytes > 0)
     )
 
 
 def needs_rows(config: StreamConfig) -> bool:
-    """Tell whether what goes depends on what comes in one by one: limits by subject and altogether do not commute."""
+    """Tell whether removals depend on the order of single messages: limits by subject and by total do not commute."""
     return (
         config.max_msgs_per_subject > 0
         and config.discard is Discard.OLD
@@ -121,7 +121,7 @@ def refusal(index: Index, config: StreamConfig, number: int, size: int) -> str |
 
 
 def never_refuses(index: Index, config: StreamConfig, count: int, size: int) -> bool:
-    """Tell whether a stream surely takes `count` more messages with `size` bytes of subject, headers and payload."""
+    """Tell whether a stream surely accepts `count` more messages with `size` bytes of subject, headers and payload."""
     if config.discard is not Discard.NEW:
         return True
     return (

@@ -1,11 +1,11 @@
-"""What a stream has lost to damage: parts of its log that a repair gave up, and the messages that stood in them.
+"""Losses of a stream by damage: parts of its log that a repair gave up, and the messages in them.
 
     strandline-stream-lost 1 crc32c=0a1b2c3d
     {"identity": "…", "parts": [[first place, end place, sequence before, sequence after], …],
      "sequences": [[first, last], …], "bytes": 512, "told": false}
 
-`parts` says how sequences go on behind each part, so that the rest of the log is read the same way every time.
-`sequences` and `bytes` are the messages that are lost and were not accepted.
+`parts` has the sequence after each part, so that the rest of the log is read the same way every time. `sequences` and
+`bytes` are the lost messages whose loss is not accepted.
 
 Invariants: the file is written before the stream is read; a part never changes, and stays as long as the log has
 it. Pure.
@@ -30,7 +30,7 @@ _NO_WORDS: Words = np.zeros(0, np.uint64)
 
 
 class LostPlaces(NamedTuple):
-    """Places of the log whose records are lost, and about how many bytes they had."""
+    """Places of the log whose records are lost, and their approximate size."""
 
     first: int
     end: int
@@ -48,7 +48,7 @@ class LostPart(NamedTuple):
 
 @dataclass(slots=True)
 class Losses:
-    """What a stream has lost."""
+    """The losses of a stream."""
 
     parts: dict[int, LostPart] = field(default_factory=dict)
     """By the first place."""
@@ -68,7 +68,7 @@ class Losses:
         self.is_told = self.is_told and not len(sequences)
 
     def without(self, sequences: Words, place: int) -> "Losses":
-        """Return what is left when messages are accepted as lost, and the log begins at a place."""
+        """Return the remaining losses after some were accepted, and after the log begins at a place."""
         left = np.setdiff1d(self.sequences, sequences)
         parts = {first: part for first, part in self.parts.items() if part.end > place}
         return Losses(parts, left, self.bytes if len(left) else 0, self.is_told)
@@ -93,7 +93,7 @@ def format_losses(losses: Losses, identity: bytes) -> bytes:
 
 
 def parse_losses(data: bytes, identity: bytes) -> Losses | None:
-    """Return what a file says; None where it is damaged, of another journal or of a later version."""
+    """Return the losses in a file; None if it is damaged, of another journal or of a later version."""
     first, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
     if first != f"{_FIRST_WORD} {VERSION} crc32c={crc32c(body):08x}".encode():
