@@ -64,6 +64,10 @@ def test_no_test_waits_less_than_a_minute_for_what_has_to_come() -> None:
     assert not problems(rules.short_limits, [path for path in MODULES if ROOT / "tests" in path.parents])
 
 
+def test_helpers_are_not_imported_from_other_tests() -> None:
+    assert not problems(rules.imported_tests, MODULES)
+
+
 def test_no_test_says_how_many_examples_are_tried_whatever_the_profile() -> None:
     helpers = {ROOT / "tests" / name for name in ("conftest.py", "test_effort.py", "test_tidy_rules.py")}
     tests = [path for path in MODULES if ROOT / "tests" in path.parents and path not in helpers]

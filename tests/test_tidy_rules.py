@@ -23,6 +23,8 @@ MARKED_LOCK = f"name==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{DIGES
         (rules.init_problems, "__all__ = []\nx = 1", "__all__ = ['__version__']\n__version__ = '1'"),
         (rules.init_problems, "from a import f, g\n__all__ = ['f']", "from a import f, g\n__all__ = ['f', 'g']"),
         (rules.init_problems, "__all__ = []\nf()", "from a import r as _require\n__all__ = []\n_require('a', 'b')"),
+        (rules.imported_tests, "from tests.queue.test_queue import make", "from tests.queue.helpers import make"),
+        (rules.imported_tests, "from tests.queue import test_queue", "from tests.queue import testing_ground"),
         (rules.fixed_examples, "@settings(max_examples=40)", "@examples(40)"),
         (rules.lock_problems, "name==1.0\n", GOOD_LOCK),
         (rules.lock_problems, f"name==1.0 \\\n{GOOD_LOCK}", MARKED_LOCK),

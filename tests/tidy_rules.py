@@ -12,6 +12,9 @@ from types import ModuleType
 from packaging.requirements import Requirement
 
 FIXED_EXAMPLES = re.compile(r"\bmax_examples=\d")
+IMPORTS_TESTS = re.compile(
+    r"^(?:from (tests[\w.]*\.test_\w+) import|from tests[\w.]* import (?:.*\b)?(test_\w+))", re.MULTILINE
+)
 LOCKED = re.compile(r"^([a-z0-9-]+)==([\w.]+)(?: ; ([^\\]+?))? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 FOREIGN = {
@@ -224,6 +227,12 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
 def changelog_problems(text: str) -> list[str]:
     """The changelog has a place for what is not released yet."""
     return [] if re.search(r"^## Unreleased$", text, re.MULTILINE) else ["there is no '## Unreleased' section"]
+
+
+def imported_tests(source: str) -> list[str]:
+    """No module imports another's tests: helpers that several use have a module of their own."""
+    found = IMPORTS_TESTS.finditer(source)
+    return [f"{match[1] or match[2]} holds tests: move what is shared into a module of its own" for match in found]
 
 
 def fixed_examples(source: str) -> list[str]:

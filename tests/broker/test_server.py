@@ -28,7 +28,7 @@ from strandline.broker.settings import (
     WebsocketSettings,
 )
 from strandline.errors import Unavailable
-from tests.broker.sockets.test_websocket import frame, request
+from tests.broker.sockets.websocket_bytes import frame, request
 from tests.identities_nats import Certificates, make_certificates
 from tests.waiting import PATIENCE_S
 

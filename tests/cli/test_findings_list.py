@@ -8,7 +8,7 @@ import pytest
 from strandline.pipeline.pages import Failed, Gaps, Scanned
 from tests.cli.findings_runs import done, rows, run
 from tests.cli.scanned import RULES, FakeSource, Items, hit, scan
-from tests.pipeline.test_killed import databases
+from tests.pipeline.databases import databases
 from tests.servers_postgres import PostgresServer
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.lease import Claimant, LeaseTiming, open_lease_store
 from tests.cli.runs import run_command
-from tests.lease.test_stores import make_bucket
+from tests.lease.buckets import make_bucket
 from tests.servers_nats import NatsServer
 
 STRANDLINE = (sys.executable, "-c", "from strandline.cli.app import main; main()")

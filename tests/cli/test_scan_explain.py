@@ -6,7 +6,7 @@ from strandline.pipeline.stores import open_database, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.scan.state import tenant_named
 from tests.cli.runs import run_command
-from tests.pipeline.test_killed import databases
+from tests.pipeline.databases import databases
 from tests.servers_postgres import PostgresServer
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from strandline.cli.scan_progress import ScanProgress
 from strandline.scan import Event, Planned
-from tests.cli.test_scan import Here
+from tests.cli.scan_command import Here
 from tests.servers_postgres import running_postgres
 from tests.spark.killed_world import coverage, plant, watching
 from tests.spark.lives import MAIN, living, wait_for

@@ -2,6 +2,10 @@
 
 import struct
 import zlib
+from pathlib import Path
+
+from strandline.files import File
+from strandline.sim import SimDisk
 
 HEADER = b"PGSS" + struct.pack("<H", 3)
 State = tuple[dict[bytes, tuple[bytes, bytes]], bytes]
@@ -53,3 +57,16 @@ def small_log() -> tuple[list[bytes], list[State]]:
             entries[key] = (value, version)
         states.append((entries, at))
     return records, states
+
+
+PLACE = Path("/folds/fold.log")
+
+
+def disk_with(content: bytes) -> SimDisk:
+    disk = SimDisk()
+    disk.make_folder(PLACE.parent)
+    file: File = disk.open(PLACE, "create")
+    file.pwritev([content], 0)
+    file.sync()
+    disk.sync_folder(PLACE.parent)
+    return disk

@@ -19,16 +19,9 @@ from strandline.protocol import flushes
 from strandline.protocol.flushes import Reopened
 from strandline.protocol.repairs import Held, KeyRepair
 from tests.fold.buckets import Script, listening, put, twin, until, watching
-from tests.fold.repair.test_repairs import folded, relisting, restoring
+from tests.fold.repair.scenes import folded, relisting, restoring
 from tests.fold.shelves import Fault, Killed, Shelf
-from tests.sim.test_explore_repair_order import (
-    always,
-    cursor_first,
-    delete_nothing,
-    no_ack_barrier,
-    no_drain,
-    no_flush,
-)
+from tests.sim.broken_repairs import always, cursor_first, delete_nothing, no_ack_barrier, no_drain, no_flush
 
 SLOW = Batching(window_s=60.0)
 QUICK = Batching(window_s=0.0)

@@ -3,13 +3,11 @@
 import contextlib
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from strandline.errors import Damaged, FormatError, StrandlineError
-from strandline.files import File
 from strandline.fold import AppendLogStore, FoldReader, Held, repair_append_log
 from strandline.fold.log_format import HEADER, OLD_HEADERS, VERSION
 from strandline.fold.log_scan import scan_log
@@ -19,22 +17,11 @@ from strandline.sim import SimDisk
 from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes, entry
 from tests.fold import bytes_of_logs as by_hand
-from tests.fold.bytes_of_logs import State
+from tests.fold.bytes_of_logs import PLACE, State, disk_with
 
-PLACE = Path("/folds/fold.log")
 RECORDS, STATES = by_hand.small_log()
 LOG = by_hand.HEADER + b"".join(RECORDS)
 ENDS = list(accumulate(map(len, RECORDS), initial=len(by_hand.HEADER)))
-
-
-def disk_with(content: bytes) -> SimDisk:
-    disk = SimDisk()
-    disk.make_folder(PLACE.parent)
-    file: File = disk.open(PLACE, "create")
-    file.pwritev([content], 0)
-    file.sync()
-    disk.sync_folder(PLACE.parent)
-    return disk
 
 
 def state_in(store: FoldReader | ResidentFold) -> State:

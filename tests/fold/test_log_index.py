@@ -16,7 +16,7 @@ from strandline.journal import WRITTEN
 from strandline.sim import SimDisk
 from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes, entry, everything
-from tests.fold.test_log_format import disk_with
+from tests.fold.bytes_of_logs import disk_with
 
 PLACE = Path("/folds/fold.log")
 INDEX = Path("/folds/fold.log.index")

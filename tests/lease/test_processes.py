@@ -13,7 +13,7 @@ import pytest
 
 from strandline.events import Event, Events
 from strandline.lease import Lease, LeaseEnded, LeaseLost, LeaseTiming, open_lease_store
-from tests.lease.test_stores import make_bucket
+from tests.lease.buckets import make_bucket
 from tests.servers_nats import NatsServer, fresh_bucket
 from tests.servers_seaweed import SeaweedServer, fresh_address
 from tests.waiting import PATIENCE_S

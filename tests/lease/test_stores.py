@@ -24,6 +24,7 @@ from strandline.lease import (
 from strandline.nats import NatsSettings
 from strandline.objects import InvalidAddress, InvalidObjectKey, MemoryObjects
 from strandline.testing import LEASE_STORE_CHECKS, LeaseStoreCheck, run_lease_store_check
+from tests.lease.buckets import make_bucket
 from tests.lease.candidates import KEY, TTL_S, ElapsedTime, epoch_of
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.servers_seaweed import SeaweedServer, fresh_address
@@ -31,14 +32,6 @@ from tests.waiting import PATIENCE_S, eventually
 
 TIMING = LeaseTiming(TTL_S)
 Opener = Callable[[], LeaseStore]
-
-
-def make_bucket(server: NatsServer, bucket: str, config: StoreConfig | None = None) -> None:
-    async def make() -> None:
-        async with NatsConnection(server.url) as connection:
-            await connection.store(bucket, config or StoreConfig())
-
-    asyncio.run(make())
 
 
 @pytest.fixture(params=["memory", "folder", "seaweed", "nats"])

@@ -7,18 +7,15 @@ ledger never says scanned without its findings, and the cursor never leads; see 
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from urllib.parse import quote
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from tests.effort import Part, long_parts
 from tests.pipeline.aftermath import Checker, Said
 from tests.pipeline.child import TYPED
+from tests.pipeline.databases import databases
 from tests.pipeline.killing import POSTGRES_CALLS, SAYING, SQLITE_CALLS, Life, World, live_and_die
 from tests.servers_postgres import PostgresServer
 
@@ -54,26 +51,6 @@ def new_world(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
     server: PostgresServer = request.getfixturevalue("postgres_server")
     with databases(server) as create:
         yield lambda items=48: World(create(name()), items)
-
-
-@contextmanager
-def databases(server: PostgresServer) -> Iterator[Callable[[str], str]]:
-    """Make databases of a server by name, return their addresses, and drop them afterwards."""
-    names: list[str] = []
-
-    def execute(statement: str, name: str) -> None:
-        with psycopg.connect(server.dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
-
-    def create(name: str) -> str:
-        execute("CREATE DATABASE {}", name)
-        names.append(name)
-        socket = psycopg.conninfo.conninfo_to_dict(server.dsn)["host"]
-        return f"postgresql://postgres@/{name}?host={quote(str(socket), safe='')}"
-
-    yield create
-    for name in names:
-        execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
 def finish(world: World, checker: Checker, said: Said) -> None:

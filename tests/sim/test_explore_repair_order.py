@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.protocol.repairs import Held, KeyRepair, RepairStep
+from strandline.protocol.repairs import Held, KeyRepair
 from strandline.sim.explore import explore, find_stuck
 from tests.models.repair_order import OrderBounds, RepairOrderModel
+from tests.sim.broken_repairs import always, cursor_first, delete_nothing, no_ack_barrier, no_drain, no_flush
 
 RELIST = OrderBounds(evicts=False, revisions=4)
 RESTORE = OrderBounds(evicts=True, revisions=3)
@@ -17,46 +18,13 @@ TAKEN = "a repair took a live key's value"
 CORES = os.cpu_count() or 1
 
 
-def always(*_: object, **__: object) -> bool:
-    return True
-
-
 def never(*_: object) -> bool:
     return False
-
-
-def no_drain(*, undrained: bool, unflushed: bool, undiffed: bool, uncommitted: bool) -> RepairStep:
-    if unflushed:
-        return RepairStep.FLUSH
-    return no_flush(undrained=undrained, unflushed=unflushed, undiffed=undiffed, uncommitted=uncommitted)
-
-
-def no_flush(*, undrained: bool, unflushed: bool, undiffed: bool, uncommitted: bool) -> RepairStep:
-    _ = undrained, unflushed
-    if undiffed:
-        return RepairStep.DIFF
-    return RepairStep.COMMIT if uncommitted else RepairStep.RESUME
-
-
-def no_ack_barrier(*, undrained: bool, unflushed: bool, undiffed: bool, uncommitted: bool) -> RepairStep:
-    _ = undiffed, uncommitted
-    return RepairStep.DRAIN if undrained else RepairStep.FLUSH if unflushed else RepairStep.RESUME
-
-
-def cursor_first(*, undrained: bool, unflushed: bool, undiffed: bool, uncommitted: bool) -> RepairStep:
-    if undrained or unflushed:
-        return RepairStep.DRAIN if undrained else RepairStep.FLUSH
-    return RepairStep.COMMIT if uncommitted else RepairStep.DIFF if undiffed else RepairStep.RESUME
 
 
 def take_all(local: Held | None, artifact: Held | None, *, identical: bool, listed: bool) -> KeyRepair:
     _ = local, identical, listed
     return KeyRepair.TAKE if artifact else KeyRepair.DELETE
-
-
-def delete_nothing(local: Held | None, artifact: Held | None, *, identical: bool, listed: bool) -> KeyRepair:
-    _ = local, identical, listed
-    return KeyRepair.TAKE if artifact else KeyRepair.KEEP
 
 
 def restore_whatever_the_log_reaches(artifact: int, _: int, first: int) -> bool:

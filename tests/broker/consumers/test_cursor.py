@@ -1,16 +1,12 @@
 """Where a consumer begins, and exactly how many messages are left."""
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import ParamSpec, TypeVar
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from strandline.broker.api.consumer_config import DeliverPolicy
 from strandline.broker.api.requests import PurgeRequest
-from strandline.gather import InlineExecutor
+from tests.broker.consumers.executors import Later
 from tests.broker.consumers.helpers import SECOND, Value, World, sequences
 from tests.effort import examples
 
@@ -25,8 +21,6 @@ def a_stream() -> World:
     return world
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
 START_NS = 1_700_000_000 * SECOND
 
 
@@ -143,28 +137,6 @@ def test_what_is_left_is_exact_whatever_comes_and_goes(data: st.DataObject) -> N
         sent = world.pull(consumer, '{"batch": 100, "no_wait": true}')
         assert len(sequences(sent)) == left
         assert consumer.info(0).num_pending == 0
-
-
-class Later(InlineExecutor):
-    """Does what it is given when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._work: list[Callable[[], object]] = []
-
-    def submit(self, work: Callable[P, R], /, *args: P.args, **options: P.kwargs) -> "Future[R]":
-        done: Future[R] = Future()
-
-        def run() -> None:
-            done.set_result(work(*args, **options))
-
-        self._work.append(run)
-        return done
-
-    def run(self) -> None:
-        """Do it now."""
-        while self._work:
-            self._work.pop(0)()
 
 
 def test_nothing_is_delivered_before_it_is_durable() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from strandline.broker.consumers import Consumer
 from strandline.broker.consumers.feed import Feed
+from tests.broker.durability.failing import FailingFolder
 from tests.broker.durability.simulated import FOLDER, SimBroker
-from tests.broker.durability.test_failing_disk import FailingFolder
 from tests.broker.socket_client import Message, SocketClient
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.c"

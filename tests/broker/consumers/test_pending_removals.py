@@ -13,8 +13,8 @@ from strandline.broker.streams.entries import Entry
 from strandline.broker.streams.storage import JournalLog
 from strandline.errors import StorageRefused
 from strandline.groups import GroupConfig
+from tests.broker.consumers.executors import Later
 from tests.broker.consumers.helpers import Sent, World
-from tests.broker.consumers.test_cursor import Later
 
 
 class Slow:

@@ -1,35 +1,13 @@
 """One stream's files fail: whoever publishes to it is told so, nothing is claimed that is not so, and others go on."""
 
-import errno
-import os
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from strandline.broker.jetstream.stream_recovery import RETRY_MIN_NS
-from strandline.clock import NS_PER_S
+from tests.broker.durability.failing import SYNCS, FailingFolder, fail, recover
 from tests.broker.durability.simulated import SimBroker
 from tests.broker.socket_client import SocketClient
-from tests.journal.model import CHANGES, PowerCut
-
-SYNCS = frozenset({"sync"})
-"""What leaves bytes behind that can be read, and were never durable."""
-
-
-class FailingFolder(PowerCut):
-    """A watch that fails changes of some files, from when it is told to."""
-
-    def __init__(self, part: str, operations: frozenset[str] = CHANGES) -> None:
-        super().__init__()
-        self.fails = False
-        self._part = part
-        self._operations = operations
-
-    def __call__(self, operation: str, path: Path, size: int) -> None:
-        super().__call__(operation, path, size)
-        if self.fails and self._part in path.parts and operation in self._operations:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+from tests.journal.model import CHANGES
 
 
 @pytest.fixture(params=[CHANGES, SYNCS], ids=["every change fails", "every fsync fails"])
@@ -42,11 +20,6 @@ def broker(request: pytest.FixtureRequest) -> SimBroker:
         client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.*"], "allow_direct": True})
         assert client.request(f"{name}.a", b"before").json()["seq"] == 1
     return broker
-
-
-def fail(broker: SimBroker) -> None:
-    assert isinstance(broker.cut, FailingFolder)
-    broker.cut.fails = True
 
 
 def stored(client: SocketClient, name: str) -> object:
@@ -79,13 +52,6 @@ def test_what_was_refused_may_be_published_again_after_a_restart(broker: SimBrok
     assert isinstance(last, int)
     assert client.request("BAD.a", b"x").json() == {"stream": "BAD", "seq": last + 1}
     assert stored(client, "GOOD") == 1
-
-
-def recover(broker: SimBroker) -> None:
-    """Let the disk work again, and some time pass."""
-    assert isinstance(broker.cut, FailingFolder)
-    broker.cut.fails = False
-    broker.advance(2 * RETRY_MIN_NS / NS_PER_S)
 
 
 def error_of(answer: dict[str, object]) -> tuple[object, object]:

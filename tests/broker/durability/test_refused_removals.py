@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from tests.broker.durability.failing import FailingFolder, fail, recover
 from tests.broker.durability.simulated import SimBroker
-from tests.broker.durability.test_failing_disk import FailingFolder, fail, recover
 from tests.broker.socket_client import SocketClient
 
 RETENTIONS = ("workqueue", "interest", "limits")

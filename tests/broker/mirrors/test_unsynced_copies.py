@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from strandline.errors import FormatError
+from tests.broker.durability.failing import FailingFolder, fail, recover
 from tests.broker.durability.simulated import SimBroker, SometimesLater
-from tests.broker.durability.test_failing_disk import FailingFolder, fail, recover
 from tests.broker.socket_client import SocketClient
 
 MIRROR: dict[str, object] = {"mirror": {"name": "O"}}

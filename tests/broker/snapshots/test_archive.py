@@ -25,7 +25,7 @@ from strandline.broker.snapshots.archive import (
 from strandline.broker.snapshots.archived_consumer import format_saved, parse_saved
 from strandline.broker.snapshots.s2 import S2Reader
 from strandline.broker.streams import Messages
-from tests.broker.snapshots.test_s2 import REAL
+from tests.broker.snapshots.recorded import REAL
 
 SECOND = 1_000_000_000
 ENTRIES = st.builds(

@@ -16,7 +16,7 @@ from strandline.broker.streams.stream import Stream
 from strandline.clock import ManualClock
 from strandline.wire import WireLimits
 from tests.broker.snapshots.packing import packed
-from tests.broker.snapshots.test_s2 import REAL
+from tests.broker.snapshots.recorded import REAL
 
 LIMITS = WireLimits(payload_bytes_max=250_000)
 FORGED = b"x 1 0\r\n\r\nMSG forged.secret.subject 1 5\r\nHELLO\r\nMSG y"

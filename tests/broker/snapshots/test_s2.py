@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, STEPS_MAX, Corrupt, S2Reader, decode_block, format_chunks
-from tests.broker.conversations import FIXTURES
-
-REAL = (FIXTURES / "nats-server-2.15.1-snapshot.s2").read_bytes()
+from tests.broker.snapshots.recorded import REAL
 
 
 def _decode(block: bytes) -> bytes:

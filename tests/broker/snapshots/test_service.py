@@ -17,7 +17,7 @@ from strandline.broker.snapshots.restore import Restore
 from strandline.broker.snapshots.s2 import BEGIN, BLOCK_MAX, _masked, format_chunks
 from tests.broker.jetstream.fakes import World
 from tests.broker.snapshots.packing import packed, saved_consumer
-from tests.broker.snapshots.test_s2 import REAL
+from tests.broker.snapshots.recorded import REAL
 
 ENTRY_HEAD = b"\x03\x00\x01\x00" + format_uvarint(1 << 20) + b"s.a"
 """What a message of a mebibyte begins with."""

@@ -75,3 +75,9 @@ def _block(headers: dict[str, str]) -> bytes:
 def words(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
     """Return sequences as an array."""
     return np.array(numbers, np.uint64)
+
+
+def make(**options: object) -> StreamConfig:
+    """Return a checked configuration."""
+    config = StreamConfig(name="S", subjects=("s.>",), allow_rollup_hdrs=True, **options)  # type: ignore[arg-type]
+    return check_create(config, Neighbours())

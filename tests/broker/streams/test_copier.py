@@ -18,7 +18,7 @@ from strandline.clock import ManualClock
 from strandline.errors import StrandlineError
 from strandline.gather import InlineExecutor
 from strandline.sim import SimDisk
-from tests.broker.streams.test_stream_machine import make
+from tests.broker.streams.helpers import make
 from tests.broker.streams.world import FOLDER, START_NS, everything_small, headers
 from tests.journal.helpers import WatchedDisk, telling
 from tests.journal.model import PowerCut

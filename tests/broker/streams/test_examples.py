@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.broker.streams.test_stream_machine import SECOND, make
+from tests.broker.streams.helpers import SECOND, make
 from tests.broker.streams.world import World, everything_small, headers
 
 SMALL, LARGE = b"v" * 60, b"v" * 200

@@ -22,7 +22,7 @@ from strandline.broker.streams.records import (
 )
 from strandline.broker.streams.state import RemovalBatch, State
 from strandline.errors import Damaged, FormatError
-from tests.broker.streams.test_stream_machine import make
+from tests.broker.streams.helpers import make
 
 WORDS = st.integers(0, 2**64 - 1)
 TIMES = st.integers(-(2**63), 2**63 - 1)

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.broker.streams import PublishBatch, Stream
 from tests.broker.streams.child import KEYS, headers_of, payload_of, publish, subject_of
-from tests.broker.streams.test_stream_machine import make
+from tests.broker.streams.helpers import make
 from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S

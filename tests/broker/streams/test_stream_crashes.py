@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.broker.streams.test_stream_machine import SECOND, make
+from tests.broker.streams.helpers import SECOND, make
 from tests.broker.streams.world import World, everything_small, headers
 from tests.journal.helpers import telling
 from tests.journal.model import CHANGES, fault_at

@@ -9,13 +9,11 @@ from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from strandline.broker.api.checks import check_create
-from strandline.broker.api.config import Discard, StreamConfig
-from strandline.broker.api.origins import Neighbours
+from strandline.broker.api.config import Discard
+from tests.broker.streams.helpers import SECOND, make
 from tests.broker.streams.world import Row, World, everything_small, headers
 from tests.effort import examples
 
-SECOND = 1_000_000_000
 CONFIGS = [
     {},
     {"max_msgs": 4},
@@ -32,12 +30,6 @@ CONFIGS = [
     {"allow_msg_ttl": True, "max_age": 4 * SECOND, "duplicate_window": SECOND, "subject_delete_marker_ttl": SECOND},
 ]
 SUBJECTS = st.sampled_from([b"s.a", b"s.b", b"s.c.x", b"s.d.x", b"s.e"])
-
-
-def make(**options: object) -> StreamConfig:
-    """Return a checked configuration."""
-    config = StreamConfig(name="S", subjects=("s.>",), allow_rollup_hdrs=True, **options)  # type: ignore[arg-type]
-    return check_create(config, Neighbours())
 
 
 @st.composite

@@ -1,6 +1,5 @@
 """Folds that Spark builds: equal to what a watch leaves, whole or not there, and never short of what was evicted."""
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -11,32 +10,12 @@ from strandline.errors import InvalidInput, Locked
 from strandline.fold.backends import Backend, open_fold, open_read_only
 from strandline.fold.cursor import parse_fold_cursor
 from strandline.fold.scopes import Scope
-from strandline.fold.store import Verified
-from strandline.fold.watch import catch_up
-from strandline.kv.nats import NatsConnection
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import builder, fold_build
 from strandline.spark.streams import RecordsMissing, Target, ranges
 from tests.servers_nats import NatsServer
+from tests.spark.folds.helpers import verified, watched
 from tests.spark.streams.helpers import World
-
-
-def watched(world: World, path: Path, scope: Scope | None = None) -> Verified:
-    """Fold the bucket by watching it, as people do without Spark."""
-
-    async def run() -> None:
-        async with NatsConnection(world.url) as connection:
-            store = await connection.store(world.target.name)
-            await catch_up(store, scope or Scope(), lambda: open_fold(path))
-
-    asyncio.run(run())
-    return verified(path)
-
-
-def verified(path: Path) -> Verified:
-    with open_fold(path) as store:  # type: ignore[attr-defined]
-        digest: Verified = store.verify()
-        return digest
 
 
 def beside(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ from strandline.spark.folds.follower import FoldFollower, changes_of, stored_cur
 from strandline.spark.folds.scope import options_of
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
-from tests.spark.folds.test_builder import verified, watched
+from tests.spark.folds.helpers import verified, watched
 from tests.spark.streams.helpers import World
 from tests.waiting import PATIENCE_S, eventually
 

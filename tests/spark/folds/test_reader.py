@@ -10,16 +10,9 @@ from strandline.fold import FoldBatch
 from strandline.fold.backends import Backend, open_fold
 from strandline.kv import WatchCursor
 from strandline.spark.folds.reader import COLUMNS, parse_fold_options, read_fold, revisions_of
+from tests.spark.folds.helpers import fill
 
 BACKENDS = list(Backend)
-
-
-def fill(path: Path, backend: Backend, count: int, *, cursor: int = 1) -> None:
-    keys = [b"k%05d" % number for number in range(count)]
-    values = [b"value %d" % number for number in range(count)]
-    versions = [number.to_bytes(8, "big") for number in range(1, count + 1)]
-    with open_fold(path, backend) as store:  # type: ignore[attr-defined]
-        store.apply(FoldBatch(keys, values, versions), WatchCursor(cursor.to_bytes(8, "big")))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.fold.backends import Backend
-from tests.spark.folds.test_reader import fill
+from tests.spark.folds.helpers import fill
 
 
 @pytest.mark.parametrize("backend", list(Backend))
