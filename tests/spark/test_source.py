@@ -13,6 +13,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch, main: str | None) -> int:
     """Return how many objects are frozen after two calls, in a process whose main module has this name."""
     spec = None if main is None else ModuleSpec(main, None)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    monkeypatch.setattr(source, "_is_heap_frozen", False)
     gc.unfreeze()
     try:
         source.freeze_planner_heap()

@@ -38,11 +38,11 @@ if _TYPE_CHECKING:
     from strandline.spark.folds.follower import FoldFollower, keep_current
     from strandline.spark.folds.reader import read_fold
     from strandline.spark.journal_scan.scan import JournalScan, scan_journal
-    from strandline.spark.journals.ranges import read_journal
+    from strandline.spark.journals.log import read_journal
     from strandline.spark.sessions import session
     from strandline.spark.settings import THROUGHPUT
+    from strandline.spark.streams.log import read_stream
     from strandline.spark.streams.options import Target
-    from strandline.spark.streams.ranges import read_stream
     from strandline.spark.workers import SparkWorkers, scan_on_spark
 
 _require("spark", "pyspark")
@@ -86,8 +86,8 @@ def __getattr__(name: str) -> object:
         "fold_build": "folds.builder",
         "keep_current": "folds.follower",
         "read_fold": "folds.reader",
-        "read_journal": "journals.ranges",
-        "read_stream": "streams.ranges",
+        "read_journal": "journals.log",
+        "read_stream": "streams.log",
         "scan_dataframe": "dataframes",
         "scan_files": "dataframes",
         "scan_journal": "journal_scan.scan",

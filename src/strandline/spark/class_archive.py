@@ -1,7 +1,7 @@
 """Class-data sharing: Spark's classes, loaded and checked once and mapped from a file at every later start.
 
-Invariants: an archive is named by all that decides whether it fits (Java, Spark, where its jars are); it comes into
-place whole or not at all; Java itself checks it against the jars, and starts without it where it does not fit.
+Invariants: an archive is named by all that decides whether it fits (Java, Spark, where its jars are); it is renamed
+into place whole; Java itself checks it against the jars, and starts without it where it does not fit.
 """
 
 import contextlib

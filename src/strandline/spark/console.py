@@ -1,4 +1,4 @@
-"""Keep what PySpark prints in this process off the terminal, and let Ctrl-C cancel what runs.
+"""PySpark and the terminal: its output in this process is suppressed, and Ctrl-C cancels its jobs.
 
 Failures reach the caller as errors, and once. Java's own output, and that of the workers, goes to the log of the
 workspace (`strandline.spark.driver`).

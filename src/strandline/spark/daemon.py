@@ -1,7 +1,7 @@
-"""The parent of Spark's Python workers, which spares each task a walk over the worker's whole heap.
+"""The parent of Spark's Python workers, which hides a worker's loaded modules from the garbage collector.
 
-Spark collects garbage after every task, and with pyarrow and pandas loaded that takes longer than many a task. After
-its first task a worker moves all it has loaded out of the collector's sight; what later tasks leave is collected.
+Spark collects garbage after every task, and with pyarrow and pandas loaded that takes longer than many tasks. After
+its first task a worker freezes its heap; garbage of later tasks is collected.
 
 Named by `spark.python.daemon.module`, so it runs in executors: it imports nothing but PySpark's own daemon.
 """

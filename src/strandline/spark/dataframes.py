@@ -1,17 +1,17 @@
-"""Findings as DataFrames, for notebooks and jobs: nothing is stored, and nothing of a secret is in them.
+"""Findings as DataFrames, for notebooks and jobs: nothing is stored, and no row holds a secret.
 
     <key columns>       as the input has them; `path` for files
-    rule                STRING, the rule that found it; null in a row that tells a problem
+    rule                STRING, the rule that found it; null in a row of a problem
     field               STRING, the column with the secret; null for files
     start, end          BIGINT, bytes in the cell or the file
     line, column        INT, counted from 1
     confidence          INT, 1 to 10
     secret              BINARY, a hash under the secret key: equal secrets have equal hashes
-    location            STRING, as people would look for it
-    problem             STRING, why something was not looked at whole; null in a row that tells a finding
+    location            STRING, the place for people
+    problem             STRING, why something was not scanned as a whole; null in a row of a finding
 
-Invariants: a cell or file that could not be looked at whole has a row that says so, and what has no row was seen and
-holds nothing; findings that a comment allows are left out. An engine is made once for each Python worker.
+Invariants: a cell or file that could not be scanned as a whole has a row with the problem; a cell or file without a row
+was scanned and holds nothing; findings that a comment allows are left out. Each Python worker builds its engine once.
 """
 
 import os
@@ -117,7 +117,7 @@ def scan_stream(
     secret_key: TenantSecretKey | None = None,
     name: str = "stream",
 ) -> "DataFrame":
-    """Return the findings in a stream as a stream; see `scan_dataframe`. Whoever writes it decides what is kept."""
+    """Return the findings in a stream as a stream; see `scan_dataframe`. Its writer decides what is kept."""
     if not stream.isStreaming:
         raise InvalidInput("this DataFrame is no stream", hint="use scan_dataframe")
     return scan_dataframe(

@@ -1,4 +1,4 @@
-"""Start the Java process that is Spark's driver, out of sight: nothing it or its children print reaches the terminal.
+"""The Java process of Spark's driver; its output, and that of its children, goes to a log and not to the terminal.
 
 Invariants: it ends with this process, however that ends (it reads our end of a pipe); Ctrl-C is ours alone; the
 environment of this process is as before when a call returns.
@@ -33,7 +33,7 @@ class SparkNotStarted(Unavailable):
     """Spark's Java process ended, or did not answer, while it was starting; `log` is the end of what it said."""
 
     def __init__(self, reason: str, log: str) -> None:
-        super().__init__(f"Spark did not start: {reason}\n{log}".rstrip(), hint="what Java said should tell the cause")
+        super().__init__(f"Spark did not start: {reason}\n{log}".rstrip(), hint="see the output of Java above")
         self.reason = reason
         self.log = log
 
@@ -81,7 +81,7 @@ def child_environment(java: Java, home: Path, settings: Mapping[str, str]) -> di
 
 
 def worker_python() -> str:
-    """Return the Python that workers run: this one, where Spark's own default is whatever PATH calls python3."""
+    """Return the Python that workers run: this one; Spark's own default is `python3` on PATH."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
@@ -134,7 +134,7 @@ class Driver:
             return
         try:
             self._process.communicate(timeout=within_s)  # closes its standard input, which tells it to end
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # whoever presses Ctrl-C again wants it now
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C ends it at once
             self._process.kill()
             self._process.wait()
         self.workspace.remove()

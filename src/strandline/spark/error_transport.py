@@ -1,8 +1,8 @@
-"""How an error of ours gets from a task to the driver, through Spark, which keeps nothing of it but text.
+"""Errors on their way from a task to the driver: Spark transports only text, so an error travels as a line of JSON.
 
-Invariants: what leaves a task is an error of our tree or the mere name and place of another one: messages of foreign
-errors may quote the data that was scanned, and Spark writes them to its logs. What is read back is plain data and never
-unpickled, because text can come from anywhere; only classes of our tree are rebuilt.
+Invariants: an error of our tree leaves a task as it is, and of any other error only its class and place: messages of
+foreign errors may quote scanned data, and Spark writes them to its logs. The driver parses plain data and never
+unpickles, because the text can come from anywhere; it rebuilds only classes of our tree.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class TaskOutOfMemory(StrandlineError):
 
 @contextlib.contextmanager
 def transport_errors() -> Iterator[None]:
-    """Around the body of a task: errors leave it so that `parse_error` finds them on the driver."""
+    """Wrap the body of a task, so that `parse_error` finds its errors on the driver."""
     try:
         yield
     except StrandlineError as error:
@@ -54,7 +54,7 @@ def transport_errors() -> Iterator[None]:
 
 
 def transported_batches(body: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:  # noqa: ANN401 - any task's
-    """Yield what the body of a task does, and let errors leave it as `transport_errors` does: for `mapInArrow`."""
+    """Yield the batches of a task's body under `transport_errors`: for `mapInArrow`."""
     with transport_errors():
         yield from body(*arguments)
 

@@ -42,7 +42,7 @@ def invalid_input(message: str, hint: str) -> InvalidInput:
 
 @contextlib.contextmanager
 def hints_as_notes() -> Iterator[None]:
-    """Let errors of our tree that pass through here carry their hint as a note too."""
+    """Add the hint of an error of our tree as a note, which Spark shows."""
     try:
         yield
     except StrandlineError as error:
@@ -52,7 +52,7 @@ def hints_as_notes() -> Iterator[None]:
 
 
 class RecordsMissing(StrandlineError):
-    """Records between the query's offset and what the journal holds now are gone, or were never this journal's."""
+    """Records of a query's range were removed before it read them, or its log was made again."""
 
     def __init__(self, path: str, problem: str, hint: str = _GO_ON) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
@@ -62,7 +62,7 @@ class RecordsMissing(StrandlineError):
 
 
 class SinkUnsure(UnknownOutcome):
-    """A commit was cut short and what would tell how far it came is gone."""
+    """A commit was cut short, and its outcome cannot be told."""
 
     def __init__(self, path: str, problem: str, hint: str) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
@@ -72,7 +72,7 @@ class SinkUnsure(UnknownOutcome):
 
 
 class SparkFailed(StrandlineError):
-    """Spark gave up on a job; `reason` says what it called it."""
+    """Spark gave up on a job; `reason` is Spark's name for it."""
 
     def __init__(self, reason: str, *, hint: str = _LOG_HINT) -> None:
         super().__init__(f"Spark gave up: {reason}", hint=hint)
@@ -83,7 +83,7 @@ class SparkOutOfMemory(SparkFailed):
     """Java's memory is too small for the job."""
 
     def __init__(self) -> None:
-        hint = "give Java more: the setting spark.driver.memory, and on a cluster spark.executor.memory (default 1g)"
+        hint = "raise spark.driver.memory, and on a cluster spark.executor.memory (default 1g)"
         super().__init__("Java ran out of memory", hint=hint)
 
 
@@ -91,7 +91,9 @@ class WorkerLost(SparkFailed):
     """The Python process of a task died, and so did those that tried again."""
 
     def __init__(self) -> None:
-        hint = "the system kills the largest when memory is short: use fewer cores, such as --master 'local[1,4]'"
+        hint = (
+            "the system kills the largest process when memory is short: use fewer cores, such as --master 'local[1,4]'"
+        )
         super().__init__("the Python process of a task died, and so did those that tried again", hint=hint)
 
 
@@ -175,7 +177,7 @@ def first_cause(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Around calls of Spark: its errors become errors of our tree."""
+    """Wrap calls of Spark: its errors become errors of our tree."""
     try:
         yield
     except StrandlineError:

@@ -1,9 +1,9 @@
-"""Whether a cluster has granted executors to a session, and why not, as far as its manager tells.
+"""A watch over the executors of a session: whether the cluster granted any, and the reason if its manager gives one.
 
 The master of a standalone cluster is asked over Spark's own RPC, which needs neither its web page nor the port of one.
 Other managers keep the reason to themselves.
 
-Invariants: only looks, and never raises: a question that cannot be asked is an answer of less detail.
+Invariants: it only reads, and never raises: a question that fails yields an answer with less detail.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Look at a master before Spark does: it takes a minute to say that nobody answers, and says it badly."""
+"""Check a Spark master before a session starts: Spark itself takes a minute to report that a master is unreachable."""
 
 import re
 import socket
@@ -20,7 +20,7 @@ class MasterUnreachable(Unavailable):
 
 
 def check_master(master: str) -> None:
-    """Raise if `master` is none that Spark knows, or names a standalone cluster and nobody answers."""
+    """Raise `InvalidInput` if Spark has no such master, `MasterUnreachable` if a standalone master does not answer."""
     if not _KNOWN.match(master):
         raise InvalidInput(f"{master} is no Spark master", hint=_HINT)
     if not master.startswith("spark://"):

@@ -1,4 +1,4 @@
-"""What a session of ours is set to, and why: pure functions from what the caller asked to Spark's settings.
+"""Spark's settings for a session, and the reason for each: pure functions of the caller's wishes.
 
 Each setting was measured; `docs/decisions/0012-a-tuned-spark-session.md` has the figures.
 """

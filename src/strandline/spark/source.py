@@ -1,7 +1,7 @@
-"""The format `strandline` for Spark: what its options name decides whether it is a journal, stream, bucket or fold.
+"""The format `strandline` for Spark: its options name a journal, a stream, a bucket or a fold.
 
-Invariants: exactly one of `path`, `stream`, `bucket` and `fold` is given; each kind has doors, columns and options of
-its own, and one that a kind does not have is refused with what it has.
+Invariants: exactly one of `path`, `stream`, `bucket` and `fold` is given; each kind has its own doors, columns and
+options, and a door or option that a kind does not have is refused with those that it has.
 """
 
 import gc
@@ -24,13 +24,23 @@ from pyspark.sql.types import StructType
 from strandline.errors import InvalidInput
 from strandline.spark.errors import invalid_input
 from strandline.spark.folds import reader as folds
-from strandline.spark.journals.source import FORMAT, JournalSource
-from strandline.spark.streams import columns, options, writers
-from strandline.spark.streams import source as streams
+from strandline.spark.journals import columns as journal_columns
+from strandline.spark.journals import options as journal_options
+from strandline.spark.journals.log import JournalSource
+from strandline.spark.journals.sink import JournalSink
+from strandline.spark.logs.readers import LogBatchReader, LogSource, LogStreamReader
+from strandline.spark.sink.commits import Sink
+from strandline.spark.sink.writers import SinkBatchWriter, SinkStreamWriter
+from strandline.spark.streams import columns as stream_columns
+from strandline.spark.streams import options as stream_options
+from strandline.spark.streams.log import StreamSource
+from strandline.spark.streams.sink import StreamSink
 
+FORMAT = "strandline"
 KINDS = ("path", "stream", "bucket", "fold")
 FOLD_DDL = "key BINARY NOT NULL, revision BIGINT, version BINARY NOT NULL, value BINARY NOT NULL"
 _PLANNER = "pyspark.daemon"
+_is_heap_frozen = False
 
 
 class StrandlineSource(DataSource):
@@ -51,42 +61,41 @@ class StrandlineSource(DataSource):
         """Return all columns; give `.schema("sequence BIGINT, data BINARY")` to read fewer."""
         match kind_of(self.options):
             case "path":
-                return self._journal().schema()
+                return journal_columns.DDL
             case "fold":
                 return FOLD_DDL
             case kind:
-                return columns.DDL[kind]
+                return stream_columns.DDL[kind]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a bounded reader of the schema's columns."""
+        freeze_planner_heap()
+        source: LogSource
         match kind_of(self.options):
             case "path":
-                return self._journal().reader(schema)
+                source = JournalSource(journal_options.parse_batch_options(self.options))
             case "fold":
                 return FoldReader(folds.parse_fold_options(self.options), _arrow(schema))
             case kind:
-                return streams.StreamBatchReader(options.parse_batch_options(self.options, kind), _arrow(schema))
+                source = StreamSource(stream_options.parse_batch_options(self.options, kind))
+        return LogBatchReader(source, _arrow(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a streaming reader of the schema's columns."""
+        source: LogSource
         match kind_of(self.options):
             case "path":
-                return self._journal().streamReader(schema)
+                source = JournalSource(journal_options.parse_stream_options(self.options))
             case "fold":
                 raise _not_for_folds("read as a stream", "read the bucket that it follows")
             case kind:
-                return streams.StreamStreamReader(options.parse_stream_options(self.options, kind), _arrow(schema))
+                source = StreamSource(stream_options.parse_stream_options(self.options, kind))
+        return LogStreamReader(source, _arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
         """Return a writer of a bounded DataFrame."""
-        match kind_of(self.options):
-            case "path":
-                return self._journal().writer(schema, overwrite)
-            case "fold":
-                raise _not_for_folds("written to", "write to the bucket, or use fold_build of strandline.spark")
-            case kind:
-                parsed = options.parse_publish_options(self.options, kind, is_stream=False)
-                return writers.PublishBatchWriter(parsed, _arrow(schema), overwrite)
+        sink, commit_id = self._sink(overwrite=overwrite, is_stream=False)
+        return SinkBatchWriter(sink, _arrow(schema), commit_id)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,
@@ -94,17 +103,29 @@ class StrandlineSource(DataSource):
         overwrite: bool,  # noqa: FBT001 - Spark gives it by position to write and by name to commit
     ) -> DataSourceStreamArrowWriter:
         """Return a writer of micro-batches."""
-        match kind_of(self.options):
-            case "path":
-                return self._journal().streamWriter(schema, overwrite)
-            case "fold":
-                raise _not_for_folds("written to", "use keep_current of strandline.spark")
-            case kind:
-                parsed = options.parse_publish_options(self.options, kind, is_stream=True)
-                return writers.PublishStreamWriter(parsed, _arrow(schema), overwrite)
+        sink, _ = self._sink(overwrite=overwrite, is_stream=True)
+        return SinkStreamWriter(sink, _arrow(schema))
 
-    def _journal(self) -> JournalSource:
-        return JournalSource(self.options)
+    def _sink(self, *, overwrite: bool, is_stream: bool) -> tuple[Sink, str | None]:
+        """Return the sink that the options name, and the name of a bounded write."""
+        freeze_planner_heap()
+        kind = kind_of(self.options)
+        if kind == "fold":
+            function = "keep_current" if is_stream else "fold_build"
+            raise _not_for_folds("written to", f"write to its bucket, or use {function} of strandline.spark")
+        if overwrite:
+            what = "journal" if kind == "path" else kind
+            raise invalid_input(f"a {what} is not overwritten", f"use mode append, or another {what}")
+        if kind == "path":
+            journal = journal_options.parse_write_options(self.options, is_stream=is_stream)
+            return JournalSink(journal.path), journal.commit_id
+        stream = stream_options.parse_publish_options(self.options, kind, is_stream=is_stream)
+        if is_stream and stream.staging is None:
+            raise invalid_input(
+                "rows wait in the checkpoint's folder to be published, and the checkpoint is in no folder",
+                "set option stagingPath to a folder that the driver and all executors see",
+            )
+        return StreamSink(stream), stream.commit_id
 
 
 class FoldReader(DataSourceReader):
@@ -151,11 +172,15 @@ def _arrow(schema: StructType) -> pa.Schema:
 def freeze_planner_heap() -> None:
     """Hide a planner's loaded modules from the garbage collector, once; in any other process do nothing.
 
+    A planner unpickles the source, which calls no `__init__`; so each of its calls begins with this one.
+
     Spark collects garbage after every call of a planner, and with pyarrow and pandas loaded that takes longer than most
     calls. Our own `daemon` forks the workers of tasks and does the same for them; PySpark's daemon forks the planners,
     whatever the settings say. Objects made later are collected as ever.
     """
+    global _is_heap_frozen  # noqa: PLW0603 - once in a process
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and spec.name == _PLANNER and not gc.get_freeze_count():
+    if spec is not None and spec.name == _PLANNER and not _is_heap_frozen:
+        _is_heap_frozen = True
         gc.collect()
         gc.freeze()

@@ -1,8 +1,8 @@
-"""How workers on other machines log in to the state: as the driver does, as far as that may leave it.
+"""The login of workers on other machines to the state: that of the driver, as far as it may leave the driver.
 
-What the driver takes from its environment, a service file or the name of its account is spelled out in the request that
-workers get. A password that is not in the address goes with it only where it stays private: where Spark encrypts
-what it sends, or sends it over the loopback interface alone. Elsewhere workers need one of their own.
+The request for workers spells out the settings that the driver takes from its environment, a service file or the name
+of its account. A password that is not in the address goes with it only where it stays private: where Spark encrypts its
+traffic, or uses the loopback interface alone. Elsewhere workers need a password of their own.
 
 Invariants: a password is in the pickled task and nowhere else: in no setting, no argument and no environment of a
 process.

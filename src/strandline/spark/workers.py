@@ -2,8 +2,8 @@
 
     spark.range(workers) → mapInArrow(Task(task)) → one row for each worker: nothing, or why it gave up
 
-Nothing but that goes through Spark: executors open the stores, read the items and commit the pages themselves, so
-that a task which is retried, run twice or comes back from the dead does no harm: it claims other shards, or none.
+Nothing else goes through Spark: executors open the stores, read the items and commit the pages themselves, so that a
+task which is retried, runs twice or returns after it was given up does no harm: it claims other shards, or none.
 
 Invariants: SQLite is used only by workers of this machine; an error of ours that ends a worker comes back as a row, so
 that Spark does not repeat what a worker already repeated; leaving this function early cancels the job.
@@ -61,7 +61,7 @@ def scan_on_spark(
 
 
 class Task:
-    """What runs in a partition; it pickles by its fields."""
+    """The body of a worker's task; it pickles by its fields."""
 
     def __init__(self, task: WorkerTask, shards: Sequence[int], *, is_local: bool) -> None:
         self._task = task
@@ -89,7 +89,7 @@ class Task:
 
 
 class WarmUp:
-    """What makes a worker ready: it loads all that a task needs, and the engine."""
+    """The body of a task that loads the modules and the engine of a worker before there is work."""
 
     def __init__(self, request: ScanRequest) -> None:
         self._engine = request.rules, request.limits, request.key

@@ -1,7 +1,7 @@
 """A folder for everything that a running Spark writes: its temp files, sockets, warehouse and log.
 
-Invariants: nothing of Spark is written anywhere else; the folder goes away with the process that made it, and one whose
-process was killed is removed by the next that starts. A lock held by the living tells it from the dead.
+Invariants: nothing of Spark is written anywhere else; the folder is removed with its process, and the folder of a
+killed process is removed by the next one that starts: a living process holds the folder's lock.
 """
 
 import contextlib

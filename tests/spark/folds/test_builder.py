@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,7 +13,8 @@ from strandline.fold.cursor import parse_fold_cursor
 from strandline.fold.scopes import Scope
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import builder, fold_build
-from strandline.spark.streams import RecordsMissing, Target, ranges
+from strandline.spark.logs import ranges
+from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.helpers import verified, watched
 from tests.spark.streams.helpers import World
@@ -161,10 +163,10 @@ def test_a_task_that_fails_is_told_as_what_it_was(
     spark: SparkSession, stream: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.fill(100)
-    split = ranges.split_range
+    split: Any = ranges.split_range
 
     def late(*arguments: object) -> object:
-        parts = split(*arguments)  # type: ignore[arg-type]
+        parts: object = split(*arguments)
         stream.make_again()
         return parts
 

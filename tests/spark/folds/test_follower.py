@@ -155,7 +155,7 @@ def test_a_bucket_that_evicted_is_begun_with_what_is_there_and_what_leaves_it_le
         caught_up(spark, world, tmp_path / "a")
         assert verified(tmp_path / "a").entries == 29, "ten of them are kept here alone"
         world.fill(30, subjects=30)
-        with pytest.raises(Exception, match=r"sequences \[41, 51\) are gone"):
+        with pytest.raises(Exception, match=r"sequences \[41, 51\) were removed"):
             caught_up(spark, world, tmp_path / "f")
 
 

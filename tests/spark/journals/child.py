@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 from strandline.journal import Journal
 from strandline.spark.journals import sink
 from strandline.spark.journals.sink_state import SinkState
-from strandline.spark.journals.source import JournalSource
-from strandline.spark.journals.writers import JournalStreamWriter
 from strandline.spark.sessions import session
+from strandline.spark.sink.writers import SinkStreamWriter
+from strandline.spark.source import StrandlineSource
 from tests.servers_spark import SETTINGS
 
 BATCH = 100
@@ -41,7 +41,7 @@ def kill_all() -> None:
     os.kill(os.getpid(), 9)
 
 
-class KilledWriter(JournalStreamWriter):
+class KilledWriter(SinkStreamWriter):
     """Dies in its second commit."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -63,7 +63,7 @@ class KilledWriter(JournalStreamWriter):
             kill_all()
 
 
-class KilledSource(JournalSource):
+class KilledSource(StrandlineSource):
     """The format, with a writer that dies."""
 
     @classmethod
@@ -71,9 +71,10 @@ class KilledSource(JournalSource):
         """Return another name, so that the real one stays what it is."""
         return "strandline-killed"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> JournalStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStreamWriter:  # noqa: N802
         """Return the writer that dies."""
         writer = super().streamWriter(schema, overwrite)
+        assert isinstance(writer, SinkStreamWriter)
         writer.__class__ = KilledWriter
         return writer
 

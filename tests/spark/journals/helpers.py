@@ -9,7 +9,9 @@ from pyspark.sql import types
 
 from strandline.clock import ManualClock
 from strandline.journal import Journal, JournalConfig, JournalReader, Record
-from strandline.spark.journals.source import COLUMNS_DDL, JournalBatchReader, JournalSource, JournalStreamReader
+from strandline.spark.journals.columns import DDL
+from strandline.spark.logs.readers import LogBatchReader, LogStreamReader
+from strandline.spark.source import StrandlineSource
 
 SMALL = JournalConfig(segment_bytes_max=4096, reserve_bytes_max=0)
 """A few hundred records fill a segment."""
@@ -62,33 +64,33 @@ def values(path: Path) -> list[bytes]:
     return [record.value for record in records(path)]
 
 
-def schema(ddl: str = COLUMNS_DDL) -> types.StructType:
+def schema(ddl: str = DDL) -> types.StructType:
     """Return a schema as Spark hands it over; a session would be needed to parse DDL in full."""
     columns = [column.split() for column in ddl.split(",")]
     return types.StructType([types.StructField(name, KINDS[kind](), not rest) for name, kind, *rest in columns])
 
 
-def batch_reader(path: Path, ddl: str = COLUMNS_DDL, **options: object) -> JournalBatchReader:
+def batch_reader(path: Path, ddl: str = DDL, **options: object) -> LogBatchReader:
     """Return a bounded reader as a planner makes it."""
-    return cast("JournalBatchReader", _source(path, options).reader(schema(ddl)))
+    return cast("LogBatchReader", _source(path, options).reader(schema(ddl)))
 
 
-def stream_reader(path: Path, ddl: str = COLUMNS_DDL, **options: object) -> JournalStreamReader:
+def stream_reader(path: Path, ddl: str = DDL, **options: object) -> LogStreamReader:
     """Return a streaming reader as the runner makes it."""
-    return cast("JournalStreamReader", _source(path, options).streamReader(schema(ddl)))
+    return cast("LogStreamReader", _source(path, options).streamReader(schema(ddl)))
 
 
-def _source(path: Path, options: Mapping[str, object]) -> JournalSource:
-    return JournalSource({"path": str(path), **{name.lower(): str(value) for name, value in options.items()}})
+def _source(path: Path, options: Mapping[str, object]) -> StrandlineSource:
+    return StrandlineSource({"path": str(path), **{name.lower(): str(value) for name, value in options.items()}})
 
 
-def rows_of(reader: JournalBatchReader | JournalStreamReader, parts: Sequence[Any]) -> pa.Table:
+def rows_of(reader: LogBatchReader | LogStreamReader, parts: Sequence[Any]) -> pa.Table:
     """Read partitions one after another, as executors would."""
     batches = [batch for part in parts for batch in reader.read(part)]
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
-def offsets_of(reader: JournalBatchReader | JournalStreamReader, parts: Sequence[Any]) -> list[int]:
+def offsets_of(reader: LogBatchReader | LogStreamReader, parts: Sequence[Any]) -> list[int]:
     """Return the offsets that partitions yield, in order."""
     table = rows_of(reader, parts)
     return cast("list[int]", table["offset"].to_pylist()) if table.num_columns else []

@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from strandline.errors import InvalidInput
 from strandline.journal import Journal
 from strandline.spark.journals import read_journal
-from strandline.spark.journals.columns import SCHEMA, resized
+from strandline.spark.journals.columns import SCHEMA
+from strandline.spark.logs.columns import resized
 from tests.spark.journals.helpers import batch_reader, fill, rows_of, schema
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.spark.journals.source import JournalSource
+from strandline.spark.source import StrandlineSource
 from tests.servers_spark import ROOT
 from tests.spark.journals.child import BATCH, KilledSource, copy, fold
 from tests.spark.journals.helpers import fill, numbered, values
@@ -41,7 +41,7 @@ def killed_in_the_sink(spark: SparkSession, folder: Path, moment: str) -> None:
     assert sorted(file.name for file in (checkpoint / "commits").iterdir() if file.name.isdigit()) == ["0"]
     assert values(target) == numbered(0, BATCH if moment == "intent" else 2 * BATCH)
     fill(journal, BATCH)
-    spark.dataSource.register(type("Same", (JournalSource,), {"name": classmethod(lambda _: KilledSource.name())}))
+    spark.dataSource.register(type("Same", (StrandlineSource,), {"name": classmethod(lambda _: KilledSource.name())}))
     copy(spark, str(journal), str(target), str(checkpoint), KilledSource.name())
     assert values(target) == numbered(0, COUNT + BATCH)
 

@@ -4,22 +4,22 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.spark.journals.options import (
-    At,
-    ReadOptions,
+    JournalOptions,
     WriteOptions,
     parse_batch_options,
     parse_stream_options,
     parse_write_options,
 )
+from strandline.spark.logs.options import At
 
 
 def test_names_are_matched_without_regard_to_case() -> None:
     given = {"PATH": "/j", "startingoffset": "5", "ENDINGOFFSET": "9", "failOnDataLoss": "False", "partitions": "3"}
-    assert parse_batch_options(given) == ReadOptions("/j", 5, 9, is_loss_refused=False, partitions=3)
+    assert parse_batch_options(given) == JournalOptions("/j", starting=5, ending=9, is_loss_refused=False, partitions=3)
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    assert parse_batch_options({"path": "/j"}) == ReadOptions("/j", "earliest", "latest")
+    assert parse_batch_options({"path": "/j"}) == JournalOptions("/j")
     assert parse_stream_options({"path": "/j"}).records_per_trigger == 50_000
 
 

@@ -13,21 +13,15 @@ from hypothesis import strategies as st
 
 from strandline.errors import Damaged, FormatError, InvalidInput, Locked, RecordTooLarge
 from strandline.journal import Journal
-from strandline.spark.journals import SinkUnsure, sink, staging, writers
-from strandline.spark.journals.options import parse_write_options
-from strandline.spark.journals.sink import commit_rows, load_state
-from strandline.spark.journals.sink_state import (
-    ANONYMOUS,
-    Commit,
-    Done,
-    Intent,
-    SinkState,
-    format_state,
-    parse_state,
-)
-from strandline.spark.journals.staging import StagedFile, check_writable, home_of, stage, staged_folder
-from strandline.spark.journals.writers import JournalBatchWriter, JournalStreamWriter
-from tests.spark.journals.helpers import fill, numbered, records, trim, values
+from strandline.spark.journals import SinkUnsure, records, sink
+from strandline.spark.journals.records import check_writable, records_of, staged_schema
+from strandline.spark.journals.sink import JournalSink, home_of, load_state
+from strandline.spark.journals.sink_state import ANONYMOUS, Done, Intent, SinkState, format_state, parse_state
+from strandline.spark.sink import Commit, StagedFile, stage, writers
+from strandline.spark.sink import commit_rows as commit_to
+from strandline.spark.sink.writers import SinkBatchWriter, SinkStreamWriter
+from tests.spark.journals.helpers import fill, numbered, trim, values
+from tests.spark.journals.helpers import records as read_records
 
 SCHEMA = pa.schema([("value", pa.string()), ("key", pa.binary())])
 
@@ -52,7 +46,14 @@ def rows(*texts: str, keys: Sequence[bytes | None] | None = None) -> pa.RecordBa
 
 
 def staged(path: Path, *batches: pa.RecordBatch, name: str = "q-0") -> StagedFile:
-    return stage(staged_folder(str(path), name), batches, SCHEMA)
+    return stage(JournalSink(str(path)).staging_folder(name), batches, staged_schema(SCHEMA), records_of)
+
+
+def commit_rows(path: str, commit: Commit, files: Sequence[StagedFile]) -> Done | None:
+    """Commit, and return what the sink knows of the writer."""
+    commit_to(JournalSink(path), commit, files)
+    with Journal.open(path) as journal:
+        return load_state(path, journal.identity).commits.get(commit.writer)
 
 
 def commit(path: Path, number: int, *texts: str, query: str = "query/a") -> Done | None:
@@ -62,7 +63,7 @@ def commit(path: Path, number: int, *texts: str, query: str = "query/a") -> Done
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every staged batch a piece of its own."""
-    monkeypatch.setattr(staging, "PIECE_BYTES_MAX", 1)
+    monkeypatch.setattr(records, "PIECE_BYTES_MAX", 1)
 
 
 def killed_at_store(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
@@ -115,7 +116,7 @@ def test_rows_without_keys_among_rows_with_keys_keep_their_order(tmp_path: Path)
     path = tmp_path / "j"
     batch = rows("a", "b", "c", "d", keys=[b"k", None, None, b"l"])
     commit_rows(str(path), Commit("query/a", 0), [staged(path, batch, rows("e", keys=[b"m"]))])
-    assert [(record.value, record.key) for record in records(path)] == [
+    assert [(record.value, record.key) for record in read_records(path)] == [
         (b"a", b"k"),
         (b"b", None),
         (b"c", None),
@@ -127,9 +128,9 @@ def test_rows_without_keys_among_rows_with_keys_keep_their_order(tmp_path: Path)
 def test_timestamps_become_nanoseconds_and_may_be_missing(tmp_path: Path) -> None:
     path, schema = tmp_path / "j", pa.schema([("value", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC"))])
     batch = pa.record_batch([pa.array([b"a", b"b"]), pa.array([7, None], schema.field(1).type)], schema=schema)
-    file = stage(staged_folder(str(path), "w"), [batch], schema)
+    file = stage(JournalSink(str(path)).staging_folder("w"), [batch], staged_schema(schema), records_of)
     commit_rows(str(path), Commit(ANONYMOUS, 0), [file])
-    assert [record.timestamp_ns for record in records(path)] == [7000, None]
+    assert [record.timestamp_ns for record in read_records(path)] == [7000, None]
 
 
 def test_t7_a_replayed_batch_is_dropped_and_another_query_with_the_same_number_is_not(tmp_path: Path) -> None:
@@ -243,12 +244,12 @@ def test_a_commit_that_fails_between_its_pieces_is_finished_although_spark_abort
 ) -> None:
     fill(tmp_path / "j", 0)
     path = str(tmp_path / "j")
-    options = parse_write_options({"path": path} | ({} if is_stream else {"commitId": "one"}), is_stream=is_stream)
     monkeypatch.setattr(writers, "TaskContext", OfABatch)
 
     def write() -> None:
         """Write as Spark does: whatever a commit raises, what was staged is aborted."""
-        writer: Any = (JournalStreamWriter if is_stream else JournalBatchWriter)(options, SCHEMA, overwrite=False)
+        target = JournalSink(path)
+        writer: Any = SinkStreamWriter(target, SCHEMA) if is_stream else SinkBatchWriter(target, SCHEMA, "one")
         messages = [writer.write(iter([rows(text)])) for text in ("a", "b", "c")]
         batch = (7,) if is_stream else ()
         try:
@@ -268,7 +269,7 @@ def test_a_commit_that_fails_between_its_pieces_is_finished_although_spark_abort
 def test_an_abort_leaves_nothing_behind(tmp_path: Path) -> None:
     fill(tmp_path / "j", 0)
     path = str(tmp_path / "j")
-    writer = JournalBatchWriter(parse_write_options({"path": path}, is_stream=False), SCHEMA, overwrite=False)
+    writer = SinkBatchWriter(JournalSink(path), SCHEMA)
     writer.abort([writer.write(iter([rows("a")]))])
     assert list((home_of(path) / "staged").iterdir()) == []
 
@@ -372,10 +373,10 @@ def test_a_row_that_no_journal_takes_is_refused_before_anything_is_committed(
     missing = pa.record_batch([pa.array([None], pa.string()), pa.array([b"k"])], schema=SCHEMA)
     with pytest.raises(InvalidInput, match="needs a value"):
         staged(tmp_path / "j", missing)
-    monkeypatch.setattr(staging, "_RECORD_BYTES_MAX", 3)
+    monkeypatch.setattr(records, "_RECORD_BYTES_MAX", 3)
     with pytest.raises(RecordTooLarge):
         staged(tmp_path / "j", rows("four"))
     late = pa.schema([("value", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC"))])
     batch = pa.record_batch([pa.array([b"a"]), pa.array([2**62], late.field(1).type)], schema=late)
     with pytest.raises(InvalidInput, match="1677 to 2262"):
-        stage(tmp_path, [batch], late)
+        stage(tmp_path, [batch], staged_schema(late), records_of)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from strandline.journal import Journal
-from strandline.spark.journals.source import JournalSource
+from strandline.spark.source import StrandlineSource
 from tests.spark.journals.child import copy, fold
 from tests.spark.journals.helpers import fill, numbered, records, values
 
@@ -50,7 +50,7 @@ def test_the_format_is_known_by_its_name_and_reads_every_record(spark: SparkSess
     assert rows[1].timestamp.timestamp() == 0.002
 
 
-class Telling(JournalSource):
+class Telling(StrandlineSource):
     """The format, but it tells how its planner is instead of reading."""
 
     @classmethod
@@ -114,7 +114,7 @@ def test_t3_a_query_refuses_a_journal_that_took_the_place_of_its_own(spark: Spar
     available(spark, tmp_path / "j", tmp_path / "c")
     shutil.rmtree(tmp_path / "j")
     fill(tmp_path / "j", 300)
-    with pytest.raises(PySparkException, match="replaced by another"):
+    with pytest.raises(PySparkException, match="it was made again"):
         available(spark, tmp_path / "j", tmp_path / "c")
     progress = available(spark, tmp_path / "j", tmp_path / "c", failOnDataLoss="false")
     assert sum(batch["numInputRows"] for batch in progress) == 300

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from strandline.spark.sessions import session
+from strandline.spark.sink.writers import SinkStreamWriter, Staged
 from strandline.spark.source import StrandlineSource
 from strandline.spark.streams import publishing
 from strandline.spark.streams.publishing import Publisher
 from strandline.spark.streams.sink_state import Entry, SinkStates
-from strandline.spark.streams.writers import PublishStreamWriter, Staged
 from tests.servers_spark import SETTINGS
 
 BATCH = 100
@@ -44,7 +44,7 @@ def kill_all() -> None:
     os.kill(os.getpid(), 9)
 
 
-class KilledWriter(PublishStreamWriter):
+class KilledWriter(SinkStreamWriter):
     """Dies in its second commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -93,10 +93,10 @@ class KilledSource(StrandlineSource):
         """Return another name, so that the real one stays what it is."""
         return "strandline-killed"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PublishStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStreamWriter:  # noqa: N802
         """Return the writer that dies."""
         writer = super().streamWriter(schema, overwrite)
-        assert isinstance(writer, PublishStreamWriter)
+        assert isinstance(writer, SinkStreamWriter)
         writer.__class__ = KilledWriter
         return writer
 

@@ -22,10 +22,10 @@ from strandline.nats.jetstream import JetStreamApi
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import NatsSocket
 from strandline.nats.streams import StreamState
+from strandline.spark.logs.readers import LogBatchReader, LogStreamReader
 from strandline.spark.source import StrandlineSource
 from strandline.spark.streams.columns import DDL
 from strandline.spark.streams.options import StreamOptions, Target, parse_batch_options, parse_stream_options
-from strandline.spark.streams.source import StreamBatchReader, StreamStreamReader
 from strandline.wire import format_headers
 from tests.waiting import PATIENCE_S
 
@@ -179,14 +179,14 @@ def stream_options(world: World, **options: object) -> StreamOptions:
     return parse_stream_options(_given(world, options), world.target.kind)
 
 
-def batch_reader(world: World, ddl: str | None = None, **options: object) -> StreamBatchReader:
+def batch_reader(world: World, ddl: str | None = None, **options: object) -> LogBatchReader:
     """Return a bounded reader as a planner makes it."""
-    return cast("StreamBatchReader", _source(world, options).reader(schema(ddl or DDL[world.target.kind])))
+    return cast("LogBatchReader", _source(world, options).reader(schema(ddl or DDL[world.target.kind])))
 
 
-def stream_reader(world: World, ddl: str | None = None, **options: object) -> StreamStreamReader:
+def stream_reader(world: World, ddl: str | None = None, **options: object) -> LogStreamReader:
     """Return a streaming reader as the runner makes it."""
-    return cast("StreamStreamReader", _source(world, options).streamReader(schema(ddl or DDL[world.target.kind])))
+    return cast("LogStreamReader", _source(world, options).streamReader(schema(ddl or DDL[world.target.kind])))
 
 
 def schema(ddl: str) -> StructType:
@@ -202,13 +202,13 @@ def schema(ddl: str) -> StructType:
     return StructType([StructField(name, kinds[kind], not rest) for name, kind, *rest in columns])
 
 
-def rows_of(reader: StreamBatchReader | StreamStreamReader, parts: Sequence[Any]) -> pa.Table:
+def rows_of(reader: LogBatchReader | LogStreamReader, parts: Sequence[Any]) -> pa.Table:
     """Read partitions one after another, as executors would."""
     batches = [batch for part in parts for batch in reader.read(part)]
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
-def column_of(reader: StreamBatchReader | StreamStreamReader, parts: Sequence[Any], name: str) -> list[Any]:
+def column_of(reader: LogBatchReader | LogStreamReader, parts: Sequence[Any], name: str) -> list[Any]:
     """Return a column that partitions yield, in order."""
     table = rows_of(reader, parts)
     return cast("list[Any]", table[name].to_pylist()) if table.num_columns else []

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.spark.logs.ranges import resolve_range
+from strandline.spark.sink import Commit, commit_rows, stage
 from strandline.spark.streams import Target, publishing, read_stream
+from strandline.spark.streams.log import StreamLog, open_session, read_frames
 from strandline.spark.streams.options import parse_publish_options
 from strandline.spark.streams.publishing import Publisher
-from strandline.spark.streams.ranges import open_session, read_frames, resolve_range
-from strandline.spark.streams.sink import commit_rows
-from strandline.spark.streams.sink_state import Commit
-from strandline.spark.streams.staging import stage
+from strandline.spark.streams.sink import StreamSink
 from tests.servers_nats import NatsCluster
 from tests.spark.streams.helpers import World, batch_options
 
@@ -38,7 +38,7 @@ def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, re
     replicated.fill(COUNT)
     options = batch_options(replicated)
     with open_session(options) as session:
-        wanted = resolve_range(session, options)
+        wanted = resolve_range(StreamLog(session, options), options)
     frames = read_frames(options, wanted)
     sequences = next(frames)[1].stream_sequence.tolist()
     nats_cluster.leader_of(replicated.name).kill()
@@ -54,7 +54,8 @@ def test_a_commit_whose_leader_is_killed_is_finished_and_each_row_is_there_once(
     options = parse_publish_options({**replicated.options, "checkpointLocation": "/none"}, "stream", is_stream=True)
     values = [b"%d" % number for number in range(COUNT)]
     rows = pa.RecordBatch.from_pydict({"subject": [f"{replicated.name}.x"] * COUNT, "data": values})
-    staged = [stage(tmp_path, options, [rows])]
+    sink = StreamSink(options)
+    staged = [stage(tmp_path, [rows], sink.staged_schema(rows.schema), sink.convert)]
     send, windows = Publisher.send, []
 
     def sending(publisher: Publisher, frames: bytes, count: int) -> None:
@@ -67,7 +68,7 @@ def test_a_commit_whose_leader_is_killed_is_finished_and_each_row_is_there_once(
     give_up = time.monotonic() + 90
     while True:
         try:
-            commit_rows(options, Commit("query/one", 0), staged)
+            commit_rows(sink, Commit("query/one", 0), staged)
             break
         except StrandlineError:
             assert time.monotonic() < give_up

@@ -11,13 +11,13 @@ import pytest
 
 from strandline.errors import Damaged, FormatError, InvalidInput, RecordTooLarge
 from strandline.nats.errors import ServerRefused, StreamFull
+from strandline.spark.sink import Commit, PendingCommit, StagedFile, commit_rows, drop_staged, staging
 from strandline.spark.streams import SinkUnsure, Target, publishing, read_stream
 from strandline.spark.streams.fetching import Session
-from strandline.spark.streams.options import SINK_BUCKET, PublishOptions, parse_publish_options
+from strandline.spark.streams.options import SINK_BUCKET, parse_publish_options
 from strandline.spark.streams.publishing import Publisher, Window
-from strandline.spark.streams.sink import SinkWork, commit_rows, drop_staged
-from strandline.spark.streams.sink_state import Commit, Entry, SinkStates, format_entry, key_of, parse_entry
-from strandline.spark.streams.staging import StagedFile, stage
+from strandline.spark.streams.sink import StreamLog, StreamSink
+from strandline.spark.streams.sink_state import Entry, SinkStates, format_entry, key_of, parse_entry
 from tests.servers_nats import NatsServer, running_nats
 from tests.spark.streams.helpers import World
 
@@ -29,10 +29,13 @@ class Killed(BaseException):
     """Stands for the death of the process."""
 
 
-def options_of(world: World, **given: str) -> PublishOptions:
-    return parse_publish_options(
-        {**world.options, "checkpointLocation": "/none", **given}, world.target.kind, is_stream=True
-    )
+def sink_of(world: World) -> StreamSink:
+    options = {**world.options, "checkpointLocation": "/none"}
+    return StreamSink(parse_publish_options(options, world.target.kind, is_stream=True))
+
+
+def stage(folder: Path, sink: StreamSink, batches: Sequence[pa.RecordBatch]) -> StagedFile:
+    return staging.stage(folder, batches, sink.staged_schema(batches[0].schema), sink.convert)
 
 
 def rows(world: World, begin: int, end: int, *, keys: int = 3) -> pa.RecordBatch:
@@ -47,9 +50,9 @@ def rows(world: World, begin: int, end: int, *, keys: int = 3) -> pa.RecordBatch
 def staged(world: World, folder: Path, begin: int, end: int, *, keys: int = 3) -> list[StagedFile]:
     """Stage rows as two tasks would."""
     middle = (begin + end) // 2
-    options = options_of(world)
+    sink = sink_of(world)
     parts = [rows(world, begin, middle, keys=keys), rows(world, middle, end, keys=keys)]
-    return [stage(folder, options, [part]) for part in parts]
+    return [stage(folder, sink, [part]) for part in parts]
 
 
 def texts(begin: int, end: int) -> list[bytes]:
@@ -89,24 +92,24 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_commit_publishes_its_rows_in_order_and_once(stream: World, tmp_path: Path) -> None:
-    options = options_of(stream)
+    sink = sink_of(stream)
     for number in range(3):
         files = staged(stream, tmp_path, 50 * number, 50 * number + 50)
-        commit_rows(options, Commit("query/one", number), files)
-        commit_rows(options, Commit("query/one", number), files)
+        commit_rows(sink, Commit("query/one", number), files)
+        commit_rows(sink, Commit("query/one", number), files)
     assert stream.datas() == texts(0, 150)
 
 
 def test_nothing_is_published_for_a_commit_without_rows(stream: World, tmp_path: Path) -> None:
-    commit_rows(options_of(stream), COMMIT, [])
-    commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 0))
+    commit_rows(sink_of(stream), COMMIT, [])
+    commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 0))
     assert stream.state().messages == 0
 
 
 def test_writers_do_not_disturb_each_other(stream: World, tmp_path: Path) -> None:
-    commit_rows(options_of(stream), Commit("query/one", 0), staged(stream, tmp_path, 0, 20))
-    commit_rows(options_of(stream), Commit("query/two", 0), staged(stream, tmp_path, 20, 40))
-    commit_rows(options_of(stream), Commit("commit/a b ü", 0), staged(stream, tmp_path, 40, 60))
+    commit_rows(sink_of(stream), Commit("query/one", 0), staged(stream, tmp_path, 0, 20))
+    commit_rows(sink_of(stream), Commit("query/two", 0), staged(stream, tmp_path, 20, 40))
+    commit_rows(sink_of(stream), Commit("commit/a b ü", 0), staged(stream, tmp_path, 40, 60))
     assert stream.datas() == texts(0, 60)
 
 
@@ -122,14 +125,14 @@ def test_a_commit_that_was_cut_short_is_finished_and_each_row_is_there_once(
     files = staged(stream, tmp_path, 0, 100)
     dying(after, rows_of_next=rows_of_next)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, files)
+        commit_rows(sink_of(stream), COMMIT, files)
     monkeypatch.undo()
     monkeypatch.setattr(
         publishing, "WINDOW_ROWS", 7
     )  # a later version may have another: the intent says what this one had
     _forget_ids(stream)
     again = staged(stream, tmp_path / "again", 0, 100)
-    commit_rows(options_of(stream), COMMIT, again)
+    commit_rows(sink_of(stream), COMMIT, again)
     assert sorted(stream.datas(), key=int) == texts(0, 100)
     if not rows_of_next:
         assert stream.datas() == texts(0, 100)
@@ -157,11 +160,11 @@ def test_rows_of_a_cut_commit_are_taken_from_what_it_staged_though_the_replay_is
 ) -> None:
     dying(3)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
+        commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
     monkeypatch.undo()
-    options = options_of(stream)
-    other = [stage(tmp_path / "again", options, [rows(stream, at, at + 20)]) for at in range(0, 100, 20)]
-    commit_rows(options, COMMIT, other)
+    sink = sink_of(stream)
+    other = [stage(tmp_path / "again", sink, [rows(stream, at, at + 20)]) for at in range(0, 100, 20)]
+    commit_rows(sink, COMMIT, other)
     assert stream.datas() == texts(0, 100)
 
 
@@ -171,14 +174,14 @@ def test_a_cut_commit_whose_staged_rows_are_gone_is_finished_from_its_replay_or_
     files = staged(stream, tmp_path, 0, 100)
     dying(3)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, files)
+        commit_rows(sink_of(stream), COMMIT, files)
     monkeypatch.undo()
     for file in files:
         file.path.unlink()
     with pytest.raises(SinkUnsure, match="was cut short") as refusal:
-        commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 99))
+        commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 99))
     assert SINK_BUCKET in str(refusal.value.hint)
-    commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
+    commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
     assert stream.datas() == texts(0, 100)
 
 
@@ -187,18 +190,18 @@ def test_a_cut_commit_is_finished_before_the_next_one(
 ) -> None:
     dying(2)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 50))
+        commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 50))
     monkeypatch.undo()
-    commit_rows(options_of(stream), Commit("query/one", 1), staged(stream, tmp_path, 50, 100))
+    commit_rows(sink_of(stream), Commit("query/one", 1), staged(stream, tmp_path, 50, 100))
     assert stream.datas() == texts(0, 100)
 
 
 def test_a_replay_with_other_rows_or_an_older_number_is_refused(stream: World, tmp_path: Path) -> None:
-    options = options_of(stream)
-    commit_rows(options, Commit("query/one", 4), staged(stream, tmp_path, 0, 10))
+    sink = sink_of(stream)
+    commit_rows(sink, Commit("query/one", 4), staged(stream, tmp_path, 0, 10))
     for number, end in ((4, 11), (3, 10)):
         with pytest.raises(SinkUnsure, match="comes again with number"):
-            commit_rows(options, Commit("query/one", number), staged(stream, tmp_path, 0, end))
+            commit_rows(sink, Commit("query/one", number), staged(stream, tmp_path, 0, end))
     assert stream.datas() == texts(0, 10)
 
 
@@ -214,14 +217,14 @@ def test_a_commit_that_was_taken_over_stops_before_its_next_window(
         sent[0] += 1
         if sent[0] == 3:
             monkeypatch.setattr(Publisher, "send", send)
-            commit_rows(options_of(stream), COMMIT, files)
+            commit_rows(sink_of(stream), COMMIT, files)
             _forget_ids(stream)
             now[0] += 1000
 
     monkeypatch.setattr(Publisher, "send", slow)
     monkeypatch.setattr("strandline.spark.streams.sink.time.monotonic", lambda: now[0])
     with pytest.raises(SinkUnsure, match="another process has taken over"):
-        commit_rows(options_of(stream), COMMIT, files)
+        commit_rows(sink_of(stream), COMMIT, files)
     assert stream.datas() == texts(0, 100)
 
 
@@ -233,18 +236,19 @@ def test_two_commits_of_one_writer_at_a_time_are_told(stream: World, tmp_path: P
         first = states.write(key, entry, 0)
         assert states.read(key) == (entry, first)
         second = states.write(key, entry._replace(number=1), first)
-        late = SinkWork(session, options_of(stream), Commit("query/one", 2))
+        late = StreamLog(session, sink_of(stream).options, "query/one")
         states.write(key, entry._replace(number=2), second)
+        files = tuple(file.path for file in staged(stream, tmp_path, 0, 10))
         with pytest.raises(SinkUnsure, match="another commit of query/one is at work"):
-            late.publish(staged(stream, tmp_path, 0, 10))
+            late.begin(PendingCommit(Commit("query/one", 2), 10, 10, files))
     assert stream.state().messages == 0
 
 
 def test_a_stream_that_was_made_again_is_not_written_from_an_old_checkpoint(stream: World, tmp_path: Path) -> None:
-    commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 10))
+    commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 10))
     stream.make_again()
     with pytest.raises(FormatError, match="is of another stream") as refusal:
-        commit_rows(options_of(stream), Commit("query/one", 1), staged(stream, tmp_path, 10, 20))
+        commit_rows(sink_of(stream), Commit("query/one", 1), staged(stream, tmp_path, 10, 20))
     assert SINK_BUCKET in str(refusal.value.hint)
 
 
@@ -253,11 +257,11 @@ def test_a_cut_commit_whose_place_was_evicted_is_unsure(
 ) -> None:
     dying(3)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
+        commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
     monkeypatch.undo()
     stream.purge(below=5)
     with pytest.raises(SinkUnsure, match="is partly gone"):
-        commit_rows(options_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
+        commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 100))
 
 
 def test_rows_of_one_key_stay_in_order_in_a_bucket_that_keeps_one_value(
@@ -266,11 +270,11 @@ def test_rows_of_one_key_stay_in_order_in_a_bucket_that_keeps_one_value(
     """Rows that later ones pushed out are not found when a cut commit is looked up, and must not come back."""
     dying(7)
     with pytest.raises(Killed):
-        commit_rows(options_of(bucket), COMMIT, staged(bucket, tmp_path, 0, 60, keys=3))
+        commit_rows(sink_of(bucket), COMMIT, staged(bucket, tmp_path, 0, 60, keys=3))
     monkeypatch.undo()
     _forget_ids(bucket)
     assert bucket.state().last == 19, "a window has ten rows at most, and no key twice"
-    commit_rows(options_of(bucket), COMMIT, staged(bucket, tmp_path / "again", 0, 60, keys=3))
+    commit_rows(sink_of(bucket), COMMIT, staged(bucket, tmp_path / "again", 0, 60, keys=3))
     assert sorted(bucket.datas(), key=int) == [b"57", b"58", b"59"]
     assert bucket.state().last == 60, "every row was published once"
 
@@ -278,19 +282,19 @@ def test_rows_of_one_key_stay_in_order_in_a_bucket_that_keeps_one_value(
 def test_what_the_stream_would_not_take_is_refused_before_anything_is_published(
     stream: World, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
-    options = options_of(stream)
+    sink = sink_of(stream)
     elsewhere = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x", "other.x"], "data": [b"1", b"2"]})
     with pytest.raises(InvalidInput, match=r"subject other.x is not one of stream"):
-        commit_rows(options, COMMIT, [stage(tmp_path, options, [elsewhere])])
+        commit_rows(sink, COMMIT, [stage(tmp_path, sink, [elsewhere])])
     large = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x"] * 2, "data": [b"1", b"2" * 1_048_576]})
     with pytest.raises(RecordTooLarge):
-        commit_rows(options, COMMIT, [stage(tmp_path, options, [large])])
+        commit_rows(sink, COMMIT, [stage(tmp_path, sink, [large])])
     assert stream.state().messages == 0
     with (
         World(nats_server.url, Target("stream", f"{nats_bucket}-s"), duplicate_window=10**9) as short,
         pytest.raises(InvalidInput, match="remembers ids of messages for 1 s only"),
     ):
-        commit_rows(options_of(short), COMMIT, staged(short, tmp_path, 0, 10))
+        commit_rows(sink_of(short), COMMIT, staged(short, tmp_path, 0, 10))
 
 
 def test_a_stream_that_is_full_refuses_by_its_code_and_the_commit_is_finished_later(
@@ -305,19 +309,19 @@ def test_a_stream_that_is_full_refuses_by_its_code_and_the_commit_is_finished_la
     monkeypatch.setattr(Publisher, "send", sending)
     with World(nats_server.url, Target("stream", nats_bucket), max_msgs=25, discard="new") as world:
         with pytest.raises(StreamFull):
-            commit_rows(options_of(world), COMMIT, staged(world, tmp_path, 0, 50))
+            commit_rows(sink_of(world), COMMIT, staged(world, tmp_path, 0, 50))
         assert world.state().messages == 25
         assert sent == [10, 10, 5, 10], "no window is sent behind one that was refused"
         world.update(max_msgs=1000)
-        commit_rows(options_of(world), COMMIT, staged(world, tmp_path, 0, 50))
+        commit_rows(sink_of(world), COMMIT, staged(world, tmp_path, 0, 50))
         assert world.datas() == texts(0, 50)
 
 
 def test_values_of_a_mebibyte_less_the_headers_are_published(stream: World, tmp_path: Path) -> None:
-    options = options_of(stream)
+    sink = sink_of(stream)
     data = [bytes([number]) * 1_000_000 for number in range(12)]
     batch = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x"] * 12, "data": data})
-    commit_rows(options, COMMIT, [stage(tmp_path, options, [batch])])
+    commit_rows(sink, COMMIT, [stage(tmp_path, sink, [batch])])
     read = read_stream(stream.settings, stream.target, ["data"])
     assert [value for part in read for value in part.column(0).to_pylist()] == data
 
@@ -326,15 +330,15 @@ def test_staged_rows_that_an_intent_needs_are_kept(stream: World, tmp_path: Path
     files = staged(stream, tmp_path / "a", 0, 100)
     dying(3)
     with pytest.raises(Killed):
-        commit_rows(options_of(stream), COMMIT, files)
-    drop_staged(options_of(stream), COMMIT, [tmp_path / "a"])
+        commit_rows(sink_of(stream), COMMIT, files)
+    drop_staged(sink_of(stream), COMMIT, [tmp_path / "a"])
     assert all(file.path.exists() for file in files)
-    drop_staged(options_of(stream), Commit("query/two", 0), [tmp_path / "a"])
+    drop_staged(sink_of(stream), Commit("query/two", 0), [tmp_path / "a"])
     assert not any(file.path.exists() for file in files)
 
 
 def test_a_writer_that_will_not_come_again_is_forgotten(stream: World, tmp_path: Path) -> None:
-    commit_rows(options_of(stream), Commit("write/x", 0), staged(stream, tmp_path, 0, 10), forget=True)
+    commit_rows(sink_of(stream), Commit("write/x", 0), staged(stream, tmp_path, 0, 10))
     with Session(stream.settings, stream.name, "stream") as session:
         assert SinkStates(session, SINK_BUCKET, 1).read(key_of(stream.name, "write/x"))[0] is None
 
@@ -358,7 +362,10 @@ def test_keys_of_writers_are_such_as_every_client_takes() -> None:
 def test_no_stream_at_a_subject_is_told(nats_bucket: str) -> None:
     with running_nats() as server, World(server.url, Target("stream", nats_bucket)) as world:
         publisher = Publisher(world.socket, world.name, "id-")
+        publisher.send(publisher.format(Window(0, [b"nobody.listens"], [b""], [b"x"]), [0]), 1)
         with pytest.raises(ServerRefused):
-            publisher.publish(Window(0, [b"nobody.listens"], [b""], [b"x"]))
-        publisher.publish(Window(0, [f"{world.name}.x".encode()], [b""], [base64.b64encode(b"x")]))
+            publisher.collect()
+        window = Window(0, [f"{world.name}.x".encode()], [b""], [base64.b64encode(b"x")])
+        publisher.send(publisher.format(window, [0]), 1)
+        publisher.collect()
         assert world.state().messages == 1

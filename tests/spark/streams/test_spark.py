@@ -131,7 +131,7 @@ def test_t3_a_query_refuses_a_stream_that_was_made_again_or_trimmed(
     available(spark, stream, tmp_path / "c")
     stream.fill(100)
     stream.purge(below=151)
-    with pytest.raises(PySparkException, match=r"sequences \[101, 151\) are gone"):
+    with pytest.raises(PySparkException, match=r"sequences \[101, 151\) were removed"):
         available(spark, stream, tmp_path / "c")
     stream.make_again()
     stream.fill(300)

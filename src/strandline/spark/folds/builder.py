@@ -1,4 +1,4 @@
-"""Building a fold of a stream or a bucket of any size, with Spark's tasks for the reading.
+"""Build a fold of a stream or a bucket of any size; Spark's tasks read.
 
     plan      the range [first, end) that the stream holds now, cut into parts
     tasks     read a part, keep the last write of each key, stage it cut by key (`merging`)
@@ -38,8 +38,9 @@ from strandline.spark.error_transport import parse_error, transported_batches
 from strandline.spark.errors import RecordsMissing, invalid_input
 from strandline.spark.folds.scope import first_cursor, options_of
 from strandline.spark.folds.shuffle import chunks, puts_of, read_cut, rows_of, write_cuts
+from strandline.spark.logs.ranges import resolve_range, split_range
+from strandline.spark.streams.log import ROWS_PER_PART, StreamLog, StreamRange, identity_of, open_session, read_frames
 from strandline.spark.streams.options import StreamOptions
-from strandline.spark.streams.ranges import Range, open_session, read_frames, resolve_range, split_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,13 +83,15 @@ def fold_build(
     with _reserved(path) as folder:
         since_ns = time.time_ns()
         with open_session(wanted) as session:
-            state, whole = session.state(), resolve_range(session, wanted)
+            state, whole = session.state(), resolve_range(StreamLog(session, wanted), wanted)
         # What is pushed out meanwhile comes again behind the end, has left a mirror, or is before an archive's floor.
         wanted = replace(wanted, is_floor_watched=False)
-        parts = split_range(whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES))
+        parts = split_range(
+            whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES), ROWS_PER_PART
+        )
         cuts = min(CUTS_MAX, 1 + state.stored_bytes // CUT_BYTES)
         messages = read_parts(spark, wanted, parts, folder / "staged", cuts)
-        mark = first_cursor(state, wanted, mode)._replace(revision=(whole.stop or 1) - 1, since_ns=since_ns)
+        mark = first_cursor(state, wanted, mode)._replace(revision=whole.stop - 1, since_ns=since_ns)
         chosen = backend_of(path, backend)
         with _closing(open_fold(folder / "fold", chosen, sync=WRITTEN)) as store:
             entries, expires = _fill(store, folder / "staged", len(parts), cuts)
@@ -127,7 +130,7 @@ def _closing(store: SnapshotStore) -> Iterator[SnapshotStore]:
         store.close()
 
 
-def read_parts(spark: "SparkSession", options: StreamOptions, parts: list[Range], folder: Path, cuts: int) -> int:
+def read_parts(spark: "SparkSession", options: StreamOptions, parts: list[StreamRange], folder: Path, cuts: int) -> int:
     """Let tasks read and stage the parts; return how many messages there were."""
     if not parts:
         return 0
@@ -144,7 +147,7 @@ def read_parts(spark: "SparkSession", options: StreamOptions, parts: list[Range]
 
 
 def stage_part(
-    options: StreamOptions, parts: list[Range], folder: Path, cuts: int, numbers: Iterator[pa.RecordBatch]
+    options: StreamOptions, parts: list[StreamRange], folder: Path, cuts: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Read the parts with these numbers and stage what is left of them: the body of a task."""
     for batch in numbers:
@@ -162,15 +165,15 @@ def _floor(mark: FoldCursor, before: StreamState, after: StreamState) -> int:
     return complete_from(retention_of(replace(after, last=mark.revision)))
 
 
-def _check_end(options: StreamOptions, whole: Range, entries: int) -> StreamState:
-    """Refuse what nobody could go on from: a stream that was made again or purged, or that begins behind the end.
+def _check_end(options: StreamOptions, whole: StreamRange, entries: int) -> StreamState:
+    """Refuse a fold that no follower could continue: its stream was made again, was purged, or begins behind the end.
 
     Where all that was read is gone it was pushed out by newer values, and then every key is still there; or purged.
     """
     with open_session(options) as session:
         state = session.state()
-    stop = whole.stop or 0
-    if state.created != whole.created:
+    stop = whole.stop
+    if identity_of(state) != whole.identity:
         raise RecordsMissing(str(options.target), "it was made again while it was read")
     is_purged = options.filters or state.num_subjects < entries
     if stop < state.first or (entries and stop == state.first and is_purged):

@@ -1,12 +1,12 @@
-"""A fold kept current by a streaming query: each batch is applied with its cursor, in one step, in this process.
+"""A fold that a streaming query keeps current: each batch is applied with its cursor, in one step, in this process.
 
     readStream      changes from the fold's cursor on, through the format `strandline`
     foreachBatch    the last write of each key and the cursor after it: one `apply`
 
-Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is a folder that is thrown away: every
-start makes a new one and begins behind the cursor, so that whatever Spark forgot or repeats changes nothing. A fold of
-another stream or of other keys, one ahead of its log, and one with keys and no cursor are refused. The fold is locked
-while it is kept. What left the bucket leaves a mirror between two batches, when it holds all that the bucket does.
+Invariants: the cursor lives with the fold and nowhere else. Spark's checkpoint is thrown away: every start makes a new
+one and begins behind the fold's cursor, so that batches which Spark repeats or forgets change nothing. A fold of
+another stream or of other keys, one ahead of its log, and one with keys and no cursor are refused. The follower holds
+the fold's lock. Values that left the bucket leave a mirror between two batches, when it holds all that the bucket does.
 """
 
 import json
@@ -44,9 +44,8 @@ from strandline.spark.errors import RecordsMissing
 from strandline.spark.folds.scope import first_cursor, options_of, stored_scope
 from strandline.spark.streams.columns import KINDS
 from strandline.spark.streams.fetching import Session
-from strandline.spark.streams.offsets import parse_position
+from strandline.spark.streams.log import POSITIONS, check_retention, open_session
 from strandline.spark.streams.options import StreamOptions
-from strandline.spark.streams.ranges import check_retention, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,17 +219,17 @@ class FoldFollower:
         self._sweep_after = ended + max(LOOK_S, PAUSE_FACTOR * (ended - began))
 
     def _planned_end(self, number: int) -> int:
-        """Return the last revision of a batch's range, which may lie behind its last row; 0 where nobody knows.
+        """Return the last revision of a batch's range, which may lie behind its last row; 0 where it is unknown.
 
         Spark hands a batch over without its range, and has written it down before. Without it the cursor would stand
         still while others' keys are written, until the bucket has forgotten where it stands.
         """
         try:
             lines = (self._query.checkpoint / "offsets" / str(number)).read_text().splitlines()
-            end = parse_position(json.loads(lines[-1]))
+            end = POSITIONS.parse(json.loads(lines[-1]))
         except (OSError, ValueError, IndexError, FormatError):
             return 0
-        return (end.sequence or 1) - 1
+        return (end.offset or 1) - 1
 
 
 def sweep_of(session: Session, state: StreamState, left: Sequence[FoldEntry]) -> FoldBatch:

@@ -1,4 +1,4 @@
-"""A fold as Arrow batches: its state at one cursor, read without its lock while somebody else may keep it current.
+"""A fold as Arrow batches: its state at one cursor, read without its lock while a writer may keep it current.
 
     key       binary, never null
     revision  bigint, null where the version is not a revision
@@ -43,7 +43,7 @@ COLUMNS = Columns("a fold", SCHEMA, cast="key")
 
 @dataclass(frozen=True, slots=True)
 class FoldOptions:
-    """Which fold is read, keys with which beginning, and in what pieces."""
+    """The fold, the prefix of its keys, and the rows of a batch."""
 
     path: str
     prefix: bytes = b""
@@ -59,7 +59,7 @@ def parse_fold_options(options: Mapping[str, str]) -> FoldOptions:
 
 
 def open_reader(path: str) -> FoldReader:
-    """Open a fold for reading, by what is there; `InvalidInput` if nothing is."""
+    """Open a fold for reading, of the backend that is there; `InvalidInput` if there is none."""
     backend = existing_backend(path) if Path(path).exists() else None
     match backend:
         case Backend.APPEND_LOG:
@@ -101,7 +101,7 @@ def _column(page: PutColumns, name: str) -> pa.Array:
 
 
 def revisions_of(versions: pa.BinaryArray) -> pa.Array:
-    """Return the revisions that version tokens are, null where they are something else."""
+    """Return the revisions of version tokens, null for a token that is no revision."""
     data, edges = binary_spans(versions)
     lengths = np.diff(edges)
     if (lengths == _REVISION_BYTES).all():

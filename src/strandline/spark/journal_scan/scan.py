@@ -9,8 +9,8 @@ A scan of one journal under one policy has one run with one shard at a time. The
 the last record that is done. A scan that ends completes its run, and the next begins another where that one ended; a
 scan that was killed leaves its run, and the next takes the shard once the lease is over.
 
-Invariants: Spark's checkpoint is a folder that is thrown away: every start makes a new one and begins at the cursor, so
-that whatever Spark forgot or repeats changes nothing; a driver whose lease is lost commits nothing more.
+Invariants: Spark's checkpoint is thrown away: every start makes a new one and begins at the cursor, so that batches
+which Spark repeats or forgets change nothing; a driver that lost its lease commits nothing more.
 """
 
 import os
@@ -144,7 +144,7 @@ class RunChain:
             if not isinstance(held, NoneAvailable | Throttled):
                 return held
             if not self._stores.coordinator.progress(self._key()).active:
-                self._complete()  # whoever had it died after the shard was done, and before the run was
+                self._complete()  # its holder died after the shard was done, and before the run was
                 continue
             if time.monotonic() >= give_up_s:
                 raise JournalTaken(self._source.name)

@@ -1,22 +1,18 @@
-"""The sink: staged rows become records of a journal, once for every commit, whatever is killed and started again.
+"""A journal as the log of a sink: commits run under its lock, and its batches carry the time that their intent names.
 
-A commit runs under the journal's lock:
+    <journal>.spark/sink                           the state: last commits, and the intent (`sink_state`)
+    <journal>.spark/staged/<writer>/<name>.arrow   staged rows (`records`)
 
-    settle    finish or forget what an earlier commit left behind
-    known?    the writer's last commit again is a replay: its rows are dropped
-    intent    written durably: which commit, how many rows, from which offset on, and the time its batches will carry
-    append    as few atomic batches as possible; one, up to 64 MiB of rows that lack the same columns
-    done      written durably in place of the intent
-
-Invariants: a commit that died before its first batch never happened; one that died later is finished from its staged
-rows by the next commit, whosever it is. How far it came is told by the batches themselves: they stand where the intent
-said and carry the time it named, which no other writer's can, because the lock was held since before the time was read.
-A replay that has other rows than were committed is refused, since dropping them would lose them.
+Invariants: a commit is as few atomic batches as possible; one, up to 64 MiB of rows that lack the same columns. It
+never happened if it died before its first batch; if it died later, the next commit of any writer finishes it from its
+staged rows. Its batches are recognised by place and time: they stand at the offset of the intent and carry its time,
+which no other writer's can, because the lock is held from before the time is read.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -26,82 +22,192 @@ from strandline.errors import FormatError, Locked, OffsetBelowRetained, OffsetsL
 from strandline.files import OsDisk, read_file, replace_file, storage_errors
 from strandline.journal import WRITTEN, Journal
 from strandline.spark.errors import SinkUnsure
-from strandline.spark.journals.sink_state import (
-    STATE_NAME,
-    Commit,
-    Done,
-    Intent,
-    SinkState,
-    format_state,
-    parse_state,
-)
-from strandline.spark.journals.staging import StagedFile, home_of, pieces, remove_staged, sync_staged
+from strandline.spark.journals.records import check_writable, pieces, records_of, staged_schema
+from strandline.spark.journals.sink_state import ANONYMOUS, STATE_NAME, Intent, SinkState, format_state, parse_state
+from strandline.spark.sink.commits import Commit, Committed, PendingCommit, Progress
+from strandline.spark.sink.staging import sync_staged
 
 LOCK_WAIT_S = 60.0
 _LOCK_PAUSE_S = 0.02
 
 
-class Stamp:
-    """A clock that shows the time that an intent named."""
+class IntentClock:
+    """A clock that shows the time of an intent while its batches are appended."""
 
     def __init__(self) -> None:
         self.fixed_ns: int | None = None
 
     def now_ns(self) -> int:
-        """Return the time named, or the wall time."""
+        """Return the fixed time, or the wall time."""
         return time.time_ns() if self.fixed_ns is None else self.fixed_ns
 
 
-def commit_rows(path: str, commit: Commit, staged: Sequence[StagedFile]) -> Done | None:
-    """Append the rows of a commit, unless that happened already; return where they are, or None if it has none."""
-    stamp = Stamp()
-    with _opened(path, stamp) as journal:
-        state = _settle(journal, stamp, load_state(path, journal.identity))
-        rows, size = sum(one.rows for one in staged), sum(one.bytes for one in staged)
-        last = state.commits.get(commit.writer)
-        if last is not None and commit.number <= last.number:
-            return _replayed(path, commit, last, rows, size)
-        if not rows:
+@dataclass(frozen=True, slots=True)
+class JournalSink:
+    """The sink of the journal in a folder."""
+
+    path: str
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `InvalidInput` unless rows of the schema can be records."""
+        check_writable(schema)
+
+    def staged_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of staged files."""
+        return staged_schema(schema)
+
+    def convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Return rows as records."""
+        return records_of(batch, schema)
+
+    def staging_folder(self, name: str) -> Path:
+        """Return a folder beside the journal."""
+        return home_of(self.path) / "staged" / name
+
+    def unnamed_writer(self, name: str) -> str:  # noqa: ARG002 - one intent at a time, so no name is needed
+        """Return the writer whose commits leave no trace."""
+        return ANONYMOUS
+
+    @contextmanager
+    def open(self, commit: Commit) -> Iterator["JournalLog"]:  # noqa: ARG002 - the lock serves all writers
+        """Open the journal for writing, and wait for its lock: its holder may be a commit that is about to end."""
+        clock, deadline = IntentClock(), time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                journal = Journal.open(self.path, clock=clock)
+                break
+            except Locked as locked:
+                if time.monotonic() >= deadline:
+                    locked.add_note("a journal has one writer; close the other one, or let the rows go through it")
+                    raise
+                time.sleep(_LOCK_PAUSE_S)
+        with journal:
+            yield JournalLog(journal, clock, load_state(self.path, journal.identity))
+
+    def files_in_use(self, commit: Commit) -> Sequence[Path]:  # noqa: ARG002 - one intent at a time
+        """Return the staged files of the intent."""
+        state = _read_state(self.path)
+        intent = None if state is None else state.intent
+        return [] if intent is None else [home_of(self.path) / name for name in intent.files]
+
+
+class JournalLog:
+    """A journal under its lock, and the state of its sink."""
+
+    def __init__(self, journal: Journal, clock: IntentClock, state: SinkState) -> None:
+        self._journal = journal
+        self._path = str(journal.path)
+        self._home = home_of(self._path)
+        self._clock = clock
+        self._state = state
+        self._pieces: Iterator[pa.RecordBatch] | None = None
+
+    def pending(self) -> PendingCommit | None:
+        """Return the commit of the intent, of any writer."""
+        intent = self._state.intent
+        if intent is None:
             return None
-        files = [one.path for one in staged if one.rows]
-        relative = tuple(str(file.relative_to(home_of(path))) for file in files)
-        intent = Intent(commit, rows, size, 0, journal.next_offset, stamp.now_ns(), relative)
-        parts = pieces(files)
-        head = list(islice(parts, 2))
+        return PendingCommit(
+            intent.commit, intent.rows, intent.bytes, tuple(self._home / name for name in intent.files)
+        )
+
+    def last(self, writer: str) -> Committed | None:
+        """Return the last commit of a writer."""
+        done = self._state.commits.get(writer)
+        return None if done is None else Committed(*done[:3])
+
+    def begin(self, commit: PendingCommit) -> None:
+        """Store the intent: the place and the time of the batches to come."""
+        names = tuple(str(file.relative_to(self._home)) for file in commit.files)
+        intent = Intent(
+            commit.commit, commit.rows, commit.bytes, 0, self._journal.next_offset, self._clock.now_ns(), names
+        )
+        rest = pieces(commit.files)
+        head = list(islice(rest, 2))
         if len(head) > 1:  # it can be cut in the middle, and is then finished from these files
-            sync_staged(files)
-        store_state(path, state.intending(intent))
-        _append(journal, stamp, chain(head, parts), intent.stamp_ns)
-        store_state(path, state.intending(intent).settled(journal.next_offset))
-        return Done(commit.number, rows, size, intent.first_offset, journal.next_offset)
+            sync_staged(commit.files)
+        self._pieces = chain(head, rest)
+        self._store(self._state.intending(intent))
+
+    def resume(self, commit: PendingCommit, replay: Sequence[Path] | None) -> Progress | None:  # noqa: ARG002
+        """Count the appended rows, and store where the rest goes; a replay may have its rows in another order."""
+        intent = self._intent()
+        there = intent.before + _appended(self._journal, intent)
+        if not there:
+            return None
+        if there < intent.rows:
+            missing = commit.missing_file()
+            if missing is not None:
+                raise self.unsure(
+                    f"{there:,} of the {intent.rows:,} rows of {intent.commit} are there, and {missing} is not",
+                    "restore the staged file, or append the rest yourself and remove the state",
+                )
+            # The rest may stand elsewhere, behind batches that others appended meanwhile, and may be cut short as well.
+            rest = intent._replace(before=there, first_offset=self._journal.next_offset, stamp_ns=self._clock.now_ns())
+            self._store(self._state.intending(rest))
+        return Progress(commit.files, range(there))
+
+    def append(self, files: Sequence[Path], there: Collection[int]) -> None:
+        """Append pieces one after another, each with the next time, and make them durable together."""
+        stamp_ns, parts = self._intent().stamp_ns, self._pieces or pieces(files, skip=len(there))
+        self._pieces = None
+        for number, part in enumerate(parts):
+            self._clock.fixed_ns = stamp_ns + number
+            times = _column(part, "timestamp")
+            self._journal.append(
+                part.column("value"),
+                keys=_column(part, "key"),
+                headers=_column(part, "headers"),
+                timestamps=None if times is None else times.to_numpy(),
+                durability=WRITTEN,
+            )
+        self._journal.sync()
+        self._clock.fixed_ns = None
+
+    def finish(self) -> None:
+        """Store the commit as its writer's last."""
+        self._store(self._state.settled(self._journal.next_offset))
+
+    def forget(self) -> None:
+        """Remove the intent."""
+        self._store(self._state.settled(None))
+
+    def unsure(self, problem: str, hint: str) -> SinkUnsure:
+        """Return the error for a commit whose outcome cannot be told."""
+        return SinkUnsure(self._path, problem, hint)
+
+    def _store(self, state: SinkState) -> None:
+        store_state(self._path, state)
+        self._state = state
+
+    def _intent(self) -> Intent:
+        if self._state.intent is None:
+            raise AssertionError("rows are appended under an intent")
+        return self._state.intent
 
 
-def drop_staged(path: str, staged: Iterable[Path]) -> None:
-    """Remove staged files, or folders of them, but for those that a commit which was cut short is finished from."""
-    state = _read_state(path)
-    intended = state.intent.files if state is not None and state.intent is not None else ()
-    needed = [home_of(path) / name for name in intended]
-    for one in staged:
-        if not any(file.is_relative_to(one) for file in needed):
-            remove_staged(one)
+def home_of(path: str) -> Path:
+    """Return the folder beside a journal for the state and the staged rows of its sink."""
+    journal = Path(path)
+    return journal.with_name(journal.name + ".spark")
 
 
 def load_state(path: str, identity: bytes) -> SinkState:
-    """Return what is known of commits to a journal; refuse what is known of another that stood here."""
+    """Return the state of the sink of a journal; refuse that of another journal in the same folder."""
     state = _read_state(path)
     if state is None:
         return SinkState(identity, {})
     if state.identity != identity:
         file = home_of(path) / STATE_NAME
         hint = f"the journal was replaced; remove {file.parent} if queries shall write into the new one"
-        error = FormatError(str(file), "this is what was committed to another journal", hint=hint)
+        error = FormatError(str(file), "this is the state of commits to another journal", hint=hint)
         error.add_note(hint)
         raise error
     return state
 
 
 def store_state(path: str, state: SinkState) -> None:
-    """Replace what is known, durably."""
+    """Replace the state durably."""
     folder = home_of(path)
     with storage_errors(folder):
         OsDisk().make_folder(folder)
@@ -113,59 +219,6 @@ def _read_state(path: str) -> SinkState | None:
     with storage_errors(file):
         data = read_file(OsDisk(), file)
     return None if data is None else parse_state(data, str(file))
-
-
-def _replayed(path: str, commit: Commit, last: Done, rows: int, size: int) -> Done:
-    """Return the commit that this one repeats; refuse what is not its repetition, which would be lost if dropped."""
-    if last[:3] == (commit.number, rows, size):
-        return last
-    raise SinkUnsure(
-        path,
-        f"{commit.writer} has committed number {last.number} with {last.rows:,} rows of {last.bytes:,} bytes, and "
-        f"comes again with number {commit.number}, {rows:,} rows and {size:,} bytes",
-        "the checkpoint lost its last batches, or the query gives other rows each time; start it with a new "
-        "checkpoint after what it has written, or use a new commitId",
-    )
-
-
-@contextmanager
-def _opened(path: str, stamp: Stamp) -> Iterator[Journal]:
-    """Open the journal for writing, waiting for its lock: the other holder may be a commit that is about to end."""
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            journal = Journal.open(path, clock=stamp)
-            break
-        except Locked as locked:
-            if time.monotonic() >= deadline:
-                locked.add_note("a journal has one writer; close the other one, or let the rows go through it")
-                raise
-            time.sleep(_LOCK_PAUSE_S)
-    with journal:
-        yield journal
-
-
-def _settle(journal: Journal, stamp: Stamp, state: SinkState) -> SinkState:
-    """Return the state without an intent: finished where some of its rows were appended, forgotten where none were."""
-    intent = state.intent
-    if intent is None:
-        return state
-    path = str(journal.path)
-    there = intent.before + _appended(journal, intent)
-    if 0 < there < intent.rows:
-        files = [home_of(path) / name for name in intent.files]
-        missing = [str(file) for file in files if not file.exists()]
-        if missing:
-            problem = f"{there:,} of the {intent.rows:,} rows of {intent.commit} are there, and {missing[0]} is not"
-            raise SinkUnsure(path, problem, "restore the staged file, or append the rest yourself and remove the state")
-        # The rest may stand elsewhere, behind what others appended meanwhile, and may be cut short as well.
-        rest = intent._replace(before=there, first_offset=journal.next_offset, stamp_ns=stamp.now_ns())
-        state = state.intending(rest)
-        store_state(path, state)
-        _append(journal, stamp, pieces(files, skip=there), rest.stamp_ns)
-    state = state.settled(journal.next_offset if there else None)
-    store_state(path, state)
-    return state
 
 
 def _appended(journal: Journal, intent: Intent) -> int:
@@ -182,21 +235,6 @@ def _appended(journal: Journal, intent: Intent) -> int:
         problem = f"whether {intent.commit} was appended at offset {intent.first_offset} cannot be told: {gone}"
         raise SinkUnsure(str(journal.path), problem, "look for its rows, then remove the intent") from gone
     return rows
-
-
-def _append(journal: Journal, stamp: Stamp, parts: Iterator[pa.RecordBatch], stamp_ns: int) -> None:
-    """Append pieces one after another, each with the next time, and make them durable together."""
-    for number, part in enumerate(parts):
-        stamp.fixed_ns = stamp_ns + number
-        journal.append(
-            part.column("value"),
-            keys=_column(part, "key"),
-            headers=_column(part, "headers"),
-            timestamps=None if (times := _column(part, "timestamp")) is None else times.to_numpy(),
-            durability=WRITTEN,
-        )
-    journal.sync()
-    stamp.fixed_ns = None
 
 
 def _column(part: pa.RecordBatch, name: str) -> pa.Array | None:

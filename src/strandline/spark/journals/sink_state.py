@@ -1,4 +1,4 @@
-"""What the sink knows: the last commit of every writer, and the one that may have been cut short.
+"""The state of a journal's sink: the last commit of every writer, and the intent of a commit that is not done.
 
 One line of check, then JSON that a person can read, in `<journal>.spark/sink`:
 
@@ -18,18 +18,12 @@ from typing import Any, NamedTuple, Self
 
 from strandline.checksums import crc32c
 from strandline.errors import Damaged, FormatError
+from strandline.spark.sink.commits import Commit
 
 STATE_NAME = "sink"
 STATE_VERSION = 1
 ANONYMOUS = ""
 _FIRST_WORD = "strandline-sink"
-
-
-class Commit(NamedTuple):
-    """Which commit of which writer: a batch of a streaming query, or a bounded write; `ANONYMOUS` if it has no name."""
-
-    writer: str
-    number: int
 
 
 class Done(NamedTuple):
@@ -60,7 +54,7 @@ class Intent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """All that is known of commits to one journal."""
+    """The commits to one journal."""
 
     identity: bytes
     commits: dict[str, Done]

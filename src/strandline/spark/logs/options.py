@@ -1,13 +1,15 @@
-"""What all sources of the format share of their options: how they are looked up, parsed and refused.
+"""Options that all sources of the format share: how they are looked up, parsed and refused.
 
 Invariants: pure; names are matched without regard to case, as Spark hands them over; an unknown option is refused with
-the known ones, and a value that cannot be with what can. No refusal quotes the value of an option that holds a secret.
+the known ones, and an impossible value with the possible ones. No refusal quotes the value of an option that holds a
+secret.
 """
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from strandline.spark.errors import invalid_input
 
@@ -26,10 +28,42 @@ class At(NamedTuple):
 
 Place: TypeAlias = int | Literal["earliest", "latest"] | At
 """Where a read begins or ends."""
+View = Literal["changes", "latest"]
+READ_OPTIONS = ("startingOffset", "startingTimestamp", "failOnDataLoss", "rowsPerBatch", "partitions")
+BATCH_READ_OPTIONS = (*READ_OPTIONS, "endingOffset", "endingTimestamp")
+STREAM_READ_OPTIONS = (*READ_OPTIONS, "maxRecordsPerTrigger")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Which part of a log is read, and in what pieces."""
+
+    starting: Place = "earliest"
+    ending: Place = "latest"
+    view: View = "changes"
+    is_loss_refused: bool = True
+    rows_per_batch: int = ROWS_PER_BATCH
+    partitions: int | None = None
+    records_per_trigger: int = RECORDS_PER_TRIGGER
+
+    @property
+    def label(self) -> str:
+        """Return the name of the log in messages."""
+        raise NotImplementedError
+
+    @property
+    def offset_word(self) -> str:
+        """Return what the log calls an offset."""
+        return "offset"
+
+    @property
+    def offset_min(self) -> int:
+        """Return the lowest offset of the log."""
+        return 0
 
 
 class Given:
-    """The options that were given, by their lower-case names; `what` is what takes them."""
+    """The given options, by their lower-case names; `what` names the operation in refusals."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -42,7 +76,7 @@ class Given:
         return self._values.get(name.lower()) or None
 
     def path(self, name: str = "path") -> str:
-        """Return an absolute path, so that it means the same folder in every process."""
+        """Return an absolute path: the same folder in every process."""
         path = self._values.get(name.lower())
         if not path:
             raise invalid_input("there is no path", "name the journal's folder: .load(path), or .option('path', path)")
@@ -67,6 +101,31 @@ class Given:
         if at is not None:
             return at
         return default if offset is None else offset
+
+    def batch_read(self) -> dict[str, Any]:
+        """Return the fields of `ReadOptions` for a bounded read."""
+        starting = self.place("starting", "earliest")
+        if starting == "latest":
+            raise invalid_input("startingOffset latest reads nothing", "leave it out, or give a number")
+        return {**self._read(), "starting": starting, "ending": self.place("ending", "latest")}
+
+    def stream_read(self, hint: str) -> dict[str, Any]:
+        """Return the fields of `ReadOptions` for a streaming read; `hint` says how to find the end of the log."""
+        starting = self.place("starting", "earliest")
+        if starting == "latest":
+            raise invalid_input(
+                "startingOffset latest is another offset each time it is asked, and Spark asks again after a crash",
+                hint,
+            )
+        records = self.take("maxRecordsPerTrigger", parse_count, default=RECORDS_PER_TRIGGER)
+        return {**self._read(), "starting": starting, "records_per_trigger": records}
+
+    def _read(self) -> dict[str, Any]:
+        return {
+            "is_loss_refused": self.take("failOnDataLoss", parse_truth, default=True),
+            "rows_per_batch": self.take("rowsPerBatch", parse_count, default=ROWS_PER_BATCH),
+            "partitions": self.take("partitions", parse_count, default=None),
+        }
 
 
 def absolute(path: str) -> str:

@@ -24,12 +24,11 @@ from strandline.kv.nats.messages import (
     deadline_ns,
 )
 from strandline.spark.errors import invalid_input
-from strandline.spark.logs.columns import Columns
+from strandline.spark.logs.columns import MICROSECOND_NS, Columns
 from strandline.wire import FrameBatch, parse_headers
 from strandline.wire.acks import AckColumns
 from strandline.wire.columns import gather
 
-MICROSECOND_NS = 1000
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
 COLUMNS = {

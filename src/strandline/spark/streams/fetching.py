@@ -151,7 +151,7 @@ class Consumer:
 
     def pending(self) -> int:
         """Return how many messages it has still to send; `ConsumerLost` if it is gone."""
-        # On a connection of its own: whoever waits for an answer does not see the messages that come meanwhile.
+        # On a connection of its own: a request discards messages that arrive before its answer.
         with self.session.another() as other:
             try:
                 return int(other.call(f"CONSUMER.INFO.{other.stream}.{self.name}").get("num_pending", 0))

@@ -6,7 +6,7 @@ takes secrets only under names that Spark hides from its plans.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from strandline.errors import InvalidInput
 from strandline.kv.keys import validate_bucket, validate_prefix
@@ -14,19 +14,17 @@ from strandline.kv.nats.layout import STREAM_PREFIX
 from strandline.nats.settings import NatsSettings
 from strandline.spark.errors import invalid_input
 from strandline.spark.logs.options import (
-    RECORDS_PER_TRIGGER,
-    ROWS_PER_BATCH,
+    BATCH_READ_OPTIONS,
+    STREAM_READ_OPTIONS,
     Given,
-    Place,
+    ReadOptions,
+    View,
     absolute,
-    parse_count,
     parse_name,
-    parse_truth,
 )
 from strandline.wire import InvalidSubject, validate_subject
 
 Kind = Literal["stream", "bucket"]
-View = Literal["changes", "latest"]
 
 CONNECTING = (
     "servers",
@@ -38,10 +36,7 @@ CONNECTING = (
     "tlsCert",
     "tlsKey",
 )
-_READING = ("failOnDataLoss", "rowsPerBatch", "partitions", "startingOffset", "startingTimestamp")
 _FILTERS = {"stream": ("subjects",), "bucket": ("prefix", "view")}
-_BATCH = ("endingOffset", "endingTimestamp")
-_STREAM = ("maxRecordsPerTrigger",)
 _WRITING = {"stream": ("subject",), "bucket": ()}
 SINK_BUCKET = "strandline_sinks"
 _FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
@@ -63,21 +58,29 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """What is read, and in what pieces; `filters` are subjects of a stream or prefixes of keys, none are all."""
+class StreamOptions(ReadOptions):
+    """Which part of a stream is read; `filters` are subjects of a stream or prefixes of keys, none are all."""
 
     settings: NatsSettings
     target: Target
     filters: tuple[str, ...] = ()
-    view: View = "changes"
-    starting: Place = "earliest"
-    ending: Place = "latest"
-    is_loss_refused: bool = True
     is_floor_watched: bool = True
-    """Whether messages that are gone before they were read count as lost, as they do unless a build says otherwise."""
-    rows_per_batch: int = ROWS_PER_BATCH
-    partitions: int | None = None
-    records_per_trigger: int = RECORDS_PER_TRIGGER
+    """Whether messages that are removed before they were read count as lost; `fold_build` says no."""
+
+    @property
+    def label(self) -> str:
+        """Return the kind and the name of the target."""
+        return str(self.target)
+
+    @property
+    def offset_word(self) -> str:
+        """Return what a stream calls an offset."""
+        return "sequence"
+
+    @property
+    def offset_min(self) -> int:
+        """Return the lowest sequence; users write 0 for the beginning."""
+        return 1
 
     def subjects(self, prefix: str) -> tuple[str, ...]:
         """Return the subjects that the server filters by; `prefix` is what those of the bucket's keys begin with."""
@@ -100,35 +103,28 @@ class PublishOptions:
 
 def parse_batch_options(options: Mapping[str, str], kind: Kind) -> StreamOptions:
     """Return the options of a bounded read."""
-    known = (kind, *CONNECTING, *_FILTERS[kind], *_READING, *_BATCH)
+    known = (kind, *CONNECTING, *_FILTERS[kind], *BATCH_READ_OPTIONS)
     given = Given(options, known, f"a bounded read of a {kind}")
-    starting, ending = given.place("starting", "earliest"), given.place("ending", "latest")
-    if starting == "latest":
-        raise invalid_input("startingOffset latest reads nothing", "leave it out, or give a number")
+    fields = given.batch_read()
     view = _view(given, "latest" if kind == "bucket" else "changes")
-    if view == "latest" and (starting, ending) != ("earliest", "latest"):
+    if view == "latest" and (fields["starting"], fields["ending"]) != ("earliest", "latest"):
         raise invalid_input(
             "the latest values of a bucket are those of now, and have neither start nor end",
             "use option view=changes for a range of revisions",
         )
-    return _options(given, kind, view, starting, ending)
+    return _options(given, kind, {**fields, "view": view})
 
 
 def parse_stream_options(options: Mapping[str, str], kind: Kind) -> StreamOptions:
     """Return the options of a streaming read."""
-    known = (kind, *CONNECTING, *_FILTERS[kind], *_READING, *_STREAM)
+    known = (kind, *CONNECTING, *_FILTERS[kind], *STREAM_READ_OPTIONS)
     given = Given(options, known, f"a streaming read of a {kind}")
-    starting = given.place("starting", "earliest")
-    if starting == "latest":
-        raise invalid_input(
-            "startingOffset latest is another offset each time it is asked, and Spark asks again after a crash",
-            "give the number: stream_state(settings, stream).last + 1, of strandline.nats",
-        )
+    fields = given.stream_read("give the number: stream_state(settings, stream).last + 1, of strandline.nats")
     if _view(given, "changes") == "latest":
         raise invalid_input(
             "a stream has no latest values, it goes on", "leave view out: a streaming read has the changes"
         )
-    return _options(given, kind, "changes", starting, "latest")
+    return _options(given, kind, fields)
 
 
 def parse_publish_options(options: Mapping[str, str], kind: Kind, *, is_stream: bool) -> PublishOptions:
@@ -172,20 +168,9 @@ def parse_settings(given: Given) -> NatsSettings:
         raise invalid_input(str(error), error.hint or "look at servers and the options of TLS") from None
 
 
-def _options(given: Given, kind: Kind, view: View, starting: Place, ending: Place) -> StreamOptions:
+def _options(given: Given, kind: Kind, fields: dict[str, Any]) -> StreamOptions:
     target = _target(given, kind)
-    return StreamOptions(
-        parse_settings(given),
-        target,
-        _filters(given, target),
-        view,
-        starting,
-        ending,
-        is_loss_refused=given.take("failOnDataLoss", parse_truth, default=True),
-        rows_per_batch=given.take("rowsPerBatch", parse_count, default=ROWS_PER_BATCH),
-        partitions=given.take("partitions", parse_count, default=None),
-        records_per_trigger=given.take("maxRecordsPerTrigger", parse_count, default=RECORDS_PER_TRIGGER),
-    )
+    return StreamOptions(parse_settings(given), target, _filters(given, target), **fields)
 
 
 def _target(given: Given, kind: Kind) -> Target:

@@ -1,9 +1,9 @@
 """Many messages published with few waits: a window goes out in one write, and its answers are counted and checked.
 
-Invariants: a window is sent only when every message of the one before was acknowledged, so that whatever is in the
-stream after a crash is whole windows and a part of one. Which rows make a window follows from the rows alone: at most
-`WINDOW_ROWS` and `WINDOW_BYTES`, and no subject more often than the stream keeps messages of it, so that no message of
-a window is pushed out by another. Every message carries an id of its row; an answer is judged by its code.
+Invariants: a window is sent only when every message of the one before was acknowledged, so that a crash leaves whole
+windows and a part of one in the stream. The rows of a window follow from the rows alone: at most `WINDOW_ROWS` and
+`WINDOW_BYTES`, and no subject more often than the stream keeps messages of it, so that no message of a window evicts
+another. Every message carries the id of its row; an answer is judged by its code.
 """
 
 import json
@@ -26,7 +26,7 @@ WINDOW_ROWS = 8_192
 WINDOW_BYTES = 4 * 1024 * 1024
 ID_HEADER = "Nats-Msg-Id"
 _ROOM = 512
-"""What the first line and the id of a header block may take."""
+"""Bytes that the first line and the id of a header block may take."""
 _ANSWER_S = 30.0
 
 
@@ -88,7 +88,7 @@ def _spans(subjects: list[bytes], per_subject_max: int) -> Iterator[tuple[int, i
 
 
 def check_messages(state: StreamState, payload_max: int, batch: pa.RecordBatch) -> None:
-    """Raise `InvalidInput` for what the stream would not take: another stream's subject, or a message too large."""
+    """Raise `InvalidInput` for a subject of another stream, and `RecordTooLarge` for a message over the limit."""
     known = matcher(state.subjects)
     for subject in binary_list(batch.column("subject").unique()):
         if state.subjects and not known(subject.decode()):
@@ -123,7 +123,7 @@ class Publisher:
     def collect(self) -> None:
         """Wait for the answers to what was sent.
 
-        Raises what the server said of the first row that it refused; the others may be there.
+        Raises the error of the first row that the server refused; the others may be stored.
         """
         problem: Exception | None = None
         while self._open_rows:
@@ -136,12 +136,6 @@ class Publisher:
             self.highest = max(self.highest, self._highest(answers))
         if problem is not None:
             raise problem
-
-    def publish(self, window: Window, rows: Sequence[int] | None = None) -> None:
-        """Publish a window, or some of its rows, and wait for the answers."""
-        chosen = range(len(window)) if rows is None else rows
-        self.send(self.format(window, chosen), len(chosen))
-        self.collect()
 
     def format(self, window: Window, chosen: Sequence[int]) -> bytes:
         """Return some rows of a window as frames."""

@@ -1,4 +1,4 @@
-"""What the sink knows of a writer: its last commit, and whether that may have been cut short.
+"""The state of a stream's sink: the last commit of each writer, or its intent.
 
 One entry for each writer in a bucket of the same server (`strandline_sinks` unless an option says otherwise), under
 `<stream>.<writer>`; a value is JSON that a person can read:
@@ -8,9 +8,8 @@ One entry for each writer in a bucket of the same server (`strandline_sinks` unl
 
 `next` null is an intent: the commit may be in the stream in part, from `first` on, and its rows are in `files`.
 
-Invariants: an entry is replaced only by whoever read it last, by the server's word (compare-and-set), so that of two
-commits of one writer at a time one is refused. Numbers of a writer only rise. It belongs to one stream, by the time
-that was made.
+Invariants: an entry is replaced by compare-and-set, so that of two commits of one writer at a time one is refused.
+Numbers of a writer only rise. An entry belongs to one stream, by the time when that was made.
 """
 
 import base64
@@ -24,24 +23,13 @@ from strandline.errors import Damaged, FormatError
 from strandline.kv.errors import error_from_code
 from strandline.kv.nats.layout import STREAM_PREFIX
 from strandline.nats.errors import ServerRefused, StreamNotFound
+from strandline.spark.sink.commits import Commit
 from strandline.spark.streams.fetching import Session
 from strandline.wire import format_headers
 
 STATE_VERSION = 1
 _NO_MESSAGE = 10037
 _NAME = re.compile(r"[-_a-zA-Z0-9]+")
-
-
-class Commit(NamedTuple):
-    """Which commit of which writer: a batch of a streaming query, or a bounded write."""
-
-    writer: str
-    number: int
-
-    @property
-    def id_prefix(self) -> str:
-        """Return what the ids of its messages begin with; the number of the row follows."""
-        return f"strandline-{blake3(self.writer.encode()).hexdigest(length=12)}-{self.number}-"
 
 
 class Entry(NamedTuple):
@@ -74,6 +62,11 @@ def parse_entry(data: bytes, key: str) -> Entry:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         safe = "delete the key if no query will write from an old checkpoint; else restore it"
         raise Damaged(key, "the entry is not whole, so a replayed commit could not be told", safe=safe) from error
+
+
+def format_id_prefix(commit: Commit) -> str:
+    """Return the beginning of the ids of a commit's messages; the number of the row follows."""
+    return f"strandline-{blake3(commit.writer.encode()).hexdigest(length=12)}-{commit.number}-"
 
 
 def key_of(stream: str, writer: str) -> str:

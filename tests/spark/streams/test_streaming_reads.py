@@ -7,17 +7,17 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from strandline.errors import FormatError, InvalidInput
+from strandline.spark.logs.readers import LogStreamReader
 from strandline.spark.streams import RecordsMissing, Target
 from strandline.spark.streams.counting import count_between, find_end
-from strandline.spark.streams.ranges import open_session
-from strandline.spark.streams.source import StreamStreamReader
+from strandline.spark.streams.log import open_session
 from tests.servers_nats import NatsServer, running_nats
 from tests.spark.streams.helpers import World, batch_options, column_of, stream_reader
 
 LOTS = ReadMaxRows(1000)
 
 
-def step(reader: StreamStreamReader, start: dict[str, Any], rows: int = 1000) -> tuple[dict[str, Any], list[int]]:
+def step(reader: LogStreamReader, start: dict[str, Any], rows: int = 1000) -> tuple[dict[str, Any], list[int]]:
     """Plan a batch and read it."""
     end = reader.latestOffset(start, ReadMaxRows(rows))
     return end, column_of(reader, reader.partitions(start, end), "sequence")
@@ -61,7 +61,7 @@ def test_t2_a_first_batch_that_is_replayed_after_growth_has_the_same_range(strea
 
 def test_a_query_can_begin_with_a_time(stream: World) -> None:
     reader = stream_reader(stream, startingTimestamp="2026-01-01T00:00:00Z")
-    with pytest.raises(InvalidInput, match="no message was stored at startingTimestamp") as refusal:
+    with pytest.raises(InvalidInput, match="no record was stored at startingTimestamp") as refusal:
         reader.initialOffset()
     assert "startingOffset 1" in str(refusal.value.hint)
     stream.fill(5)
@@ -103,7 +103,7 @@ def test_a_stream_that_was_trimmed_past_the_position_is_refused(stream: World) -
     stream.purge(below=11)
     assert reader.latestOffset(end, ReadMaxRows(5)) == at(stream, 16), "just what was read is gone"
     stream.purge(below=21)
-    with pytest.raises(RecordsMissing, match=r"sequences \[11, 21\) are gone"):
+    with pytest.raises(RecordsMissing, match=r"sequences \[11, 21\) were removed"):
         reader.latestOffset(end, LOTS)
     with pytest.raises(RecordsMissing, match="would have to begin at 21"):
         reader.partitions(at(stream, "earliest"), at(stream, 16))

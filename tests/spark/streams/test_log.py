@@ -10,11 +10,19 @@ import pytest
 from strandline.errors import InvalidInput
 from strandline.nats.errors import AccessRefused, Unreachable
 from strandline.nats.settings import NatsSettings
+from strandline.spark.logs.ranges import resolve_range, split_range
 from strandline.spark.streams import RecordsMissing, Target, fetching, read_stream
 from strandline.spark.streams.columns import COLUMNS
 from strandline.spark.streams.fetching import ConsumerLost, check_order
+from strandline.spark.streams.log import (
+    ROWS_PER_PART,
+    StreamLog,
+    StreamRange,
+    StreamSource,
+    open_session,
+    read_frames,
+)
 from strandline.spark.streams.options import Kind
-from strandline.spark.streams.ranges import Range, open_session, read_frames, read_range, resolve_range, split_range
 from strandline.wire.acks import AckColumns
 from tests.identities_nats import USER, USER_INFO
 from tests.servers_nats import NatsServer, running_nats
@@ -22,17 +30,17 @@ from tests.spark.streams.helpers import World, batch_options, batch_reader, colu
 from tests.waiting import PATIENCE_S
 
 
-def plan(world: World, **options: object) -> Range:
+def plan(world: World, **options: object) -> StreamRange:
     wanted = batch_options(world, **options)
     with open_session(wanted) as session:
-        return resolve_range(session, wanted)
+        return resolve_range(StreamLog(session, wanted), wanted)
 
 
-def read(world: World, wanted: Range | None = None, **options: object) -> list[int]:
+def read(world: World, wanted: StreamRange | None = None, **options: object) -> list[int]:
     parsed = batch_options(world, **options)
     name = "sequence" if world.target.kind == "stream" else "revision"
     schema = COLUMNS[world.target.kind].chosen([name])
-    batches = read_range(parsed, wanted or plan(world, **options), schema)
+    batches = StreamSource(parsed).read(wanted or plan(world, **options), schema)
     return [sequence for batch in batches for sequence in batch.column(0).to_pylist()]
 
 
@@ -166,7 +174,7 @@ def test_a_start_that_was_trimmed_is_refused_unless_loss_is_allowed(stream: Worl
     stream.fill(100)
     stream.purge(below=11)
     assert read(stream) == list(range(11, 101)), "earliest is where it begins now"
-    with pytest.raises(RecordsMissing, match=r"sequences \[5, 11\) are gone"):
+    with pytest.raises(RecordsMissing, match=r"sequences \[5, 11\) were removed"):
         read(stream, startingOffset=5)
     assert read(stream, startingOffset=5, failOnDataLoss="false") == list(range(11, 101))
 
@@ -333,11 +341,14 @@ def test_a_mirror_of_a_bucket_has_the_keys_of_its_origin(bucket: World, nats_ser
 
 
 def test_a_range_is_cut_into_contiguous_parts() -> None:
-    parts = split_range(Range("t", 1, 10_001), 4)
+    name = ("S", "t")
+    parts = split_range(StreamRange(name, 1, 10_001, prefix="p."), 4, ROWS_PER_PART)
     assert [(part.start, part.stop) for part in parts] == [(1, 2501), (2501, 5001), (5001, 7501), (7501, 10_001)]
-    assert split_range(Range("t", 5, 5), 4) == []
-    assert [(part.start, part.stop) for part in split_range(Range("t", 1, 3), 4)] == [(1, 3)]
-    assert split_range(Range("t", 1, None), 4) == [Range("t", 1, None)]
+    assert {part.prefix for part in parts} == {"p."}
+    assert split_range(StreamRange(name, 5, 5), 4, ROWS_PER_PART) == []
+    assert [(part.start, part.stop) for part in split_range(StreamRange(name, 1, 3), 4, ROWS_PER_PART)] == [(1, 3)]
+    latest = StreamRange(name, 1, 10_001, "latest")
+    assert split_range(latest, 4, ROWS_PER_PART) == [latest]
 
 
 def test_errors_and_options_pickle_and_options_show_no_secret(stream: World) -> None:

@@ -1,24 +1,19 @@
-"""Rows on their way into a stream: tasks stage them as messages in Arrow files, the commit takes them up in order.
+"""Rows as messages of a stream: which columns they may have, and how they are staged.
 
-    subject  binary   where the message goes; of a bucket, `$KV.<bucket>.<key>`
-    head     binary   lines of its header block, each with its end, without the one that names the row; often empty
+    subject  binary   the subject of the message; of a bucket, `$KV.<bucket>.<key>`
+    head     binary   lines of its header block, each with its end, without the line of the row's id; often empty
     data     binary
 
-Invariants: a staged file is whole once its task has told its name; two attempts of a task never share a file; what no
-server would take (a subject with blanks, a header with a line break) is refused before anything is published.
+Invariants: pure; a row that no server takes (a subject with blanks, a header with a line break) is refused before it is
+staged.
 """
 
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ipc
 
 from strandline.errors import InvalidInput
-from strandline.files import storage_errors
 from strandline.kv.keys import validate_key
 from strandline.spark.errors import invalid_input
 from strandline.spark.streams.columns import KINDS
@@ -34,14 +29,6 @@ _HEADS = {
     "purge": b"KV-Operation: PURGE\r\nNats-Rollup: sub\r\n",
 }
 _RESERVED = ("nats-msg-id", "nats-expected-", "nats-batch-", "nats-rollup", "kv-operation")
-
-
-class StagedFile(NamedTuple):
-    """Rows of one task; `bytes` are those of subjects, headers and data."""
-
-    path: Path
-    rows: int
-    bytes: int
 
 
 def check_writable(options: PublishOptions, schema: pa.Schema) -> None:
@@ -66,29 +53,6 @@ def check_writable(options: PublishOptions, schema: pa.Schema) -> None:
                 f"column {field.name} cannot be {field.type}",
                 "subject, key and kind are strings, data and value binary or string, headers a map of strings",
             )
-
-
-def stage(folder: Path, options: PublishOptions, batches: Iterable[pa.RecordBatch]) -> StagedFile:
-    """Write the rows of a task into a file of its own."""
-    file = folder / f"{uuid.uuid4().hex}.arrow"
-    rows = size = 0
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with ipc.new_file(file, STAGED) as writer:
-            for batch in batches:
-                converted = messages_of(options, batch)
-                writer.write_batch(converted)
-                rows += batch.num_rows
-                size += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in converted.columns)
-    return StagedFile(file, rows, size)
-
-
-def read_staged(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """Yield staged rows, in the order of the files."""
-    for file in files:
-        with pa.memory_map(str(file)) as source, ipc.open_file(source) as reader:
-            for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
 
 
 def messages_of(options: PublishOptions, batch: pa.RecordBatch) -> pa.RecordBatch:
