@@ -148,6 +148,15 @@ def test_a_key_cannot_be_the_folder_of_another(tmp_path: Path) -> None:
         store.put(".strandline/locks/00", b"2")
 
 
+def test_folders_that_are_empty_do_not_block_a_key(tmp_path: Path) -> None:
+    store = LocalObjects(tmp_path)
+    store.put("a/b/c", b"1")
+    store.delete("a/b/c")
+    assert (tmp_path / "a/b").is_dir()
+    store.put("a", b"2")
+    assert [found.key for found in store.list()] == ["a"]
+
+
 def test_old_leftovers_of_killed_writers_go_and_young_ones_stay(tmp_path: Path) -> None:
     LocalObjects(tmp_path)
     old, young = (tmp_path / ".strandline/temporary" / name for name in ("old", "young"))

@@ -88,6 +88,8 @@ def test_the_keys_are_those_of_the_environment_that_was_given(store: ObjectStore
         (503, "SlowDown", StoreUnavailable),
         (500, "InternalError", WriteUnknown),
         (504, "", WriteUnknown),
+        (400, "RequestTimeout", WriteUnknown),
+        (400, "InvalidRequest", StoreRefused),
     ],
 )
 def test_answers_to_a_conditional_write(
@@ -96,6 +98,12 @@ def test_answers_to_a_conditional_write(
     server.answers["PUT"] = status, code
     with pytest.raises(error):
         store.put("a", b"1", **condition)  # type: ignore[arg-type]
+
+
+def test_a_read_that_arrived_too_late_may_be_tried_again(store: ObjectStore, server: AnsweringServer) -> None:
+    server.answers["GET"] = 400, "RequestTimeout"
+    with pytest.raises(StoreUnavailable):
+        store.get("a")
 
 
 @pytest.mark.parametrize("status", [503, 403])

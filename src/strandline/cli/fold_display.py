@@ -8,7 +8,6 @@ from strandline.cli.status_line import StatusLine
 from strandline.events import Event
 from strandline.fold.events import (
     CaughtUp,
-    CursorFellOut,
     EntriesLeft,
     EvictingSeen,
     GapPassed,
@@ -67,7 +66,7 @@ def _described(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - on
             return f"watching {bucket}" + (", its state first" if anew else f" after revision {revision:,}")
         case CaughtUp(revision=revision):
             return f"up to date at revision {revision:,}"
-        case CursorFellOut(reason=reason) | RepairBegan(reason=reason):
+        case RepairBegan(reason=reason):
             return f"repair: {reason}"
         case RepairEnded(put=put, deleted=deleted):
             return f"repaired: {put:,} keys put, {deleted:,} deleted"

@@ -36,6 +36,7 @@ from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range
 from strandline.objects.errors import InvalidObjectKey, ObjectConflict, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import RESERVED_NAME, is_key, validate_key, validate_prefix
 
+RENAME_ATTEMPTS = 8
 LOCKS = 16
 LOCK_WAIT_S = 30.0
 TEMPORARY_AGE_S = 86_400.0
@@ -187,12 +188,19 @@ class LocalObjects:
             return info.etag
 
     def _rename(self, key: str, temporary: Path, path: Path) -> None:
-        try:
-            _DISK.make_folder(path.parent)
-            temporary.rename(path)
-        except (IsADirectoryError, NotADirectoryError, FileExistsError):
-            problem = "an object has the name of one of its folders, or it has the name of a folder"
-            raise InvalidObjectKey(key, problem) from None
+        for _ in range(RENAME_ATTEMPTS):
+            try:
+                _DISK.make_folder(path.parent)
+                temporary.rename(path)
+                break
+            except FileNotFoundError:
+                continue  # another writer removed the folder, which was empty
+            except (IsADirectoryError, NotADirectoryError, FileExistsError):
+                if not _remove_empty_folders(path):
+                    problem = "an object has the name of one of its folders, or it has the name of a folder"
+                    raise InvalidObjectKey(key, problem) from None
+        else:
+            raise StoreUnavailable(self.address, f"the folder of {key!r} was removed again and again")
         try:
             _DISK.sync_folder(path.parent)
         except OSError as error:
@@ -289,6 +297,16 @@ def _names(root: Path, prefix: str) -> list[str]:
     except OSError as error:
         raise storage_error(root / prefix, error) from error
     return sorted(names)
+
+
+def _remove_empty_folders(path: Path) -> bool:
+    """Remove a folder that holds nothing but empty folders; return whether it is gone."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    with contextlib.suppress(OSError):
+        for folder, _, _ in os.walk(path, topdown=False):
+            Path(folder).rmdir()
+    return not path.exists()
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -35,6 +35,8 @@ _NOT_DONE = frozenset({409, 429, 503})
 """A request that met another, too many requests, and "slow down": nothing was done."""
 _BEYOND_END = 416
 _REFUSED = frozenset({400, 401, 403, 405, 501})
+_TIMED_OUT = "RequestTimeout"
+"""S3 answers 400 with this code when a request did not arrive whole in time; that refuses nothing."""
 
 Result = TypeVar("Result")
 
@@ -187,7 +189,7 @@ class RemoteObjects:
             raise StoreRefused(self.address, "the bucket does not exist") from error
 
     def _raise(self, key: str, error: BaseException, *, is_write: bool) -> NoReturn:
-        status, reason = _status(error), _reason(error)
+        status, reason = 0 if _code(error) == _TIMED_OUT else _status(error), _reason(error)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or status in _REFUSED:
             raise StoreRefused(self.address, reason) from error
         if isinstance(error, exceptions.NotSupportedError):
