@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from strandline.broker.buckets import EmbeddedConnection
-from strandline.broker.buckets.server_link import Home, Host
-from strandline.broker.buckets.watch import Tap, Told
+from strandline.broker.buckets.server_link import AccountJetStream, ServerLink
+from strandline.broker.buckets.watch import StreamTap, WatchStep
 from strandline.broker.embedded_server import serve
 from strandline.broker.server import Server
 from strandline.broker.settings import GLOBAL_ACCOUNT, ServerSettings
@@ -64,22 +64,22 @@ def run_elsewhere(loop: asyncio.AbstractEventLoop, work: Coroutine[object, objec
     return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE_S)
 
 
-def home_of(shutdown: ShutdownHooks) -> Home:
-    return cast("Home", SimpleNamespace(shutdown=shutdown))
+def jetstream_of(shutdown: ShutdownHooks) -> AccountJetStream:
+    return cast("AccountJetStream", SimpleNamespace(shutdown=shutdown))
 
 
 @pytest.mark.parametrize("is_attached", [False, True], ids=["at once", "when it is attached"])
 def test_a_watch_that_is_given_up_while_it_begins_leaves_nothing_behind(
     is_attached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attached, begin = threading.Event(), Tap.begin
+    attached, begin = threading.Event(), StreamTap.begin
 
-    def noted(tap: Tap, after: int | None) -> Told:
+    def noted(tap: StreamTap, after: int | None) -> WatchStep:
         told = begin(tap, after)
         attached.set()
         return told
 
-    monkeypatch.setattr(Tap, "begin", noted)
+    monkeypatch.setattr(StreamTap, "begin", noted)
 
     async def give_up(server: Server) -> None:
         async with EmbeddedConnection.to(server) as connection:
@@ -296,15 +296,15 @@ def test_who_waits_for_the_server_s_thread_hears_of_the_end() -> None:
 
     async def run() -> None:
         shutdown, loop, done = ShutdownHooks(), asyncio.new_event_loop(), list[int]()
-        host = Host(home_of(shutdown), loop)
-        waiting = [asyncio.ensure_future(host.call(lambda: done.append(1))) for _ in range(3)]
+        server_link = ServerLink(jetstream_of(shutdown), loop)
+        waiting = [asyncio.ensure_future(server_link.call(lambda: done.append(1))) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.wait(waiting[:1])
         shutdown.end()
         for each in waiting[1:]:
             await is_closed(each)
-        await is_closed(host.call(lambda: done.append(1)))
+        await is_closed(server_link.call(lambda: done.append(1)))
         await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))  # what was posted finds nothing to do
         assert not done
         loop.close()
@@ -318,14 +318,14 @@ def test_who_stops_to_wait_for_the_server_s_thread_does_not_disturb_it(is_under_
     done: list[int] = []
 
     async def run(loop: asyncio.AbstractEventLoop) -> None:
-        host = Host(home_of(ShutdownHooks()), loop)
+        server_link = ServerLink(jetstream_of(ShutdownHooks()), loop)
 
         def work() -> None:
             begun.set()
             go_on.wait(PATIENCE_S)
             done.append(1)
 
-        first, second = (asyncio.ensure_future(host.call(work)) for _ in range(2))
+        first, second = (asyncio.ensure_future(server_link.call(work)) for _ in range(2))
         await asyncio.to_thread(begun.wait, PATIENCE_S)
         given_up, stays = (first, second) if is_under_way else (second, first)
         given_up.cancel()
@@ -333,7 +333,7 @@ def test_who_stops_to_wait_for_the_server_s_thread_does_not_disturb_it(is_under_
         go_on.set()
         await asyncio.wait_for(stays, PATIENCE_S)
         assert given_up.cancelled()
-        await host.call(lambda: None)
+        await server_link.call(lambda: None)
 
     with running_loop() as (loop, uncaught):
         asyncio.run(run(loop))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.broker.settings.errors import FlagRefused
 from strandline.broker.settings.flags import CommandLine, parse_command_line, usage
 from strandline.broker.settings.model import ServerSettings
-from strandline.broker.settings.reload import changes_told
+from strandline.broker.settings.reload import describe_changes
 from strandline.cli.serve_config import configured_flags
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
@@ -244,7 +244,7 @@ class _Serving:
             return
         try:
             new = self._line.settings().settings
-            changed = changes_told(self._settings, new)
+            changed = describe_changes(self._settings, new)
             server.reload(new)
         except StrandlineError as error:
             self._log.error(f"Failed to reload server configuration: {error}")

@@ -1,14 +1,14 @@
 """The NATS client protocol, parsed and formatted a buffer at a time, without sockets, for both ends.
 
 **Promise.** `FrameParser.feed` turns what a peer sent into the same frames however the bytes were split, or into a
-typed violation; it never waits for something that cannot come, and keeps no more than one partial frame. What
-`format_…` writes, the parser reads back.
+typed violation; it never waits for impossible input, and buffers no more than one partial frame. The parser reads
+back what `format_…` writes.
 
 **How.** The messages of a buffer are found together: `uniform_frames` those of clients that all have one shape,
 `batches` any others, as numpy columns of lines, sizes and spans; `lines` decides about single frames, small buffers
 and everything unusual. A `FrameBatch` holds spans over the buffer; subjects, payloads, headers and ack subjects
-become values only when somebody asks, for all rows in one go. What one consumer of a stream delivers is alike enough
-to be read in a single pass, from bytes to columns: `find_deliveries`.
+become values on demand, for all rows at once. The deliveries of one consumer are alike enough to be parsed in a
+single pass, from bytes to columns: `find_deliveries`.
 
 **Trade-offs.** Columns cost about 0.2 ms to set up (20 µs for frames of one shape), so a buffer below 4 KiB or with
 fewer than 128 messages (384 of clients) is read frame by frame, and so are frames of more than 4 KiB. A view of a

@@ -1,13 +1,13 @@
-"""Ack subjects: where a delivered message stands in its stream and its consumer.
+"""Ack subjects: the sequences of a delivered message in its stream and its consumer.
 
     $JS.ACK.<stream>.<consumer>.<numbers>
     $JS.ACK.<domain>.<account>.<stream>.<consumer>.<numbers>[.<more>]
 
-The numbers are those of `Ack`, in its order. The first form has nine tokens; the second has eleven or more, and what
-follows the eleventh is not looked at. Ten are neither.
+The numbers are those of `Ack`, in its order. The first form has nine tokens; the second has eleven or more, and
+tokens after the eleventh are ignored. Ten tokens are neither.
 
-Invariants: `parse_acks` says for every row what `parse_ack` says about its bytes. A subject that is not one, or a
-number of more than 19 digits, is unknown: no field of it is made up.
+Invariants: `parse_acks` returns for every row what `parse_ack` returns for its bytes. An invalid subject, or a number
+of more than 19 digits, is unknown: no field is guessed.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _DOT = 46
 
 
 class Ack(NamedTuple):
-    """What one ack subject tells."""
+    """The numbers of one ack subject."""
 
     delivered: int
     stream_sequence: int
@@ -50,7 +50,7 @@ class Times(Enum):
 
 
 class AckColumns(NamedTuple):
-    """What many ack subjects tell; rows where `known` is false are 0 in every column."""
+    """The numbers of many ack subjects; rows where `known` is false are 0 in every column."""
 
     known: Flags
     delivered: Words
@@ -66,7 +66,7 @@ def format_ack(stream: str, consumer: str, ack: Ack) -> str:
 
 
 def parse_ack(subject: bytes) -> Ack | None:
-    """Return what an ack subject of either form tells, None for anything else."""
+    """Return the numbers of an ack subject of either form, None for anything else."""
     tokens = subject.split(b".")
     if not subject.startswith(PREFIX) or not (len(tokens) == SHORT_TOKENS or len(tokens) >= LONG_TOKENS):
         return None
@@ -78,7 +78,7 @@ def parse_ack(subject: bytes) -> Ack | None:
 
 
 def parse_acks(data: bytes, starts: Ints, ends: Ints, *, times: bool = True) -> AckColumns:
-    """Return what the ack subjects at ascending spans of a buffer tell; an empty span is unknown.
+    """Return the numbers of the ack subjects at ascending spans of a buffer; an empty span is unknown.
 
     Timestamps are a third of the work: without `times` they are neither read nor looked at, and are 0.
     """
@@ -107,7 +107,7 @@ def _parse(data: bytes, starts: Ints, ends: Ints, *, times: bool) -> AckColumns:
     counts = np.diff(first, append=len(dots))
     short = counts == SHORT_TOKENS - 1
     known &= short | (counts >= LONG_TOKENS - 1)
-    # Rows with other counts read the dots of their neighbours; they are not known and nobody looks.
+    # Rows with other counts read the dots of their neighbours; they are not known, so the values are not used.
     stops = np.append(dots, len(text))
     at = np.minimum(first + np.where(short, 3, 5) + np.arange(len(Ack._fields) + 1)[:, None], len(dots))
     edges = stops[at]

@@ -1,11 +1,11 @@
 """Message frames of a whole buffer found at once: every step is one operation over all rows.
 
 How: each line that begins with the word of a message is a candidate, its arguments and size are read as columns, and
-the candidates are linked where one ends exactly at the start of another. Payloads may hold anything, words of the
-protocol included: a candidate counts only if the chain of frames from the start of the buffer leads to it.
+the candidates are linked where one ends exactly at the start of another. Payloads may contain anything, even
+operations of the protocol: a candidate counts only if the chain of frames from the start of the buffer leads to it.
 
-Invariants: a row that is marked as good is what `lines.parse_frame` says about that position; whatever is unusual is
-left to that function by not being good.
+Invariants: a row that is marked as good is what `lines.parse_frame` says about that position; unusual lines are
+not good and left to that function.
 """
 
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ def _rows(
     begins = np.empty_like(line_returns)
     begins[:1] = 0
     begins[1:] = line_returns[:-1] + 1
-    # Rows without enough spaces read those of their neighbours; they are not good and nobody looks.
+    # Rows without enough spaces read those of their neighbours; they are not good, so the values are not used.
     highest = len(marks) - 1
     space = [marks[np.minimum(first + n, highest)] for n in range(3 + with_sid)]
     good &= space[0] - begins == 3 + headered

@@ -1,11 +1,11 @@
-"""What one consumer delivers, read from a buffer in one pass: message frames whose reply is an ack subject.
+"""Deliveries of one consumer, parsed from a buffer in one pass: message frames whose reply is an ack subject.
 
 How: each line that begins with MSG or HMSG is a candidate; numbers are read backwards from the line's end, as words of
 eight bytes; everything else of a line, from the subject to the first number of the reply, is the same for all messages
-of a consumer and is compared as such. Payloads are never looked at, except for ends of lines.
+of a consumer and is compared as such. Payloads are never read, except for line ends.
 
-Invariants: no function loops over rows in Python. A row that is told is what `lines.parse_frame` and `acks.parse_ack`
-say of it; whatever is unusual ends the pass, and is left to them.
+Invariants: no function loops over rows in Python. A returned row equals the results of `lines.parse_frame` and
+`acks.parse_ack`; an unusual frame ends the pass, and is left to them.
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ def find_deliveries(
 
 
 def _first_frame_bytes(data: Bytes, size: int) -> int:
-    """Return how long the first frame says it is, 0 if that cannot be told."""
+    """Return the declared size of the first frame, 0 if it cannot be read."""
     line = bytes(data[: min(size, LARGE_FRAME_BYTES)]).partition(b"\r\n")[0]
     digits = line.rpartition(b" ")[2]
     return len(line) + int(digits) if digits.isdigit() and len(digits) <= _TIME_DIGITS else 0

@@ -1,4 +1,4 @@
-"""What the wire refuses; part of the one tree of `strandline.errors`.
+"""Errors of the protocol; part of the tree in `strandline.errors`.
 
     FormatError
     └── ProtocolViolation        the peer does not speak the protocol; the connection is over
@@ -10,8 +10,8 @@
     InvalidInput
     └── InvalidSubject           a subject that no server takes
 
-Invariants: `server_text` is what nats-server answers to the same fault, for a broker's `-ERR`; empty is nothing. No
-message holds more than the first bytes of what the peer sent.
+Invariants: `server_text` is nats-server's `-ERR` text for the same violation, empty for none. No message contains more
+than the first bytes of the peer's input.
 """
 
 from typing import ClassVar

@@ -1,7 +1,7 @@
-"""Frames as bytes: each function returns one buffer, and those for many build it with a single join.
+"""Formatting of frames: each function returns one buffer, built with a single join.
 
-Invariants: what is formatted here, `FrameParser` reads back the same. Subjects are written as they are given; checking
-them is `validate_subject`'s business, done once and not for every message.
+Invariants: `FrameParser` reads the frames back. Subjects are written unchecked; `validate_subject` checks them once,
+not for every message.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Many frames over the buffer they came in: spans as columns, bytes only when asked for.
 
 Invariants: a batch never changes, and its views stay valid as long as they are held (they hold the buffer). Rows are in
-the order of the stream. A part that a frame does not have is empty. A few rows stay tuples until somebody asks for
-columns, which take longer to set up than such a batch takes to be read.
+the order of the stream. A missing part of a frame is empty. A few rows stay tuples until columns are
+requested, whose setup takes longer than reading such a batch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """The header block of HPUB and HMSG: `NATS/1.0[ code[ description]]`, lines of `Key: value`, an empty line.
 
-Invariants: keys keep their case and their order; a key may come more than once. Parsing happens when somebody asks.
+Invariants: keys keep their case and their order; a key may repeat. Parsing happens on demand.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""One frame at a position of a buffer: what decides, byte by byte, what the protocol allows.
+"""The parser of one frame at a position of a buffer, byte by byte.
 
-This is the reference that the batch parser must agree with; it also takes what that one leaves out: operations in lower
-case, tabs and repeated spaces, control lines, small buffers.
+This is the reference that the batch parser must agree with; it also parses what that one leaves out: operations in
+lower case, tabs and repeated spaces, control lines, small buffers.
 
 Invariants: a frame is returned whole, or `Incomplete` says how many bytes are needed at least, or it is a
 `ProtocolViolation`; the same bytes give the same answer however they were split. A line ends with CR LF and so does a
@@ -231,7 +231,7 @@ def _size(data: bytes, op: Op, token: _Token) -> int:
     text = data[token.start : token.end]
     if not text.isdigit() or (op in (Op.PUB, Op.HPUB) and len(text) > CLIENT_DIGITS_MAX):
         raise WrongArguments(f"{shown(text)} is not a size")
-    # A number nobody can send needs no exact value, and a long one would take quadratic time to read.
+    # An impossible number needs no exact value, and a long one would take quadratic time to parse.
     digits = text.lstrip(b"0")[: SIZE_DIGITS_MAX + 1]
     return int(digits or b"0")
 
@@ -250,7 +250,7 @@ def _message(data: bytes, op: Op, tokens: list[_Token], body: int, limits: WireL
     if header_size > size:
         raise WrongArguments(f"headers of {header_size:,} bytes in a frame of {size:,}")
     end = body + size + len(CRLF)
-    # A wrong terminator is told as soon as its bytes are there, and not before: splits must not change the answer.
+    # A wrong terminator is reported when its bytes are there, not before: splits must not change the result.
     if len(data) < end:
         return end
     if data[end - 2 : end] != CRLF:

@@ -1,4 +1,4 @@
-"""Patterns in a tree of tokens, asked which of them share a subject with another pattern.
+"""A trie of patterns that finds those overlapping another pattern.
 
 Invariants: an answer is what `patterns_overlap` would say of every pattern one by one. A question without wildcards
 takes time by its own tokens and the wildcards that stand in its way, not by the number of patterns; one with wildcards

@@ -1,9 +1,9 @@
-"""A stream of bytes in, batches of frames out; partial frames are kept for the next buffer.
+"""The stream parser: bytes in, batches of frames out; a partial frame is kept for the next buffer.
 
-Invariants: the frames are the same however the stream was split. Frames before a violation are handed out whole; the
-violation is in `FrameBatch.problem` at once, and every later `feed` raises it. What is kept is less than one frame and
-its limits. A buffer is copied only to join it to a partial frame before it, and a frame that comes in many buffers is
-joined once, when it is whole.
+Invariants: the frames do not depend on how the stream was split. Frames before a violation are returned; the violation
+is in `FrameBatch.problem` at once, and every later `feed` raises it. Less than one frame within its limits is kept. A
+buffer is copied only to join it to a partial frame before it, and a frame that comes in many buffers is joined once,
+when it is whole.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Subjects: what is one, and which patterns match it.
+"""Subjects: validation, and matching of patterns.
 
 A subject is tokens separated by dots. In a pattern, `*` stands for one token and `>`, as the last, for one or more.
 

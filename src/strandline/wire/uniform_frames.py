@@ -1,7 +1,7 @@
-"""Frames of clients that all have one shape: the same sizes at the same places, as a busy publisher sends them.
+"""Client frames of one shape: the same sizes at the same places, as a busy publisher sends them.
 
-Invariants: a frame that is counted is what `lines.parse_frame` says about its position. Only lengths have to agree:
-subjects and replies may differ from frame to frame, payloads may hold anything. What has another shape is left alone.
+Invariants: a returned frame equals the result of `lines.parse_frame` at its position. Only lengths have to agree:
+subjects, replies and payloads may differ from frame to frame. Frames of another shape are left alone.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from strandline.wire.columns import Ints
 from strandline.wire.lines import Row
 
 ROWS_MIN = 64
-"""Below this, frame by frame is faster."""
+"""Below this, parsing frame by frame is faster."""
 
 Octets = NDArray[np.uint8]
 
 _LOWEST = 33
-"""Blanks and control characters are below; those have other meanings, or are left to who knows better."""
+"""Blanks and control characters are below; they are left to the reference parser."""
 
 _HIGHEST = 255
 _FIELDS = len(Row._fields)

@@ -14,9 +14,9 @@ from strandline.broker.settings import (
     ServerSettings,
     UserSettings,
 )
-from strandline.broker.settings.configuration import Configured, read_configuration
+from strandline.broker.settings.configuration import Configuration, read_configuration
 from strandline.broker.settings.errors import ConfigurationRefused, NotServed
-from strandline.broker.settings.reload import changes_told
+from strandline.broker.settings.reload import describe_changes
 from strandline.errors import InvalidInput
 from strandline.journal import SYNCED, WRITTEN
 
@@ -24,7 +24,7 @@ ANN = UserSettings("ann", "secret")
 NKEY = "UCNGL4W5QX66CFX6A6DCBVDH5VOHMI7B2UZZU7TXAUQQSI2JPHULCKBR"
 
 
-def configured(text: str) -> Configured:
+def configured(text: str) -> Configuration:
     """Read a text as `c.conf`."""
     return read_configuration(Path("c.conf"), {}, read=lambda _: text)
 
@@ -162,7 +162,7 @@ def test_remotes_are_those_of_one_account_alone() -> None:
     remotes = {account.name: set(found.remotes_of(account)) for account in found.accounts}
     assert remotes == {"$G": {"$JS.hub.API"}, "A": {"$JS.a.API"}, "B": set()}
     with pytest.raises(ConfigurationRefused, match="remotes of an account"):
-        changes_told(found, settings('remotes { "$JS.hub.API": "nats://hub" }\n' + own.replace("$JS.a", "$JS.c")))
+        describe_changes(found, settings('remotes { "$JS.hub.API": "nats://hub" }\n' + own.replace("$JS.a", "$JS.c")))
 
 
 def test_all_problems_are_told_at_once_with_their_places() -> None:
@@ -234,18 +234,18 @@ def test_a_reload_changes_users_and_limits_and_nothing_that_takes_a_restart() ->
     changed = (
         "port: -1\nauthorization { user: ann, password: b }\nmax_conn: 3\nping_interval: 90s\ntrace: true\nlog_file: x"
     )
-    assert changes_told(old, settings(changed)) == [
+    assert describe_changes(old, settings(changed)) == [
         "accounts",
         "max_connections = 3",
         "ping_interval = 90s",
         "log_file = x",
         "trace = true",
     ]
-    assert changes_told(settings("port: 1"), settings("port: 1\nauthorization { token: secret }")) == [
+    assert describe_changes(settings("port: 1"), settings("port: 1\nauthorization { token: secret }")) == [
         "authorization token"
     ]
     with pytest.raises(ConfigurationRefused, match="config reload not supported for port"):
-        changes_told(old, settings("port: 4333"))
+        describe_changes(old, settings("port: 4333"))
 
 
 @pytest.mark.parametrize(

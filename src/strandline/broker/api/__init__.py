@@ -1,6 +1,6 @@
-"""What is said: requests, answers and error codes of the JetStream API, as nats-server says them.
+"""The JetStream API: requests, responses, advisories and error codes, in nats-server's form.
 
-**Invariant.** Everything here is pure and frozen. JSON is read as strictly, and written as exactly, as by nats-server.
+**Invariant.** Everything here is pure and frozen. JSON is parsed as strictly and written as exactly as in nats-server.
 """
 
 from strandline.broker.api.codes import ERROR_CODES, ApiError, ErrorCode

@@ -1,6 +1,6 @@
-"""What an account may use: a stream that would be too much is refused, in nats-server's order.
+"""Account limits: a stream beyond them is refused, in nats-server's order of checks.
 
-Invariants: pure; what a stream has reserved by its `max_bytes` counts, whatever is in it.
+Invariants: pure; the `max_bytes` that a stream reserves counts, not its current size.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,18 @@ from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.responses import AccountLimits
 
 
-class Used(NamedTuple):
-    """What the streams of an account use, and have reserved, by storage."""
+class AccountUsage(NamedTuple):
+    """Used and reserved bytes of an account's streams, by storage."""
 
     streams: int
     bytes: Mapping[Storage, int]
     reserved: Mapping[Storage, int]
 
 
-def check_account(config: StreamConfig, limits: AccountLimits, used: Used, old: StreamConfig | None = None) -> None:
-    """Refuse a stream, new or in the place of an old one, that its account has no room for."""
+def check_account(
+    config: StreamConfig, limits: AccountLimits, used: AccountUsage, old: StreamConfig | None = None
+) -> None:
+    """Refuse a new or updated stream that exceeds the limits of its account."""
     if limits.max_bytes_required and config.max_bytes <= 0:
         raise codes.STREAM_MAX_BYTES_REQUIRED.error()
     is_memory = config.storage is Storage.MEMORY

@@ -1,7 +1,7 @@
-"""Advisories and metrics: what the server says unasked, on `$JS.EVENT.`, as nats-server words it.
+"""Advisories and metrics on `$JS.EVENT.`, in nats-server's form.
 
-Invariants: an advisory is a frozen value that says what happened; its identity, its time and its domain are put in when
-it is written. The subject is derived from what it says.
+Invariants: an advisory is a frozen value; its id, time and domain are added when it is written. Its subject is derived
+from its fields.
 """
 
 import secrets
@@ -17,36 +17,36 @@ ADVISORY = "$JS.EVENT.ADVISORY"
 METRIC = "$JS.EVENT.METRIC"
 _KIND = "io.nats.jetstream.advisory.v1."
 _OTHERWISE = {"asked": "subject"}
-"""What is called otherwise in JSON, where the name is taken here."""
+"""JSON names of fields whose names are taken in Python."""
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Advisory(Protocol):
-    """What happened."""
+    """An event of JetStream."""
 
     TYPE: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
 
 
 def format_advisory(advisory: Advisory, now_ns: int, *, domain: str = "") -> bytes:
-    """Return an advisory as it is sent."""
+    """Return the JSON of an advisory."""
     said = {_OTHERWISE.get(name, name): part for name, part in to_plain(advisory).items()}
     plain = {"type": advisory.TYPE, "id": new_id(), "timestamp": format_time(now_ns), **said}
     return write_json({**plain, "domain": domain} if domain else plain)
 
 
 def new_id(length: int = 22) -> str:
-    """Return an identity that nobody else has."""
+    """Return a new unique id."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Who asked, as advisories tell it."""
+    """The client of a request, as advisories describe it."""
 
     start: Annotated[int | None, TIME] = None
     host: Annotated[str, STRING] = ""
@@ -64,7 +64,7 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True)
 class ApiAudit:
-    """A request to the API and its answer."""
+    """An API request and its response."""
 
     TYPE: ClassVar[str] = _KIND + "api_audit"
 
@@ -76,13 +76,13 @@ class ApiAudit:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.API"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAction:
-    """A stream was made, changed or removed."""
+    """A stream was created, updated or deleted."""
 
     TYPE: ClassVar[str] = _KIND + "stream_action"
     WORDS: ClassVar[dict[str, str]] = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
@@ -92,7 +92,7 @@ class StreamAction:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.{self.WORDS[self.action]}.{self.stream}"
 
 
@@ -107,13 +107,13 @@ class MessagesLost:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.LOST.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAbandoned:
-    """An atomic batch was given up: nobody went on with it (`timeout`), or it had a gap (`incomplete`)."""
+    """An atomic batch was abandoned: after a timeout, or because of a gap (`incomplete`)."""
 
     TYPE: ClassVar[str] = _KIND + "stream_batch_abandoned"
 
@@ -123,13 +123,13 @@ class BatchAbandoned:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.BATCH_ABANDONED.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAction:
-    """A consumer was made or removed."""
+    """A consumer was created or deleted."""
 
     TYPE: ClassVar[str] = _KIND + "consumer_action"
     WORDS: ClassVar[dict[str, str]] = {"create": "CREATED", "delete": "DELETED"}
@@ -140,13 +140,13 @@ class ConsumerAction:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.{self.WORDS[self.action]}.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A consumer was paused, or goes on."""
+    """A consumer was paused or resumed."""
 
     TYPE: ClassVar[str] = _KIND + "consumer_pause"
 
@@ -157,13 +157,13 @@ class Paused:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.PAUSE.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class MaxDeliveries:
-    """A message was delivered as often as it may be, and not acknowledged."""
+    """A message reached `max_deliver` without an acknowledgement."""
 
     TYPE: ClassVar[str] = _KIND + "max_deliver"
 
@@ -174,13 +174,13 @@ class MaxDeliveries:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.MAX_DELIVERIES.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNaked:
-    """A message was given back."""
+    """A message was negatively acknowledged."""
 
     TYPE: ClassVar[str] = _KIND + "nak"
 
@@ -192,13 +192,13 @@ class MessageNaked:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.MSG_NAKED.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTerminated:
-    """A message is not to be delivered again."""
+    """A message was terminated."""
 
     TYPE: ClassVar[str] = _KIND + "terminated"
 
@@ -211,13 +211,13 @@ class MessageTerminated:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.MSG_TERMINATED.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class AckSample:
-    """How long an acknowledgement took, of a consumer that samples them."""
+    """A sampled acknowledgement, with its delay."""
 
     TYPE: ClassVar[str] = "io.nats.jetstream.metric.v1.consumer_ack"
 
@@ -230,13 +230,13 @@ class AckSample:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{METRIC}.CONSUMER.ACK.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPinned:
-    """A priority group was given to one client."""
+    """A priority group was pinned to a client."""
 
     TYPE: ClassVar[str] = _KIND + "consumer_group_pinned"
 
@@ -248,13 +248,13 @@ class GroupPinned:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.PINNED.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUnpinned:
-    """A priority group was taken from its client, by hand (`admin`) or as nothing was heard (`timeout`)."""
+    """A priority group was unpinned, by an `admin` or after a `timeout`."""
 
     TYPE: ClassVar[str] = _KIND + "consumer_group_unpinned"
 
@@ -266,13 +266,13 @@ class GroupUnpinned:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.CONSUMER.UNPINNED.{self.stream}.{self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCreated:
-    """A snapshot of a stream began."""
+    """A snapshot of a stream started."""
 
     TYPE: ClassVar[str] = _KIND + "snapshot_create"
 
@@ -282,13 +282,13 @@ class SnapshotCreated:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.SNAPSHOT_CREATE.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCompleted:
-    """A snapshot of a stream was sent."""
+    """A snapshot of a stream ended."""
 
     TYPE: ClassVar[str] = _KIND + "snapshot_complete"
 
@@ -299,13 +299,13 @@ class SnapshotCompleted:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.SNAPSHOT_COMPLETE.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreCreated:
-    """A stream began to be restored."""
+    """A restore of a stream started."""
 
     TYPE: ClassVar[str] = _KIND + "restore_create"
 
@@ -314,13 +314,13 @@ class RestoreCreated:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.RESTORE_CREATE.{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreCompleted:
-    """A stream was restored, from so many bytes."""
+    """A restore of a stream ended."""
 
     TYPE: ClassVar[str] = _KIND + "restore_complete"
 
@@ -332,5 +332,5 @@ class RestoreCompleted:
 
     @property
     def subject(self) -> str:
-        """Where it is told."""
+        """The subject it is published to."""
         return f"{ADVISORY}.STREAM.RESTORE_COMPLETE.{self.stream}"

@@ -1,7 +1,6 @@
-"""What a stream's configuration may be: defaults and refusals, in nats-server's order.
+"""Checks and defaults of stream configurations, in nats-server's order.
 
-Invariants: pure; the first thing wrong is what the client hears of; a configuration that was checked is complete, and
-checking it again changes nothing.
+Invariants: pure; the first violation is reported; a checked configuration is complete, and checking is idempotent.
 """
 
 from dataclasses import replace
@@ -32,18 +31,18 @@ MILLIS_100 = 100_000_000
 DUPLICATE_WINDOW_DEFAULT = 120 * NS_PER_S
 _RESERVED = ("$JS.>", "$JSC.>", "$NRG.>")
 _RESERVED_FIRST = frozenset(("$JS", "$JSC", "$NRG", "$SYS", "*", ">"))
-"""What a subject begins with that can overlap one that is reserved."""
+"""First tokens of subjects that can overlap a reserved one."""
 _NAME_RULE = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a stream's name, as far as a request's subject can tell."""
+    """Refuse an invalid stream name in the subject of a request."""
     if "/" in name or "\\" in name:
         raise codes.STREAM_NAME_CONTAINS_PATH_SEPARATORS.error()
 
 
 def check_create(config: StreamConfig, neighbours: Neighbours, *, pedantic: bool = False) -> StreamConfig:
-    """Return the complete configuration of a stream to be made; raise `ApiError` if it cannot be."""
+    """Return the complete configuration of a new stream; raise `ApiError` if it is invalid."""
     check_name(config.name)
     config = check_stream(config, neighbours, pedantic=pedantic)
     if config.num_replicas > 1:
@@ -63,7 +62,7 @@ def check_create(config: StreamConfig, neighbours: Neighbours, *, pedantic: bool
 def check_update(
     old: StreamConfig, config: StreamConfig, neighbours: Neighbours, *, pedantic: bool = False
 ) -> StreamConfig:
-    """Return the complete configuration that an existing stream gets; raise `ApiError` if it cannot be changed so."""
+    """Return the complete configuration of an updated stream; raise `ApiError` if the update is not allowed."""
     config = check_stream(config, neighbours, pedantic=pedantic)
     for wrong, problem in (
         (config.storage != old.storage, "stream configuration update can not change storage type"),
@@ -111,7 +110,7 @@ def _changes_work_queue(old: StreamConfig, new: StreamConfig) -> bool:
 
 
 def check_stream(config: StreamConfig, neighbours: Neighbours, *, pedantic: bool = False) -> StreamConfig:
-    """Return a configuration with its defaults; raise `ApiError` for what no stream can be."""
+    """Return a configuration with defaults; raise `ApiError` if it is invalid for every stream."""
     _check_words(config)
     config = _with_defaults(config, pedantic=pedantic)
     _check_durations(config)

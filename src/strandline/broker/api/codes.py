@@ -1,8 +1,8 @@
-"""The error codes of the JetStream API: one table, from which every error answer is made.
+"""The error codes of the JetStream API: one table, from which every error response is made.
 
 Invariants: a client branches on `err_code`, on the HTTP-like `code`, or on the text, so all three are nats-server's. A
-text with a part in braces needs exactly that part. The table is complete, though not every row can happen here. Names
-are nats-server's constants without their prefix.
+text with a part in braces needs exactly that part. The table is complete, though not every error occurs here. Names are
+nats-server's constants without their prefix.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ class ErrorCode:
     template: str
 
     def with_text(self, **parts: object) -> "ApiError":
-        """Return the error with the parts of its text filled in."""
+        """Return the error with the placeholders of its text filled in."""
         return ApiError(self.code, self.err_code, self.template.format(**parts))
 
     def error(self) -> "ApiError":
-        """Return the error, whose text has no parts."""
+        """Return the error, whose text has no placeholders."""
         return ApiError(self.code, self.err_code, self.template)
 
 
 class ApiError(StrandlineError):
-    """A request that is refused, as it is told to the client."""
+    """The error response to a refused request."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
         super().__init__(description)

@@ -1,7 +1,7 @@
-"""A stream's configuration, as clients send it and as the server shows it.
+"""The configuration of a stream, as clients send it and the server returns it.
 
 Invariants: a `StreamConfig` is frozen; its fields are named and ordered as nats-server's JSON. Limits of -1 mean none.
-Times are nanoseconds. What a client left out has Go's zero value here; `checks.check_stream` fills in defaults.
+Times are nanoseconds. A field that the client left out has Go's zero value; `checks.check_stream` fills in defaults.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,12 @@ from strandline.broker.api.schema import (
 
 API_LEVEL = 5
 SERVER_VERSION = "2.15.1"
-"""Clients switch features on by this; it is the nats-server whose answers these are."""
+"""The nats-server version whose responses these are; clients enable features by it."""
 LEVEL_KEY, REQUIRED_LEVEL_KEY, VERSION_KEY = "_nats.level", "_nats.req.level", "_nats.ver"
 
 
 class Retention(StrEnum):
-    """When a message goes: by limits only, when no consumer wants it any more, or when one has acknowledged it."""
+    """When a message is removed: by limits only, when no consumer wants it, or when one has acknowledged it."""
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -40,28 +40,28 @@ class Retention(StrEnum):
 
 
 class Discard(StrEnum):
-    """What a full stream does: let the oldest go, or refuse the new."""
+    """What a full stream does: remove the oldest message, or refuse the new one."""
 
     OLD = "old"
     NEW = "new"
 
 
 class Storage(StrEnum):
-    """Where messages are kept."""
+    """Where messages are stored."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class Compression(StrEnum):
-    """How nats-server packs its files; kept in the configuration, without effect here."""
+    """File compression of nats-server; stored in the configuration, without effect here."""
 
     NONE = "none"
     S2 = "s2"
 
 
 class PersistMode(StrEnum):
-    """Whether an acknowledgement waits for the disk."""
+    """Whether a publish acknowledgement waits for the disk."""
 
     DEFAULT = "default"
     ASYNC = "async"
@@ -69,7 +69,7 @@ class PersistMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where in a cluster a stream is to live; without effect on a single server."""
+    """Placement in a cluster; without effect on a single server."""
 
     cluster: Annotated[str, STRING] = ""
     tags: Annotated[tuple[str, ...], STRINGS] = ()
@@ -78,7 +78,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform:
-    """A rule that gives subjects of one pattern another form."""
+    """A subject transform."""
 
     GO_NAME = "SubjectTransformConfig"
 
@@ -88,7 +88,7 @@ class SubjectTransform:
 
 @dataclass(frozen=True, slots=True)
 class RePublish:
-    """Where stored messages are published again."""
+    """Republishing of stored messages."""
 
     src: Annotated[str, STRING] = ""
     dest: Annotated[str, STRING, KEEP] = ""
@@ -97,7 +97,7 @@ class RePublish:
 
 @dataclass(frozen=True, slots=True)
 class ExternalStream:
-    """How to reach a stream of another account or server."""
+    """The API and delivery prefixes of a stream in another account or server."""
 
     api: Annotated[str, STRING, KEEP] = ""
     deliver: Annotated[str, STRING, KEEP] = ""
@@ -105,7 +105,7 @@ class ExternalStream:
 
 @dataclass(frozen=True, slots=True)
 class SourceConsumer:
-    """A durable consumer that a mirror or source reads with."""
+    """The durable consumer of a mirror or source."""
 
     GO_NAME = "StreamConsumerSource"
 
@@ -115,7 +115,7 @@ class SourceConsumer:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """Where a mirror or a source takes its messages from."""
+    """The origin of a mirror or a source."""
 
     name: Annotated[str, STRING, KEEP] = ""
     opt_start_seq: Annotated[int, SEQUENCE] = 0
@@ -128,7 +128,7 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
-    """Defaults and bounds for the consumers of a stream."""
+    """Limits and defaults for the consumers of a stream."""
 
     GO_NAME = "StreamConsumerLimits"
 
@@ -138,7 +138,7 @@ class ConsumerLimits:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """Everything a stream is told about itself."""
+    """The configuration of a stream."""
 
     GO_NAME = "StreamConfigRequest"
 
@@ -185,7 +185,7 @@ class StreamConfig:
 
     @property
     def required_level(self) -> int:
-        """The least API level of a server that can keep this stream."""
+        """The lowest API level that supports this stream."""
         if self.allow_batched or any(part.consumer is not None for part in self.origins):
             return 4
         newer = self.allow_msg_counter or self.allow_atomic or self.allow_msg_schedules
@@ -195,14 +195,14 @@ class StreamConfig:
 
     @property
     def origins(self) -> tuple[StreamSource, ...]:
-        """The streams that this one takes messages from."""
+        """The origins of this stream."""
         return (self.mirror, *self.sources) if self.mirror is not None else self.sources
 
     def with_level(self) -> "StreamConfig":
-        """Return the configuration as it is stored: with the level it requires, and nothing else of the server's."""
+        """Return the configuration as it is stored: with the required API level in its metadata."""
         own = {key: value for key, value in self.metadata.items() if not key.startswith("_nats.")}
         return replace(self, metadata={**own, REQUIRED_LEVEL_KEY: str(self.required_level)})
 
     def with_server(self) -> "StreamConfig":
-        """Return the configuration as it is shown to one who asks for this stream: with the server's level too."""
+        """Return the configuration as INFO returns it: with the server's version and level too."""
         return replace(self, metadata={**self.metadata, LEVEL_KEY: str(API_LEVEL), VERSION_KEY: SERVER_VERSION})

@@ -1,7 +1,6 @@
-"""What a consumer's configuration may be: defaults and refusals, in nats-server's order.
+"""Checks and defaults of consumer configurations, in nats-server's order.
 
-Invariants: pure; the first thing wrong is what the client hears of; a configuration that was checked is complete, and
-checking it again changes nothing.
+Invariants: pure; the first violation is reported; a checked configuration is complete, and checking is idempotent.
 """
 
 import re
@@ -46,7 +45,7 @@ _WAITS = (AckPolicy.EXPLICIT, AckPolicy.ALL)
 def check_consumer(
     config: ConsumerConfig, stream: StreamConfig, limits: AccountLimits, *, pedantic: bool = False
 ) -> ConsumerConfig:
-    """Return a configuration with its defaults; raise `ApiError` for what no consumer of this stream can be."""
+    """Return a configuration with defaults; raise `ApiError` if it is invalid for this stream."""
     config = _with_defaults(config, stream, limits, pedantic=pedantic)
     if config.name:
         _check_name(config.name)
@@ -66,9 +65,9 @@ def check_consumer(
 
 
 def for_origin(config: ConsumerConfig, stream: StreamConfig, suffix: str) -> ConsumerConfig:
-    """Return what a mirror or source of another server gets when it asks for a consumer.
+    """Return the configuration of a consumer for a mirror or source of another server.
 
-    Of a stream that lets go of what was consumed it becomes one that acknowledges, and stays when the link is down.
+    On a stream with interest or work-queue retention it acknowledges explicitly and survives a broken link.
     """
     if not (config.sourcing and config.direct):
         return config
@@ -93,7 +92,7 @@ def check_new_consumer(
     *,
     count: int,
 ) -> ConsumerConfig:
-    """Return the configuration of a consumer to be made, checked before; raise `ApiError` where there is no place."""
+    """Return the configuration of a new, checked consumer; raise `ApiError` if a limit is reached."""
     most = [limit for limit in (stream.max_consumers, limits.max_consumers) if limit > 0]
     if most and count >= min(most):
         raise codes.MAXIMUM_CONSUMERS_LIMIT.error()
@@ -113,7 +112,7 @@ def check_new_consumer(
 
 
 def check_unique(config: ConsumerConfig, others: Mapping[str, ConsumerConfig]) -> None:
-    """Refuse a consumer of a work queue that would share messages with another one."""
+    """Refuse a consumer of a work queue whose filters overlap those of another."""
     own: PatternIndex[int] = PatternIndex(OVERLAP_STEPS_MAX)
     for number, pattern in enumerate(config.filters or (">",)):
         own.add(pattern, number)
@@ -132,9 +131,9 @@ def _any_overlap(index: PatternIndex[int], patterns: Iterable[str], but: int | N
 
 
 def check_changed_consumer(old: ConsumerConfig, new: ConsumerConfig, *, is_bound: bool) -> ConsumerConfig:
-    """Return the configuration that an existing consumer gets, checked before; raise `ApiError` if it cannot be.
+    """Return the configuration of an updated, checked consumer; raise `ApiError` if the update is not allowed.
 
-    `is_bound` tells that somebody listens where the old one delivers to.
+    `is_bound` tells that the old deliver subject has a subscriber.
     """
     for wrong, problem in (
         (old.deliver_policy != new.deliver_policy, "deliver policy can not be updated"),
@@ -164,7 +163,7 @@ def _not_updatable(problem: str) -> ApiError:
 
 
 def check_group(name: str) -> None:
-    """Refuse what cannot be the name of a priority group."""
+    """Refuse an invalid name of a priority group."""
     if not name:
         raise codes.CONSUMER_EMPTY_GROUP_NAME.error()
     if not _GROUP.fullmatch(name):
@@ -179,7 +178,7 @@ def _check_name(name: str) -> None:
 
 
 def violates_limits(config: ConsumerConfig, stream: StreamConfig) -> bool:
-    """Tell whether a stream's new limits would forbid a consumer that is there."""
+    """Tell whether an existing consumer violates a stream's new limits."""
     limits = stream.consumer_limits
     return (0 < limits.max_ack_pending < config.max_ack_pending) or (
         0 < limits.inactive_threshold < config.inactive_threshold

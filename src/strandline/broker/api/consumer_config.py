@@ -1,7 +1,7 @@
-"""A consumer's configuration, as clients send it and as the server shows it.
+"""The configuration of a consumer, as clients send it and the server returns it.
 
 Invariants: a `ConsumerConfig` is frozen; its fields are named and ordered as nats-server's JSON. Times are nanoseconds.
-What a client left out has Go's zero value here; `consumer_checks` fills in defaults.
+A field that the client left out has Go's zero value; `consumer_checks` fills in defaults.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from strandline.broker.api.times import ZERO_TIME_NS
 
 
 class DeliverPolicy(StrEnum):
-    """Where a consumer begins."""
+    """Where a consumer starts."""
 
     ALL = "all"
     LAST = "last"
@@ -41,7 +41,7 @@ class DeliverPolicy(StrEnum):
 
 
 class AckPolicy(StrEnum):
-    """What an acknowledgement stands for; without one, delivered is done."""
+    """What an acknowledgement covers; with NONE a delivery is enough."""
 
     NONE = "none"
     ALL = "all"
@@ -50,14 +50,14 @@ class AckPolicy(StrEnum):
 
 
 class ReplayPolicy(StrEnum):
-    """How fast messages are delivered: at once, or as far apart as they came."""
+    """The pace of deliveries: at once, or at the original intervals."""
 
     INSTANT = "instant"
     ORIGINAL = "original"
 
 
 class PriorityPolicy(StrEnum):
-    """Which of the pulls of a group is served."""
+    """Which pulls of a priority group are served."""
 
     NONE = ""
     OVERFLOW = "overflow"
@@ -79,7 +79,7 @@ _PRIORITY = Kind("PriorityPolicy", _read_priority, str)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Everything a consumer is told about itself."""
+    """The configuration of a consumer."""
 
     durable_name: Annotated[str, STRING] = ""
     name: Annotated[str, STRING] = ""
@@ -119,26 +119,26 @@ class ConsumerConfig:
 
     @property
     def is_push(self) -> bool:
-        """Whether messages are sent to a subject as they come, and not asked for."""
+        """Whether it is a push consumer."""
         return bool(self.deliver_subject)
 
     @property
     def is_durable(self) -> bool:
-        """Whether the consumer stays when nobody uses it."""
+        """Whether the consumer is durable."""
         return bool(self.durable_name)
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The patterns of the subjects it wants; none means all."""
+        """The filter subjects; none means all."""
         return (self.filter_subject,) if self.filter_subject else self.filter_subjects
 
     def paused_until_ns(self) -> int:
-        """Return when deliveries go on; a time that has passed, or `ZERO_TIME_NS`, means now."""
+        """Return when deliveries resume; a time in the past, or `ZERO_TIME_NS`, means now."""
         return ZERO_TIME_NS if self.pause_until is None else self.pause_until
 
     @property
     def required_level(self) -> int:
-        """The least API level of a server that can keep this consumer."""
+        """The lowest API level that supports this consumer."""
         if self.ack_policy is AckPolicy.FLOW_CONTROL:
             return 4
         pauses = self.pause_until is not None and self.pause_until != ZERO_TIME_NS
@@ -146,10 +146,10 @@ class ConsumerConfig:
         return 1 if pauses or priorities else 0
 
     def with_level(self) -> "ConsumerConfig":
-        """Return the configuration as it is stored: with the level it requires, and nothing else of the server's."""
+        """Return the configuration as it is stored: with the required API level in its metadata."""
         own = {key: value for key, value in self.metadata.items() if key not in (LEVEL_KEY, VERSION_KEY)}
         return replace(self, metadata={**own, REQUIRED_LEVEL_KEY: str(self.required_level)})
 
     def with_server(self) -> "ConsumerConfig":
-        """Return the configuration as it is shown to one who asks for this consumer: with the server's level too."""
+        """Return the configuration as INFO returns it: with the server's version and level too."""
         return replace(self, metadata={**self.metadata, LEVEL_KEY: str(API_LEVEL), VERSION_KEY: SERVER_VERSION})

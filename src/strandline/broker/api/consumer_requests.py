@@ -1,6 +1,6 @@
-"""Every request about consumers, read as strictly, or as loosely, as nats-server reads it.
+"""Requests about consumers, parsed as strictly, or as loosely, as nats-server parses them.
 
-Invariants: a request that does not fit is refused with `ApiError` 10025; a pull that does not fit with `BadPull`.
+Invariants: an invalid request is refused with `ApiError` 10025; an invalid pull with `BadPull`.
 """
 
 import re
@@ -34,7 +34,7 @@ _COUNT = re.compile(rb"[+-]?\d{1,30}")
 
 
 class Action(StrEnum):
-    """What CREATE may do: make, change, or either."""
+    """What CREATE may do: create, update, or either."""
 
     EITHER = ""
     CREATE = "create"
@@ -62,7 +62,7 @@ class ConsumersRequest:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """CONSUMER.PAUSE; without a time to go on."""
+    """CONSUMER.PAUSE; without a time it resumes."""
 
     GO_NAME = "JSApiConsumerPauseRequest"
 
@@ -71,7 +71,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """CONSUMER.RESET; 0 means to what is acknowledged."""
+    """CONSUMER.RESET; 0 means the ack floor."""
 
     GO_NAME = "JSApiConsumerResetRequest"
 
@@ -106,29 +106,29 @@ class PullRequest:
 
 
 class BadPull(StrandlineError):
-    """A pull that is refused with status 400; its text follows `Bad Request - `."""
+    """A pull that is refused with status 400; the text follows `Bad Request - `."""
 
 
 ONE = PullRequest(batch=1)
 
 
 def parse_names(data: bytes) -> ConsumersRequest:
-    """Return a request for names or a list; what is no object asks for all."""
+    """Parse NAMES or LIST; anything but an object asks for all."""
     return from_json(ConsumersRequest, data) if data.startswith(b"{") else ConsumersRequest()
 
 
 def parse_pause(data: bytes) -> PauseRequest:
-    """Return a PAUSE; what is no object means to go on."""
+    """Parse PAUSE; anything but an object resumes."""
     return from_json(PauseRequest, data) if data.startswith(b"{") else PauseRequest()
 
 
 def parse_reset(data: bytes) -> ResetRequest:
-    """Return a RESET, which may be empty and may hold anything else."""
+    """Parse RESET, which may be empty and have unknown fields."""
     return _loosely(ResetRequest, data) if data else ResetRequest()
 
 
 def parse_unpin(data: bytes) -> UnpinRequest:
-    """Return an UNPIN, which may hold anything else."""
+    """Parse UNPIN, which may have unknown fields."""
     request = _loosely(UnpinRequest, data)
     if not request.group:
         raise invalid_json("consumer group not specified")
@@ -136,7 +136,7 @@ def parse_unpin(data: bytes) -> UnpinRequest:
 
 
 def _loosely(cls: type[T], data: bytes) -> T:
-    """Return a request that may hold anything else, and whose errors are those of another reader of nats-server's."""
+    """Parse a request that may have unknown fields, with the error texts of nats-server's lenient parser."""
     try:
         value = read_json(data)
     except ApiError as error:
@@ -147,9 +147,9 @@ def _loosely(cls: type[T], data: bytes) -> T:
 
 @lru_cache(256)
 def parse_pull(data: bytes) -> PullRequest:
-    """Return what a pull asks for: nothing and nonsense mean one message, a number so many; `BadPull` if it is refused.
+    """Parse a pull: empty or invalid text means one message, a number means a batch; `BadPull` if it is refused.
 
-    Clients send the same few texts for ever, so they are read once.
+    Clients repeat the same few texts, so the results are cached.
     """
     text = data.strip()
     if not text.startswith(b"{"):

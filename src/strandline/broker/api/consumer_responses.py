@@ -1,6 +1,6 @@
-"""Every answer about consumers, and what it is made of, as nats-server writes it.
+"""Responses about consumers, in nats-server's form.
 
-Invariants: those of `answers`.
+Invariants: those of `responses`.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from strandline.broker.api.times import ZERO_TIME_NS
 
 @dataclass(frozen=True, slots=True)
 class SequenceInfo:
-    """How far something has come: the consumer's own count, and the stream's sequence."""
+    """A pair of consumer sequence and stream sequence."""
 
     consumer_seq: Annotated[int, UINT64, KEEP] = 0
     stream_seq: Annotated[int, UINT64, KEEP] = 0
@@ -37,7 +37,7 @@ class SequenceInfo:
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroupState:
-    """Which client a group is pinned to."""
+    """The pin of a priority group."""
 
     group: Annotated[str, STRING, KEEP] = ""
     pinned_client_id: Annotated[str, STRING] = ""
@@ -46,7 +46,7 @@ class PriorityGroupState:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer as it is shown."""
+    """The info of a consumer."""
 
     stream_name: Annotated[str, STRING, KEEP] = ""
     name: Annotated[str, STRING, KEEP] = ""
@@ -67,7 +67,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerCreated:
-    """The answer to every form of CREATE."""
+    """The response to every form of CREATE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_create_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -76,7 +76,7 @@ class ConsumerCreated:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerShown:
-    """The answer to INFO."""
+    """The response to INFO."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_info_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -85,7 +85,7 @@ class ConsumerShown:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerNames:
-    """The answer to NAMES."""
+    """The response to NAMES."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_names_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -97,7 +97,7 @@ class ConsumerNames:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerList:
-    """The answer to LIST."""
+    """The response to LIST."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_list_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -109,7 +109,7 @@ class ConsumerList:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDeleted:
-    """The answer to DELETE."""
+    """The response to DELETE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_delete_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -118,7 +118,7 @@ class ConsumerDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPaused:
-    """The answer to PAUSE."""
+    """The response to PAUSE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_pause_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -129,7 +129,7 @@ class ConsumerPaused:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerReset:
-    """The answer to RESET."""
+    """The response to RESET."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_reset_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -139,7 +139,7 @@ class ConsumerReset:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerUnpinned:
-    """The answer to UNPIN."""
+    """The response to UNPIN."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "consumer_unpin_response"
     error: Annotated[ApiError | None, ERROR] = None

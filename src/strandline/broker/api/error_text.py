@@ -1,6 +1,6 @@
-"""What is said of an error: to clients without the server's paths, in the log with what to do about it.
+"""Texts of errors: for clients without the server's paths, for the log with hints.
 
-Invariants: pure; of a path a client hears the last part only, which says what it is.
+Invariants: pure; a client sees only the last part of a path.
 """
 
 import re
@@ -9,11 +9,11 @@ _PATH = re.compile(r"(?:[^\s:'\"(]*/)+")
 
 
 def for_clients(problem: object) -> str:
-    """Return an error's text without the folders that it names."""
+    """Return an error's text without folders of paths."""
     return _PATH.sub("", str(problem)) or type(problem).__name__
 
 
 def for_log(error: BaseException, advice: str = "") -> str:
-    """Return an error's text, then what can be done: what the caller knows of it, and what the error itself does."""
+    """Return an error's text with the caller's advice and the error's own hint."""
     hints = [text for text in (advice, getattr(error, "hint", None)) if text]
     return "; ".join([str(error) or type(error).__name__, *hints])

@@ -1,7 +1,7 @@
-"""JSON as Go's `encoding/json` writes it and complains about it.
+"""JSON in the form, and with the error texts, of Go's `encoding/json`.
 
-Invariants: what is written has no spaces, escapes `<`, `>` and `&`, and keeps the order it was given. Text that is not
-JSON is refused with Go's words and position, since clients show them and tests compare them.
+Invariants: output has no spaces, escapes `<`, `>` and `&`, and keeps the given order. Invalid JSON is refused with Go's
+text and offset, because clients show them and tests compare them.
 """
 
 import json
@@ -22,34 +22,34 @@ _INTEGER_DIGITS_MAX = 1_000
 
 
 Json: TypeAlias = Any
-"""What JSON text stands for."""
+"""A JSON value."""
 
 
 class Decimal(str):
-    """A number with a fraction or an exponent, kept as it was written."""
+    """A number with a fraction or an exponent, kept as text."""
 
     __slots__ = ()
 
 
 def write_json(value: Json) -> bytes:
-    """Return a value as Go would write it."""
+    """Return a value as Go writes it."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     escaped = _HTML_SET.sub(lambda found: _HTML[found[0]], text)
     return escaped.encode(errors="replace")
 
 
 def read_json(data: bytes) -> Json:
-    """Return the value of a JSON text; `ApiError` 10025, worded as Go words it, if it is none."""
+    """Return the value of a JSON text; `ApiError` 10025 with Go's text if it is invalid."""
     text = data.decode(errors="replace")
     try:
         value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
         return _whole(value) if _HALF.search(text) else value
     except (ValueError, RecursionError):
         pass
-    try:  # a number that Python takes too long to read is still one
+    try:  # Python is slow to parse very long numbers
         return _whole(json.loads(text, parse_int=_integer, parse_float=Decimal, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
-        raise invalid_json(_complaint(text)) from None
+        raise invalid_json(_error_in(text)) from None
 
 
 def _integer(digits: str) -> int | Decimal:
@@ -57,7 +57,7 @@ def _integer(digits: str) -> int | Decimal:
 
 
 def _whole(value: Json) -> Json:
-    """Return a value without halves of characters, each of which Go reads as U+FFFD."""
+    """Return a value with lone surrogates replaced by U+FFFD, as Go does."""
     if isinstance(value, dict):
         return {_whole(key): _whole(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -68,7 +68,7 @@ def _whole(value: Json) -> Json:
 
 
 def invalid_json(problem: str) -> ApiError:
-    """Return the error for a request that is not the JSON it should be."""
+    """Return the error for invalid JSON."""
     return INVALID_JSON.with_text(err=problem)
 
 
@@ -76,16 +76,16 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-class _Wrong(Exception):
-    """Where the text stops being JSON, and what was expected there; no position means that it ends too early."""
+class _SyntaxError(Exception):
+    """Go's text for the first error in a JSON text."""
 
 
-def _complaint(text: str) -> str:
+def _error_in(text: str) -> str:
     try:
         at = _skip(text, _value(text, 0, 0))
         if at < len(text):
-            _wrong(text, at, "looking for beginning of value")
-    except _Wrong as wrong:
+            _raise_at(text, at, "looking for beginning of value")
+    except _SyntaxError as wrong:
         return str(wrong)
     return "unexpected EOF"
 
@@ -96,12 +96,12 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _wrong(text: str, at: int, expected: str) -> None:
+def _raise_at(text: str, at: int, expected: str) -> None:
     if at >= len(text):
-        raise _Wrong("unexpected EOF")
+        raise _SyntaxError("unexpected EOF")
     shown = {"'": "'\\''", '"': "'\"'"}.get(text[at]) or f"'{json.dumps(text[at], ensure_ascii=False)[1:-1]}'"
     position = len(text[:at].encode()) + 1
-    raise _Wrong(f"invalid character {shown} {expected} at offset {position}")
+    raise _SyntaxError(f"invalid character {shown} {expected} at offset {position}")
 
 
 _DEPTH_MAX = 200
@@ -111,7 +111,7 @@ def _value(text: str, at: int, depth: int) -> int:
     """Return the position after the value that begins at or after `at`."""
     at = _skip(text, at)
     if at >= len(text) or depth > _DEPTH_MAX:
-        raise _Wrong("unexpected EOF" if at >= len(text) else "exceeded max depth")
+        raise _SyntaxError("unexpected EOF" if at >= len(text) else "exceeded max depth")
     first = text[at]
     if first == "{":
         return _object(text, at + 1, depth + 1)
@@ -124,14 +124,14 @@ def _value(text: str, at: int, depth: int) -> int:
     number = _NUMBER.match(text, at)
     if number is None:
         if first == "-":
-            _wrong(text, at + 1, "in numeric literal")
-        _wrong(text, at, "looking for beginning of value")
+            _raise_at(text, at + 1, "in numeric literal")
+        _raise_at(text, at, "looking for beginning of value")
         return at
     end = number.end()
     if text[end : end + 1] == "." and "." not in number[0]:
-        _wrong(text, end + 1, "in numeric literal")
+        _raise_at(text, end + 1, "in numeric literal")
     if text[end : end + 1] in ("e", "E") and "e" not in number[0].lower():
-        _wrong(text, end + 1 + (text[end + 1 : end + 2] in ("+", "-")), "in numeric literal")
+        _raise_at(text, end + 1 + (text[end + 1 : end + 2] in ("+", "-")), "in numeric literal")
     return end
 
 
@@ -142,15 +142,15 @@ def _object(text: str, at: int, depth: int) -> int:
     while True:
         at = _skip(text, at)
         if text[at : at + 1] != '"':
-            _wrong(text, at, "looking for beginning of object key string")
+            _raise_at(text, at, "looking for beginning of object key string")
         at = _skip(text, _string(text, at + 1))
         if text[at : at + 1] != ":":
-            _wrong(text, at, "after object key")
+            _raise_at(text, at, "after object key")
         at = _skip(text, _value(text, at + 1, depth))
         if text[at : at + 1] == "}":
             return at + 1
         if text[at : at + 1] != ",":
-            _wrong(text, at, "after object key:value pair")
+            _raise_at(text, at, "after object key:value pair")
         at += 1
 
 
@@ -163,7 +163,7 @@ def _array(text: str, at: int, depth: int) -> int:
         if text[at : at + 1] == "]":
             return at + 1
         if text[at : at + 1] != ",":
-            _wrong(text, at, "after array element")
+            _raise_at(text, at, "after array element")
         at += 1
 
 
@@ -173,17 +173,17 @@ def _string(text: str, at: int) -> int:
         if char == '"':
             return at + 1
         if char < " ":
-            _wrong(text, at, "in string")
+            _raise_at(text, at, "in string")
         if char == "\\":
             at += 1
             if text[at : at + 1] not in tuple('"\\/bfnrtu'):
-                _wrong(text, at, "in string escape code")
+                _raise_at(text, at, "in string escape code")
         at += 1
-    raise _Wrong("unexpected EOF")
+    raise _SyntaxError("unexpected EOF")
 
 
 def _literal(text: str, at: int, word: str) -> int:
     for number, char in enumerate(word):
         if text[at + number : at + number + 1] != char:
-            _wrong(text, at + number, f"in literal {word} (expecting '{char}')")
+            _raise_at(text, at + number, f"in literal {word} (expecting '{char}')")
     return at + len(word)

@@ -1,7 +1,7 @@
-"""Where a stream's messages may come from: mirrors and sources, checked in nats-server's order.
+"""Checks of mirrors and sources, in nats-server's order.
 
-Invariants: pure; a stream never feeds itself, as far as the streams of its account can tell. Origins are not read with
-durable consumers here: one that names a `consumer` is refused as nats-server refuses one that cannot be used.
+Invariants: pure; no cycle of sources within an account is accepted. Origins are not read with durable consumers here: a
+source that names a `consumer` is refused as nats-server refuses an unusable one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,19 +24,19 @@ API_PREFIX = "$JS.API"
 
 
 OVERLAP_STEPS_MAX = 250_000
-"""How much work the patterns of one request may make for wildcards: about a tenth of a second."""
+"""The number of steps that wildcards of one request may take: about a tenth of a second."""
 TOO_MANY_WILDCARDS = "too many subjects with wildcards to compare"
 
 
 class StreamSubjects:
-    """The subjects of an account's streams, kept in step with their configurations."""
+    """An index of the subjects of an account's streams."""
 
     def __init__(self) -> None:
         self._index: PatternIndex[str] = PatternIndex()
         self._known: dict[str, tuple[str, ...]] = {}
 
     def overlap(self, configs: Mapping[str, StreamConfig], subjects: Iterable[str], but: str) -> bool:
-        """Tell whether one of these streams other than `but` listens to some of these subjects."""
+        """Tell whether a stream other than `but` has an overlapping subject."""
         self._follow(configs)
         self._index.steps = OVERLAP_STEPS_MAX
         return any(self._index.has_overlap(subject, but) for subject in subjects)
@@ -57,13 +57,13 @@ class StreamSubjects:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The other streams of an account, as far as a check needs them."""
+    """The other streams of an account, for checks."""
 
     configs: Mapping[str, StreamConfig] = field(default_factory=dict)
     subjects: StreamSubjects = field(default_factory=StreamSubjects)
 
     def overlaps(self, subjects: Iterable[str], but: str) -> bool:
-        """Tell whether a stream other than `but` listens to some of these subjects."""
+        """Tell whether a stream other than `but` has an overlapping subject."""
         try:
             return self.subjects.overlap(self.configs, subjects, but)
         except TooManySteps:
@@ -71,22 +71,22 @@ class Neighbours:
 
 
 def invalid_config(problem: str) -> ApiError:
-    """Return the error for a configuration that cannot be."""
+    """Return the error for an invalid configuration."""
     return codes.STREAM_INVALID_CONFIG.with_text(err=problem)
 
 
 def is_valid_name(name: str) -> bool:
-    """Tell whether a stream or consumer may be called so: it is a word in subjects, and the name of a file."""
+    """Tell whether a name is valid for a stream or consumer: it is a token of subjects and a file name."""
     return bool(name) and not any(char in ".*>\\/\0" or char.isspace() or _is_half(char) for char in name)
 
 
 def _is_half(char: str) -> bool:
-    """Tell whether this stands for a byte, or for half of a character, that is no text."""
+    """Tell whether a character is a surrogate: an undecodable byte or half a character."""
     return "\ud800" <= char <= "\udfff"
 
 
 def is_subject(subject: str) -> bool:
-    """Tell whether this is a subject or a pattern."""
+    """Tell whether a text is a valid subject or pattern."""
     try:
         validate_subject(subject, wildcards=True)
     except InvalidSubject:
@@ -95,7 +95,7 @@ def is_subject(subject: str) -> bool:
 
 
 def check_mirror(config: StreamConfig, mirror: StreamSource, neighbours: Neighbours, *, pedantic: bool) -> StreamConfig:
-    """Check a mirror's origin; return the configuration with what it takes over from it."""
+    """Check a mirror; return the configuration with the values it inherits from its origin."""
     for wrong, refusal in (
         (config.first_seq > 0, codes.MIRROR_WITH_FIRST_SEQ),
         (bool(config.subjects), codes.MIRROR_WITH_SUBJECTS),
@@ -151,7 +151,7 @@ def _check_transforms(
 
 
 def check_sources(config: StreamConfig, neighbours: Neighbours) -> None:
-    """Check the streams that messages are taken from."""
+    """Check the sources."""
     seen: set[StreamSource] = set()
     for source in config.sources:
         if not is_valid_name(source.name):
@@ -188,7 +188,7 @@ def _check_filters(source: StreamSource) -> None:
 
 
 def check_external(config: StreamConfig, neighbours: Neighbours) -> None:
-    """Check how streams of other accounts are reached."""
+    """Check the prefixes of external streams."""
     origins = [neighbours.configs.get(origin.name) for origin in config.origins if origin.external is None]
     subjects = [subject for origin in origins if origin is not None for subject in origin.subjects]
     external = [origin.external for origin in config.origins if origin.external is not None]
@@ -206,7 +206,7 @@ def check_external(config: StreamConfig, neighbours: Neighbours) -> None:
 
 
 def check_cycles(config: StreamConfig, neighbours: Neighbours) -> None:
-    """Refuse a stream that would feed itself, over whatever detours."""
+    """Refuse a cycle of sources."""
     visited: set[str] = set()
     waiting = [config]
     while waiting:

@@ -1,4 +1,4 @@
-"""Lists that are told a page at a time, as nats-server cuts them."""
+"""Pages of list responses, with nats-server's limits."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Page(NamedTuple):
-    """What an answer says of a page, beside what is on it."""
+    """The paging fields of a response."""
 
     total: int
     offset: int
@@ -15,6 +15,6 @@ class Page(NamedTuple):
 
 
 def page_of(found: Sequence[T], offset: int, limit: int) -> tuple[Page, Sequence[T]]:
-    """Return what there is from an offset on, as far as it goes onto a page, and which page that is."""
+    """Return the paging fields and the items of the page at an offset."""
     offset = min(max(0, offset), len(found))
     return Page(len(found), offset, limit), found[offset : offset + limit]

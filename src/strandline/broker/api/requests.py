@@ -1,7 +1,7 @@
-"""Every request about streams, as clients send it.
+"""Requests about streams.
 
-Invariants: an empty request is read as one without fields. Reading is strict, as in nats-server: an unknown field, or a
-value of the wrong kind, is refused.
+Invariants: an empty request equals one without fields. Parsing is strict, as in nats-server: an unknown field, or a
+value of the wrong type, is refused.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class NamesRequest:
 
 @dataclass(frozen=True, slots=True)
 class PurgeRequest:
-    """STREAM.PURGE: of subjects that match, up to a sequence (exclusive), or all but the last few."""
+    """STREAM.PURGE: by subject filter, up to a sequence (exclusive), or all but the last `keep` messages."""
 
     GO_NAME = "JSApiStreamPurgeRequest"
 
@@ -61,7 +61,7 @@ class PurgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
-    """STREAM.MSG.GET and DIRECT.GET: which message or messages; `batch` and what follows are for DIRECT.GET alone."""
+    """STREAM.MSG.GET and DIRECT.GET; `batch` and the fields after it are for DIRECT.GET alone."""
 
     GO_NAME = "JSApiMsgGetRequest"
 
@@ -79,7 +79,7 @@ class GetRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMessageRequest:
-    """STREAM.MSG.DELETE; nothing is overwritten here, with or without `no_erase`."""
+    """STREAM.MSG.DELETE; messages are never overwritten, with or without `no_erase`."""
 
     GO_NAME = "JSApiMsgDeleteRequest"
 
@@ -102,7 +102,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """STREAM.RESTORE; the state is what the snapshot said, and is not read."""
+    """STREAM.RESTORE; the `state` of the snapshot is ignored."""
 
     GO_NAME = "JSApiStreamRestoreRequest"
 
@@ -111,19 +111,19 @@ class RestoreRequest:
 
 
 def parse_if_json(cls: type[T], data: bytes) -> T:
-    """Return a request that may be empty, and is as good as empty unless it begins as an object or a list does."""
+    """Parse a request that may be empty; text that does not begin as an object or a list counts as empty."""
     return from_json(cls, data) if data.lstrip()[:1] in (b"{", b"[") else cls()
 
 
 def parse_required(cls: type[T], data: bytes) -> T:
-    """Return a request that may not be empty."""
+    """Parse a request that must not be empty."""
     if not data:
         raise BAD_REQUEST.error()
     return from_json(cls, data)
 
 
 def parse_config(data: bytes) -> tuple[StreamConfig, bool]:
-    """Return the configuration of a CREATE or UPDATE, and whether it asks to be told of every default (`pedantic`)."""
+    """Parse CREATE or UPDATE: the configuration, and whether defaults are errors (`pedantic`)."""
     value = read_json(data) if data else {}
     pedantic = False
     if isinstance(value, dict) and isinstance(value.get("pedantic"), bool):

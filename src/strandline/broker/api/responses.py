@@ -1,7 +1,7 @@
-"""Every answer about streams, and what it is made of, as nats-server writes it.
+"""Responses about streams, in nats-server's form.
 
-Invariants: an answer has its type first, then the error if there is one; the rest is there as far as nats-server keeps
-it beside an error. `to_json` of an answer is what goes to the client.
+Invariants: a response has its type first, then the error if there is one; other fields are present as in nats-server.
+`to_json` of a response is sent to the client.
 """
 
 import base64
@@ -48,7 +48,7 @@ BYTES = Kind("[]byte", _unread, lambda data: base64.b64encode(data).decode())
 
 @dataclass(frozen=True, slots=True)
 class LostMessages:
-    """The messages of a stream that damage took, and about how many bytes they had."""
+    """Messages lost to damage, and about how many bytes they had."""
 
     msgs: Annotated[tuple[int, ...], VALUE, KEEP] = ()
     bytes: Annotated[int, UINT64, KEEP] = 0
@@ -56,7 +56,7 @@ class LostMessages:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What is in a stream."""
+    """The state of a stream."""
 
     messages: Annotated[int, UINT64, KEEP] = 0
     bytes: Annotated[int, UINT64, KEEP] = 0
@@ -74,7 +74,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """How far a mirror or a source has come; `active` is nanoseconds since it was last heard of, -1 if never."""
+    """The progress of a mirror or source; `active` is nanoseconds since the last contact, -1 for none."""
 
     name: Annotated[str, STRING, KEEP] = ""
     external: Annotated[ExternalStream | None, struct_kind(ExternalStream)] = None
@@ -88,7 +88,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Who leads; a single server leads everything."""
+    """The cluster leader; a single server leads everything."""
 
     name: Annotated[str, STRING] = ""
     leader: Annotated[str, STRING] = ""
@@ -96,7 +96,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream as it is shown."""
+    """The info of a stream."""
 
     config: Annotated[StreamConfig, struct_kind(StreamConfig), KEEP] = field(default_factory=StreamConfig)
     created: Annotated[int, TIME, KEEP] = ZERO_TIME_NS
@@ -110,7 +110,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamCreated:
-    """The answer to CREATE, and to the end of a RESTORE."""
+    """The response to CREATE, and to the end of a RESTORE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_create_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -120,7 +120,7 @@ class StreamCreated:
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdated:
-    """The answer to UPDATE."""
+    """The response to UPDATE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_update_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -129,7 +129,7 @@ class StreamUpdated:
 
 @dataclass(frozen=True, slots=True)
 class StreamDeleted:
-    """The answer to DELETE."""
+    """The response to DELETE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_delete_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -138,7 +138,7 @@ class StreamDeleted:
 
 @dataclass(frozen=True, slots=True)
 class StreamShown:
-    """The answer to INFO."""
+    """The response to INFO."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_info_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -150,7 +150,7 @@ class StreamShown:
 
 @dataclass(frozen=True, slots=True)
 class StreamNames:
-    """The answer to NAMES; without any, `streams` is null."""
+    """The response to NAMES; without any, `streams` is null."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_names_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -162,7 +162,7 @@ class StreamNames:
 
 @dataclass(frozen=True, slots=True)
 class StreamList:
-    """The answer to LIST."""
+    """The response to LIST."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_list_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -175,7 +175,7 @@ class StreamList:
 
 @dataclass(frozen=True, slots=True)
 class StreamPurged:
-    """The answer to PURGE."""
+    """The response to PURGE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_purge_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -185,7 +185,7 @@ class StreamPurged:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message in an answer."""
+    """One message in a response."""
 
     subject: Annotated[str, STRING, KEEP] = ""
     seq: Annotated[int, UINT64, KEEP] = 0
@@ -196,7 +196,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class MessageGot:
-    """The answer to MSG.GET."""
+    """The response to MSG.GET."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_msg_get_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -204,7 +204,7 @@ class MessageGot:
 
 
 def format_got(message: StoredMessage) -> bytes:
-    """Return the answer to MSG.GET as JSON; the payload is put in apart, as nothing in base64 needs a second look."""
+    """Return the response to MSG.GET as JSON; the base64 payload is inserted without escaping."""
     text = to_json(MessageGot(message=replace(message, data=b"")))
     if not message.data:
         return text
@@ -214,7 +214,7 @@ def format_got(message: StoredMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MessageDeleted:
-    """The answer to MSG.DELETE."""
+    """The response to MSG.DELETE."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_msg_delete_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -223,7 +223,7 @@ class MessageDeleted:
 
 @dataclass(frozen=True, slots=True)
 class LossAccepted:
-    """The answer to LOST.ACCEPT, which nats-server does not have."""
+    """The response to LOST.ACCEPT, which nats-server does not have."""
 
     type: Annotated[str, STRING, KEEP] = "io.strandline.jetstream.api.v1.stream_lost_accept_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -233,7 +233,7 @@ class LossAccepted:
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """The answer to SNAPSHOT, before the chunks."""
+    """The response to SNAPSHOT, before the chunks."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_snapshot_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -243,7 +243,7 @@ class StreamSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StreamRestoring:
-    """The answer to RESTORE: where the chunks go."""
+    """The response to RESTORE: where the chunks go."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "stream_restore_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -252,7 +252,7 @@ class StreamRestoring:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOnly:
-    """The answer to what needs a cluster; `type` is that of the question."""
+    """The response to a cluster-only request; `type` is that of the request."""
 
     type: Annotated[str, STRING, KEEP] = ""
     error: Annotated[ApiError | None, ERROR] = None
@@ -260,7 +260,7 @@ class ClusterOnly:
 
 @dataclass(frozen=True, slots=True)
 class ApiUse:
-    """How often the API was used."""
+    """Counters of API requests."""
 
     level: Annotated[int, INT, KEEP] = API_LEVEL
     total: Annotated[int, UINT64, KEEP] = 0
@@ -270,7 +270,7 @@ class ApiUse:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:
-    """What an account may use; -1 is without bound."""
+    """Limits of an account; -1 means unlimited."""
 
     max_memory: Annotated[int, INT, KEEP] = -1
     max_storage: Annotated[int, INT, KEEP] = -1
@@ -284,7 +284,7 @@ class AccountLimits:
 
 @dataclass(frozen=True, slots=True)
 class AccountInfo:
-    """The answer to `$JS.API.INFO`."""
+    """The response to `$JS.API.INFO`."""
 
     type: Annotated[str, STRING, KEEP] = TYPE_PREFIX + "account_info_response"
     error: Annotated[ApiError | None, ERROR] = None
@@ -301,7 +301,7 @@ class AccountInfo:
 
 @dataclass(frozen=True, slots=True)
 class PubAck:
-    """The answer to a publish."""
+    """The response to a publish."""
 
     error: Annotated[ApiError | None, ERROR] = None
     stream: Annotated[str, STRING, KEEP] = ""
@@ -313,5 +313,5 @@ class PubAck:
 
 
 def format_duplicate(stream: str, sequence: int, domain: str = "") -> bytes:
-    """Return the answer to a publish that was stored before; the space in it is nats-server's."""
+    """Return the response to a duplicate publish; its space is nats-server's."""
     return to_json(PubAck(stream=stream, seq=sequence, domain=domain))[:-1] + b',"duplicate": true}'

@@ -1,11 +1,11 @@
-"""When a scheduled message is published: once, every so often, or as the hands of a clock say.
+"""Schedules of messages: once, at an interval, or by a cron expression (decision 0027 says why not `croniter`).
 
     @at 2026-01-01T00:00:00Z          once
-    @every 5m                         that far apart, on full seconds; at least a second
+    @every 5m                         at an interval of at least a second, on full seconds
     0 30 4 * * Mon                    second, minute, hour, day of the month, month, day of the week
-    @hourly, @daily, @weekly …        the usual names for some of these
+    @hourly, @daily, @weekly …        presets
 
-Invariants: pure; the next time is after the one it is asked for, but for a time that is given.
+Invariants: pure; `next_ns` returns a later time, except for `@at`, which returns its own.
 """
 
 import re
@@ -46,38 +46,38 @@ PURGE = "purge"
 
 
 class Schedule(Protocol):
-    """When to publish."""
+    """A schedule."""
 
     def next_ns(self, after_ns: int) -> int | None:
-        """Return the next time after one, None if there is none."""
+        """Return the next time after `after_ns`, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
-    """At one time."""
+class OnceSchedule:
+    """One fixed time (`@at`)."""
 
     time_ns: int
 
     def next_ns(self, after_ns: int) -> int | None:
-        """Return the time, whenever it is."""
+        """Return the fixed time, past or future."""
         del after_ns
         return self.time_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """So far apart, on full seconds."""
+class IntervalSchedule:
+    """A fixed interval, on full seconds (`@every`)."""
 
     period_ns: int
 
     def next_ns(self, after_ns: int) -> int | None:
-        """Return the time that is a period after the nearest second."""
+        """Return the nearest full second plus the interval."""
         return (after_ns + NS_PER_S // 2) // NS_PER_S * NS_PER_S + self.period_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Clockwork:
-    """Whenever second, minute, hour, day and month are among these, in a time zone."""
+class CronSchedule:
+    """A cron expression with seconds, in a time zone; `parts` are the allowed values of its fields."""
 
     parts: tuple[tuple[int, ...], ...]
     any_day: bool
@@ -85,7 +85,7 @@ class Clockwork:
     zone: ZoneInfo
 
     def next_ns(self, after_ns: int) -> int | None:
-        """Return the next such second; None if none comes within five years."""
+        """Return the next matching second, None if there is none within five years."""
         start = datetime.fromtimestamp(after_ns // NS_PER_S + 1, self.zone)
         for ahead in range(_DAYS_AHEAD):
             day = start.date() + timedelta(days=ahead)
@@ -121,31 +121,31 @@ class Clockwork:
 
 
 def _exists(moment: datetime) -> bool:
-    """Tell whether a time of day comes at all: an hour is left out when summer begins."""
+    """Tell whether a local time exists: daylight saving skips an hour."""
     zone = moment.tzinfo
     return datetime.fromtimestamp(moment.timestamp(), zone).hour == moment.hour
 
 
 @lru_cache(256)
 def parse_schedule(text: str, zone: str = "") -> Schedule:
-    """Return when a schedule says to publish; `ValueError` if it says nothing that can be."""
+    """Return the schedule of a text; `ValueError` if it is invalid."""
     kind, _, rest = text.partition(" ")
     if kind == "@at":
-        return Once(parse_time(rest.strip()))
+        return OnceSchedule(parse_time(rest.strip()))
     if kind == "@every":
         period_ns = parse_duration(rest.strip())
         if period_ns < NS_PER_S:
             raise ValueError(text)
-        return Every(period_ns)
+        return IntervalSchedule(period_ns)
     fields = _PRESETS.get(text, text).split()
     if len(fields) != len(_BOUNDS):
         raise ValueError(text)
     parts = tuple(_parse_field(field, *bounds) for field, bounds in zip(fields, _BOUNDS, strict=True))
-    return Clockwork(parts, _is_any(fields[3]), _is_any(fields[5]), parse_zone(zone))
+    return CronSchedule(parts, _is_any(fields[3]), _is_any(fields[5]), parse_zone(zone))
 
 
 def parse_zone(name: str) -> ZoneInfo:
-    """Return a time zone, UTC without a name; `ValueError` if there is none of that name."""
+    """Return a time zone, UTC without a name; `ValueError` if it is unknown."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, OSError) as error:

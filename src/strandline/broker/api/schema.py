@@ -1,8 +1,8 @@
-"""How frozen types become JSON and JSON becomes frozen types, as Go's struct tags have it.
+"""Conversion between frozen dataclasses and JSON, by the rules of Go's struct tags.
 
 A type of the API is a frozen dataclass whose annotations carry a `Kind`. Fields are written in their order; one without
-`KEEP` is left out while it is empty (Go's `omitempty`). Reading is strict: an unknown field, or a value of another
-kind, is refused in Go's words.
+`KEEP` is left out while it is empty (Go's `omitempty`). Parsing is strict: an unknown field, or a value of another
+type, is refused with Go's text.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from strandline.broker.api.times import format_time, parse_time
 
 T = TypeVar("T")
 SEQUENCE_MAX = 1 << 62
-"""Higher than any stream comes, and low enough for what is kept as 63 bits to go on from there."""
+"""Higher than any sequence of a stream, and low enough for 63-bit arithmetic beyond it."""
 Json: TypeAlias = Any
-"""A value of whatever kind its field has."""
+"""A value of a field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a field holds: `go` is the name of its type in error texts."""
+    """The kind of a field; `go` is the name of its Go type in error texts."""
 
     go: str
     read: Callable[[Json, str, str], Json]
@@ -95,11 +95,11 @@ INT32 = _integer("int32")
 INT64 = _integer("int64")
 UINT64 = _integer("uint64")
 SEQUENCE = Kind(UINT64.go, lambda value, where, go: min(UINT64.read(value, where, go), SEQUENCE_MAX), _same)
-"""A place in a stream; beyond what is kept, the highest there is."""
+"""A stream sequence, capped at `SEQUENCE_MAX`."""
 DURATION = _integer("time.Duration")
 TIME = Kind("time.Time", _read_time, format_time)
 VALUE = Kind("", lambda value, _where, _go: value, _same)
-"""Anything, as it is; only for answers."""
+"""Any value, unchecked; only for responses."""
 
 
 def _read_strings(value: Json, where: str, go: str) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ STRING_MAP = Kind("map[string]string", _read_map, lambda value: dict(sorted(valu
 
 
 def enum_kind(cls: type[StrEnum], *, problem: str | None = None) -> Kind:
-    """Return the kind of a field with a few possible words; a problem may name the `{value}`."""
+    """Return the kind of an enumeration; `problem` may contain `{value}`."""
 
     def read(value: Json, where: str, go: str) -> Json:
         del where, go
@@ -169,7 +169,7 @@ EMBED = "embed"
 
 
 def go_name(cls: type) -> str:
-    """Return what Go calls a type, for error texts."""
+    """Return the Go name of a type, for error texts."""
     return getattr(cls, "GO_NAME", cls.__name__)
 
 
@@ -184,7 +184,7 @@ _LAYOUTS: dict[type, tuple[_Field, ...]] = {}
 
 
 def _layout(cls: type) -> tuple[_Field, ...]:
-    """Return how the fields of a type are written; `Annotated` carries it."""
+    """Return the fields of a type with their kinds, from `Annotated`."""
     if cls not in _LAYOUTS:
         marks = {
             name: getattr(hint, "__metadata__", ()) for name, hint in get_type_hints(cls, include_extras=True).items()
@@ -196,7 +196,7 @@ def _layout(cls: type) -> tuple[_Field, ...]:
 
 
 def to_plain(value: Json) -> dict[str, Json]:
-    """Return a type of the API as what JSON is made of, in Go's order."""
+    """Return an API type as plain JSON values, in Go's order."""
     plain: dict[str, Json] = {}
     for name, kind, keep, embed in _layout(type(value)):
         part = getattr(value, name)
@@ -216,12 +216,12 @@ def _is_present(part: Json) -> bool:
 
 
 def to_json(value: Json) -> bytes:
-    """Return a type of the API as Go would write it."""
+    """Return an API type as JSON text."""
     return write_json(to_plain(value))
 
 
 def from_plain(cls: type[T], value: Json) -> T:
-    """Return a type of the API from what JSON was read as; `ApiError` 10025 if it does not fit."""
+    """Return an API type from plain JSON values; `ApiError` 10025 if they do not fit."""
     if value is None:
         return cls()
     if not isinstance(value, dict):
@@ -231,12 +231,12 @@ def from_plain(cls: type[T], value: Json) -> T:
 
 
 def from_json(cls: type[T], data: bytes) -> T:
-    """Return a type of the API from JSON text; `ApiError` 10025 if it does not fit."""
+    """Return an API type from JSON text; `ApiError` 10025 if it does not fit."""
     return from_plain(cls, read_json(data))
 
 
 def from_plain_loosely(cls: type[T], value: Json) -> T:
-    """Return a type of the API from what JSON was read as, whatever else is in it."""
+    """Return an API type from plain JSON values, ignoring unknown fields."""
     if not isinstance(value, dict):
         return from_plain(cls, value)
     known = {item.name for item in _layout(cls)}

@@ -1,4 +1,4 @@
-"""Subject transforms: what a subject of one pattern becomes in another.
+"""Subject transforms: subjects of a source pattern mapped to a destination.
 
 A destination may name the wildcards of its source (`$1`, `{{wildcard(1)}}`) and functions of them: partition, split,
 splitFromLeft, splitFromRight, sliceFromLeft, sliceFromRight, left, right, random.
@@ -23,7 +23,7 @@ Piece = Callable[[Sequence[str], str], str]
 
 
 class InvalidMapping(ValueError):
-    """A destination that cannot be; the text is nats-server's."""
+    """An invalid destination; the text is nats-server's."""
 
 
 class SubjectMapping:
@@ -45,7 +45,7 @@ class SubjectMapping:
         self._pieces = [self._piece(word, number) for number, word in enumerate(targets)]
 
     def apply(self, subject: str) -> str | None:
-        """Return what a subject becomes, or None if the source does not match it."""
+        """Return the transformed subject, None if the source does not match."""
         if not subject_matches(self.source, subject):
             return None
         words = subject.split(".")
@@ -57,7 +57,7 @@ class SubjectMapping:
         if word == ">":
             return lambda _values, rest: rest
         if word == "*":
-            nth = number  # an asterisk stands for the wildcard that comes next
+            nth = number  # an asterisk stands for the next wildcard
             return self._wildcard(word, 1 + sum(1 for other in self.destination.split(".")[:nth] if other == "*"))
         numbered = _NUMBERED.fullmatch(word)
         if numbered is not None:
@@ -193,7 +193,7 @@ def _is_valid(pattern: str) -> bool:
 
 
 def checked(source: str, destination: str, refusal: ErrorCode) -> ApiError | None:
-    """Return why a transform cannot be, as the given error, or None if it can."""
+    """Return the given error if a transform is invalid, else None."""
     if not destination:
         return None
     try:

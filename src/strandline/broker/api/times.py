@@ -1,7 +1,7 @@
-"""Times and durations as Go writes and reads them: RFC 3339 with nanoseconds, and `1h30m`.
+"""Times and durations in Go's formats: RFC 3339 with nanoseconds, and `1h30m`.
 
-Invariants: a time is nanoseconds since 1970 in UTC; `ZERO_TIME_NS` stands for Go's zero time, the year 1. What
-`format_time` writes, `parse_time` reads back.
+Invariants: a time is nanoseconds since 1970 in UTC; `ZERO_TIME_NS` stands for Go's zero time, the year 1. `parse_time`
+reads back what `format_time` writes.
 """
 
 import re
@@ -25,12 +25,12 @@ _UNITS = {
 }
 _PART = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _DIGITS_MAX = 20
-"""No duration that can be has more; what has takes long to read."""
+"""The longest digits of a valid duration; longer ones are slow to parse."""
 _INT64_MAX = 2**63 - 1
 
 
 def format_time(time_ns: int) -> str:
-    """Return a time as Go's `RFC3339Nano` has it: UTC, without trailing zeros."""
+    """Return a time in Go's `RFC3339Nano`: UTC, without trailing zeros."""
     seconds, nanos = divmod(time_ns, NS_PER_S)
     return f"{_format_seconds(seconds)}{f'.{nanos:09d}'.rstrip('0') if nanos else ''}Z"
 
@@ -41,7 +41,7 @@ def _format_seconds(seconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Return the nanoseconds of an RFC 3339 time; `ValueError`, with Go's words, if it is none."""
+    """Return the nanoseconds of an RFC 3339 time; `ValueError` with Go's text if it is invalid."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(_not_a_time(text))
@@ -62,7 +62,7 @@ def _not_a_time(text: str) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Return the nanoseconds of a duration such as `1h30m` or `-1.5s`; `ValueError` if it is none."""
+    """Return the nanoseconds of a duration such as `1h30m` or `-1.5s`; `ValueError` if it is invalid."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0

@@ -1,8 +1,7 @@
-"""What a message's headers say about tracing it (ADR-41): where its events go, and whether it goes anywhere itself.
+"""Headers that request a message trace (ADR-41): the destination of its events, and whether it is delivered at all.
 
-Invariants: `Nats-Trace-Dest` counts with its case, `traceparent` without; a trace that an account's `msg_trace` began
-never holds its message back. A destination is a subject that can be published to: what is none is never written into a
-line of the protocol. Pure.
+Invariants: `Nats-Trace-Dest` is case-sensitive, `traceparent` is not; a trace started by an account's `msg_trace` never
+keeps its message from being delivered. Only a valid subject is used as a destination. Pure.
 """
 
 import re
@@ -13,7 +12,7 @@ from strandline.wire import InvalidSubject, validate_subject
 TRACE_DEST = b"Nats-Trace-Dest"
 TRACE_ONLY = b"Nats-Trace-Only"
 DISABLED = b"trace disabled"
-"""What a server in between writes for a destination that is not to be used."""
+"""The value that a server writes for a disabled destination."""
 _DEST = re.compile(rb"(\r\n" + TRACE_DEST + rb": *)[^\r]*")
 _TRUE = (b"1", b"true", b"on")
 _PARENT = re.compile(rb"\r\ntraceparent:([^\r]*)", re.IGNORECASE)
@@ -22,9 +21,9 @@ _SAMPLED = re.compile(rb"[^-]*-[^-]*-[^-]*-([0-9a-fA-F]{2})")
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """Where the events of a message are to be sent; with `only` the message itself is neither stored nor delivered.
+    """The destination of a message's events; with `only` the message is neither stored nor delivered.
 
-    A destination that is no subject is empty: no events are sent, and a message that is only traced still goes nowhere.
+    An invalid destination is empty: no events are sent, and a trace-only message is still not delivered.
     """
 
     dest: bytes
@@ -32,7 +31,7 @@ class TraceRequest:
 
 
 def parse_trace(block: bytes) -> TraceRequest | None:
-    """Return what a header block asks for; its first line is the version, and the first of several headers counts."""
+    """Return the trace request of a header block; the first of repeated headers counts."""
     found: dict[bytes, bytes] = {}
     for line in block.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
@@ -52,12 +51,12 @@ def _is_subject(dest: bytes) -> bool:
 
 
 def without_trace(block: bytes) -> bytes:
-    """Return a header block by which nothing is traced again, as it is stored."""
+    """Return a header block with the trace disabled, as it is stored."""
     return _DEST.sub(rb"\1" + DISABLED, block, count=1)
 
 
 def is_sampled(block: bytes) -> bool:
-    """Tell whether a header block has a `traceparent` of W3C with the flag for sampled."""
+    """Tell whether a header block has a W3C `traceparent` with the sampled flag."""
     found = _PARENT.search(block)
     flags = _SAMPLED.fullmatch(found[1].strip()) if found is not None else None
     return flags is not None and bool(int(flags[1], 16) & 1)

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from strandline.broker.buckets.exchange import EmbeddedTransport
 from strandline.broker.buckets.reader import EmbeddedReader
-from strandline.broker.buckets.server_link import Home, Host
+from strandline.broker.buckets.server_link import AccountJetStream, ServerLink
+from strandline.broker.buckets.transport import EmbeddedTransport
 from strandline.broker.buckets.watch import EmbeddedWatch
 from strandline.broker.settings import GLOBAL_ACCOUNT
 from strandline.errors import Closed
@@ -38,22 +38,22 @@ CAPABILITIES = Capabilities(
 class EmbeddedConnection:
     """A `Connection` to one account's JetStream, which runs on `loop`."""
 
-    def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
-        self._host = Host(home, loop)
+    def __init__(self, jetstream: AccountJetStream, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = ServerLink(jetstream, loop)
         self._state = ConnectionState.NEW
-        self._exchange = EmbeddedTransport(self._host)
+        self._transport = EmbeddedTransport(self._server)
         self.watches: list[EmbeddedWatch] = []
 
     @classmethod
     def to(cls, server: "Server", account: str = GLOBAL_ACCOUNT) -> Self:
-        """Return a connection to an account of a server in this process; `JetStreamDisabled` if that has none."""
+        """Return a connection to an account of a server in this process; `JetStreamDisabled` if it has no JetStream."""
         if account not in server.jetstreams:
             raise JetStreamDisabled
         return cls(server.jetstreams[account], server.loop)
 
     @property
     def state(self) -> ConnectionState:
-        """Return where it stands in its life."""
+        """Return the state of the connection."""
         return self._state
 
     @property
@@ -62,13 +62,13 @@ class EmbeddedConnection:
         return CAPABILITIES
 
     async def connect(self) -> None:
-        """Connect; does nothing if it is connected."""
-        if not self._host.is_there:
-            raise NotConnected("that of a server which does not run")
+        """Connect; idempotent."""
+        if not self._server.is_running:
+            raise NotConnected("the server is not running")
         self._state = ConnectionState.CONNECTED
 
     async def shutdown(self) -> None:
-        """End every watch and disconnect; does nothing if it is not connected."""
+        """Stop every watch and disconnect; idempotent."""
         if self._state is not ConnectionState.CONNECTED:
             return
         self._state = ConnectionState.SHUTDOWN
@@ -77,25 +77,25 @@ class EmbeddedConnection:
 
     async def is_healthy(self) -> bool:
         """Tell whether a request would be answered now; never raises."""
-        return self._state is ConnectionState.CONNECTED and self._host.is_there
+        return self._state is ConnectionState.CONNECTED and self._server.is_running
 
     async def store(self, name: str, config: StoreConfig | None = None) -> KvStore:
-        """Return a bucket; it is created if there is none and a config is given, else `BucketNotFound`.
+        """Return a bucket, created from `config` if it is missing; `BucketNotFound` without a config.
 
-        If there is one, and its settings are not those of the config, `BucketExists` names the differences.
+        If the bucket exists with other settings, `BucketExists` names the differences.
         """
         api = BucketApi(self._linked, validate_bucket(name))
         return EmbeddedStore(self, api, await open_bucket(api, config))
 
-    def host(self) -> Host:
-        """Return the server; `NotConnected` unless it is connected."""
+    def server(self) -> ServerLink:
+        """Return the link to the server; `NotConnected` unless it is connected."""
         self._linked()
-        return self._host
+        return self._server
 
     def _linked(self) -> EmbeddedTransport:
         if self._state is not ConnectionState.CONNECTED:
             raise NotConnected(self._state.value)
-        return self._exchange
+        return self._transport
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -120,15 +120,15 @@ class EmbeddedStore:
 
     def reader(self) -> KvReader:
         """Return the bucket's reader."""
-        return EmbeddedReader(self._connection.host, self._info)
+        return EmbeddedReader(self._connection.server, self._info)
 
     def watcher(self, *, overrun: Overrun = Overrun.PROBE) -> KvWatcher | None:
-        """Return the bucket's watcher; all of its watches know at once what was removed before it was told."""
+        """Return the bucket's watcher; its watches notice undelivered removals at once, whatever `overrun` says."""
         del overrun
         return EmbeddedWatcher(self._connection, self._api, self._info)
 
     def writer(self) -> KvWriter | None:
-        """Return the bucket's writer; that of a mirror writes to its origin, which must be here too."""
+        """Return the bucket's writer; that of a mirror writes to its origin, which must be on this server."""
         return NatsWriter(self._api, self._info, write_prefix(self._info))
 
 
@@ -141,14 +141,14 @@ class EmbeddedWatcher(WatchForms):
         self._info = info
 
     async def retention(self) -> Retention:
-        """Return what the bucket has kept, now."""
+        """Return the bucket's current retention."""
         return retention_of(await self._api.info())
 
     async def _watch(self, prefixes: Sequence[str], cursor: WatchCursor | None) -> Watch:
         key_filter(prefixes)
         after = None if cursor is None else parse_cursor(cursor)
         watches = self._connection.watches
-        watch = EmbeddedWatch(self._connection.host(), self._info, prefixes, _without(watches))
+        watch = EmbeddedWatch(self._connection.server(), self._info, prefixes, _without(watches))
         watches.append(watch)
         return await watch.begin(after)
 

@@ -1,8 +1,8 @@
-"""The server that buckets are in, reached from any thread of its process.
+"""The link of embedded buckets to their server, usable from any thread of the process.
 
-Invariants: the server's state is touched on its own thread alone; who calls from another loop waits there for the
-answer. Nothing is returned before what it tells is as durable as asked. Whoever waits when the server closes, or calls
-afterwards, hears `Closed`, whether or not its loop goes on. Who stops to wait disturbs nobody.
+Invariants: the server's state is used on its own thread alone; a caller in another loop awaits the result. Nothing is
+returned before it is as durable as configured. A call that is pending when the server closes, or made afterwards,
+raises `Closed`, whether or not the server's loop still runs. Cancelling a call disturbs no other.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from strandline.errors import Closed
 Result = TypeVar("Result")
 
 
-class Home(Protocol):
-    """What buckets need of an account's JetStream."""
+class AccountJetStream(Protocol):
+    """The part of an account's JetStream that buckets need."""
 
     clock: Clock
     streams: StreamService
@@ -29,30 +29,30 @@ class Home(Protocol):
     shutdown: ShutdownHooks
 
     def publish_gathered(self, now_ns: int) -> None:
-        """Store what clients have published so far."""
+        """Store the messages that clients have published so far."""
 
     def stored(self, name: str, published: Published) -> None:
-        """Hear what was put into a stream."""
+        """Note messages that were stored in a stream."""
 
     def follow(self, name: str) -> None:
-        """Hear that a stream was made."""
+        """Note that a stream was created."""
 
 
-class Host:
-    """One account of a server, and the loop that it runs on."""
+class ServerLink:
+    """One account of a server, and the server's loop."""
 
-    def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
-        self.home = home
+    def __init__(self, jetstream: AccountJetStream, loop: asyncio.AbstractEventLoop) -> None:
+        self.jetstream = jetstream
         self._loop = loop
 
     @property
-    def is_there(self) -> bool:
-        """Whether the server runs."""
-        return not self.home.shutdown.is_over and self._loop.is_running()
+    def is_running(self) -> bool:
+        """Whether the server is running."""
+        return not self.jetstream.shutdown.is_over and self._loop.is_running()
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Do something on the server's thread and return what it returns; `Closed` if that is over."""
-        shutdown = self.home.shutdown
+        """Run `work` on the server's thread and return its result; `Closed` if the server is closed."""
+        shutdown = self.jetstream.shutdown
         if asyncio.get_running_loop() is self._loop:
             shutdown.check()
             return work()
@@ -64,10 +64,10 @@ class Host:
 
         def run() -> None:
             if not shutdown.discard(refuse) or not done.set_running_or_notify_cancel():
-                return  # it was refused, or nobody waits any more
+                return  # it was refused or cancelled
             try:
                 done.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it belongs to who called
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 done.set_exception(error)
 
         shutdown.add(refuse)
@@ -79,7 +79,7 @@ class Host:
         return await asyncio.wrap_future(done)
 
     def post(self, work: Callable[[], None]) -> None:
-        """Do something on the server's thread, soon."""
+        """Run `work` on the server's thread, soon."""
         try:
             self._loop.call_soon_threadsafe(work)
         except RuntimeError:
@@ -87,7 +87,7 @@ class Host:
 
 
 async def durable(ticket: Ticket) -> None:
-    """Wait for a ticket; what went wrong is raised."""
+    """Wait for durability; raise the error if it failed."""
     if ticket.done():
         ticket.result()
     else:

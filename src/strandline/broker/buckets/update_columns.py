@@ -1,7 +1,7 @@
 """Messages of a bucket's stream as updates of keys, in columns. Pure.
 
-Invariants: a message with the header of a delete or purge, or with a server's marker, is told as what it means, without
-a value; everything else is a put.
+Invariants: a message with the header of a delete or purge, or with a server's marker, becomes a delete or purge without
+a value; every other message is a put.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ _MARKS = (OPERATION.encode(), MARKER_REASON.encode())
 
 
 def kind_of(headers: bytes) -> UpdateKind:
-    """Return what a message with this header block did to its key."""
+    """Return the kind of update of a message with this header block."""
     if not any(mark in headers for mark in _MARKS):
         return UpdateKind.PUT
     return kind_of_headers(parse_header_values(headers))
 
 
 def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
-    """Return messages as updates; a key is its subject without so many bytes at its beginning."""
+    """Return messages as updates; a key is its subject without the first `prefix_bytes` bytes."""
     count = len(messages)
     kinds = np.zeros(count, np.uint8)
     values, deadlines = messages.payloads, None

@@ -1,9 +1,9 @@
-"""Watches of a bucket in this process: a tap on its stream, and what its owner takes from it.
+"""Watches of a bucket in this process: a tap on its stream, and the queue of its owner.
 
-Invariants: a tap lives on the server's thread and hears of every message that became durable, so it knows exactly what
-it has told. It reads ahead of its owner up to a bound. An update that was replaced before it was read is passed over,
-as its key's next one follows; one that went without a successor is `CursorExpired`, at once. A tap ends with its owner,
-also with one who gives up while it begins, and with its server, which its owner is told of.
+Invariants: a tap lives on the server's thread and is called for every durable message, so it knows which updates it has
+delivered. It reads ahead of its owner up to a bound. An update that was replaced before it was read is skipped,
+because the key's next one follows; one removed without a successor raises `CursorExpired` at once. A tap ends with its
+owner, even if the owner is cancelled during `begin`, and with its server, which fails the watch.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from strandline.broker.buckets.reader import filters_of
-from strandline.broker.buckets.server_link import Host
+from strandline.broker.buckets.server_link import ServerLink
 from strandline.broker.buckets.update_columns import updates_of
 from strandline.broker.routes import Cancel
 from strandline.broker.streams import Removed, Stream
@@ -30,29 +30,29 @@ from strandline.protocol.windows import resume_window_ok
 
 UPDATES_MAX = 4_096
 AHEAD_MAX = 65_536
-"""How many updates a tap reads ahead of its owner."""
+"""How many updates a tap may read ahead of its owner."""
 
 
-class Told(NamedTuple):
-    """What a tap tells: updates or none, and where it stands after them."""
+class WatchStep(NamedTuple):
+    """A batch of updates or none, and the position after it."""
 
     batch: UpdateBatch | None
     is_current: bool
     frontier: int
 
 
-class Tap:
-    """Reads a bucket's stream for one watch; `give` and `fail` may be called while the server is busy with others."""
+class StreamTap:
+    """Reads a bucket's stream for one watch; `give` and `fail` are called on the server's thread."""
 
     def __init__(
         self,
-        host: Host,
+        server: ServerLink,
         info: StreamState,
         prefixes: Sequence[str],
-        give: Callable[[Told], None],
+        give: Callable[[WatchStep], None],
         fail: Callable[[StrandlineError], None],
     ) -> None:
-        self._host = host
+        self._server = server
         self._info = info
         self._patterns = filters_of(read_prefix(info), prefixes)
         self._prefix_bytes = len(read_prefix(info).encode(errors="surrogateescape"))
@@ -66,11 +66,11 @@ class Tap:
         self._ahead = 0
         self._is_over = False
 
-    def begin(self, after: int | None) -> Told:
-        """Attach after a revision, or before the last update of each key; return where that is."""
-        home = self._host.home
-        home.publish_gathered(home.clock.now_ns())
-        stream = home.streams.streams.get(self._info.name)
+    def begin(self, after: int | None) -> WatchStep:
+        """Attach after a revision, or before the last update of each key; return the position."""
+        jetstream = self._server.jetstream
+        jetstream.publish_gathered(jetstream.clock.now_ns())
+        stream = jetstream.streams.streams.get(self._info.name)
         if stream is None:
             raise BucketNotFound(bucket_name(self._info.name))
         if stream.failure is not None:
@@ -83,9 +83,9 @@ class Tap:
             if not resume_window_ok(after, stream.first_seq) or after > stream.last_seq:
                 raise CursorExpired(bucket_name(self._info.name), after, stream.first_seq, stream.last_seq)
             self._position = after
-        home.shutdown.add(self._server_closed)
-        self._cancels = [home.listeners.add(self._info.name, self.pump), stream.add_listener(self._removed)]
-        return Told(None, self._is_current, self._frontier)
+        jetstream.shutdown.add(self._server_closed)
+        self._cancels = [jetstream.listeners.add(self._info.name, self.pump), stream.add_listener(self._removed)]
+        return WatchStep(None, self._is_current, self._frontier)
 
     @property
     def _is_current(self) -> bool:
@@ -101,36 +101,36 @@ class Tap:
         return 0 if len(self._initial) else self._position
 
     def pump(self) -> None:
-        """Tell what there is to tell, up to the bound."""
+        """Deliver available updates, up to the bound."""
         while not self._is_over and self._ahead < AHEAD_MAX:
             try:
                 self._follow()
-                told = self._next()
+                step = self._next()
             except StrandlineError as error:
                 self._end(error)
                 return
-            if told is None:
+            if step is None:
                 return
-            self._ahead += len(told.batch or ())
-            self._give(told)
+            self._ahead += len(step.batch or ())
+            self._give(step)
 
     def _follow(self) -> None:
-        """Go on with what is in the stream's place: itself, or itself opened anew; raise if it is another or none."""
-        before, stream = self._stream, self._host.home.streams.streams.get(self._info.name)
+        """Continue with the current stream, also after it was reopened; raise if it was replaced or deleted."""
+        before, stream = self._stream, self._server.jetstream.streams.streams.get(self._info.name)
         if stream is before:
             return
         if stream is None:
             raise BucketNotFound(bucket_name(self._info.name))
-        place = (bucket_name(self._info.name), self._position, stream.first_seq, stream.last_seq)
+        bounds = (bucket_name(self._info.name), self._position, stream.first_seq, stream.last_seq)
         if stream.created_ns != before.created_ns:
-            raise BucketReplaced(*place)
+            raise BucketReplaced(*bounds)
         if stream.first_seq > max(before.first_seq, self._position + 1) or stream.last_seq < self._position:
-            raise CursorExpired(*place)
+            raise CursorExpired(*bounds)
         self._cancels.pop()()
         self._cancels.append(stream.add_listener(self._removed))
         self._stream = stream
 
-    def _next(self) -> Told | None:
+    def _next(self) -> WatchStep | None:
         stream = self._stream
         if len(self._initial):
             chosen, self._initial = self._initial[:UPDATES_MAX], self._initial[UPDATES_MAX:]
@@ -142,26 +142,26 @@ class Tap:
             chosen = chosen[chosen <= up_to]
             self._position = int(chosen[-1]) if len(chosen) == UPDATES_MAX else up_to
         batch = updates_of(stream.read(chosen), self._prefix_bytes)
-        return Told(batch if len(batch) else None, self._is_current, self._frontier)
+        return WatchStep(batch if len(batch) else None, self._is_current, self._frontier)
 
     def _removed(self, removed: Removed) -> None:
-        """Hear what went, at once: what was not told yet must have a successor on its subject."""
+        """Check removed messages: one that was not delivered yet must have a successor on its subject."""
         if self._is_over:
             return
         stream, info = self._stream, self._info
-        place = (bucket_name(info.name), self._position, stream.first_seq, stream.last_seq)
+        bounds = (bucket_name(info.name), self._position, stream.first_seq, stream.last_seq)
         if stream.first_seq > stream.last_seq and not info.evicts_current_values:
-            self._end(BucketPurged(*place))
+            self._end(BucketPurged(*bounds))
             return
         unseen = removed.subjects[removed.sequences > self._position]
         if len(unseen):
             matching = stream.filter(self._patterns)
             unseen = unseen[matching.matches(unseen)]
             if not among(unseen, matching.numbers()).all():
-                self._end(CursorExpired(*place))
+                self._end(CursorExpired(*bounds))
 
     def taken(self, count: int) -> None:
-        """Hear that the owner took so many updates."""
+        """Note that the owner took `count` updates."""
         self._ahead -= count
         self.pump()
 
@@ -173,38 +173,38 @@ class Tap:
         self._fail(error)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Detach from the stream."""
         self._is_over = True
-        self._host.home.shutdown.discard(self._server_closed)
+        self._server.jetstream.shutdown.discard(self._server_closed)
         while self._cancels:
             self._cancels.pop()()
 
 
 class EmbeddedWatch(IterableWatch):
-    """A watch over some keys of a bucket; it belongs to the loop in which it was made."""
+    """A watch over some keys of a bucket; it belongs to the loop that created it."""
 
     def __init__(
         self,
-        host: Host,
+        server: ServerLink,
         info: StreamState,
         prefixes: Sequence[str],
         forget: Callable[["EmbeddedWatch"], None],
     ) -> None:
-        self._host = host
+        self._server = server
         self._loop = asyncio.get_running_loop()
-        self._tap = Tap(host, info, prefixes, self._given, self._failed)
+        self._tap = StreamTap(server, info, prefixes, self._given, self._failed)
         self._forget = forget
-        self._queue: deque[Told] = deque()
+        self._queue: deque[WatchStep] = deque()
         self._rest: UpdateBatch | None = None
-        self._told = self._next = Told(None, False, 0)  # noqa: FBT003 - a row of a table
+        self._step = self._next = WatchStep(None, False, 0)  # noqa: FBT003 - a row of a table
         self._failure: StrandlineError | None = None
         self._wake = asyncio.Event()
 
     async def begin(self, after: int | None) -> Self:
-        """Attach; whatever stands in the way is raised, and nothing is left behind."""
+        """Attach; on an error or cancellation nothing is left behind."""
         try:
-            self._told = self._next = await self._host.call(lambda: self._tap.begin(after))
-            await self._host.call(self._tap.pump)
+            self._step = self._next = await self._server.call(lambda: self._tap.begin(after))
+            await self._server.call(self._tap.pump)
         except BaseException:
             await self.close(Closed("the watch"))
             raise
@@ -212,21 +212,21 @@ class EmbeddedWatch(IterableWatch):
 
     @property
     def is_current(self) -> bool:
-        """Tell whether everything that was there when the watch began was handed out."""
+        """Tell whether every update that existed at the start was delivered."""
         return self._now().is_current
 
     @property
     def frontier(self) -> int:
-        """Return the revision up to which everything that it watches was handed out, 0 if unknown; it never falls."""
+        """Return the revision up to which every watched update was delivered, 0 if unknown; it never decreases."""
         return self._now().frontier
 
-    def _now(self) -> Told:
+    def _now(self) -> WatchStep:
         while self._rest is None and self._queue and self._queue[0].batch is None:
-            self._told = self._queue.popleft()
-        return self._told
+            self._step = self._queue.popleft()
+        return self._step
 
     async def batch(self, updates_max: int = UPDATES_MAX) -> UpdateBatch:
-        """Wait for updates and return those that are there, at least one; `Closed` after `stop`."""
+        """Wait for updates and return at least one; `Closed` after `stop`."""
         while self._rest is None:
             self._now()
             if self._queue:
@@ -241,36 +241,36 @@ class EmbeddedWatch(IterableWatch):
         taken = batch if len(batch) <= updates_max else batch.slice(0, updates_max)
         self._rest = batch.slice(updates_max, len(batch)) if len(batch) > updates_max else None
         if self._rest is None:
-            self._told = self._next
+            self._step = self._next
         if self._failure is None:
             self._post(lambda: self._tap.taken(len(taken)))
         return taken
 
     async def stop(self) -> None:
-        """End the watch; a second time does nothing."""
+        """Stop the watch; idempotent."""
         self._queue.clear()
         self._rest = None
         await self.close(Closed("the watch"))
 
     async def close(self, reason: Closed) -> None:
-        """End the watch, which tells what it has and then the reason."""
+        """Stop the watch; queued updates are delivered, then the reason is raised."""
         self._fail(reason)
         self._forget(self)
         self._post(self._tap.close)
 
     def _post(self, work: Callable[[], None]) -> None:
-        with suppress(Closed):  # with the server, its tap is gone as well
-            self._host.post(work)
+        with suppress(Closed):  # the tap ended with the server
+            self._server.post(work)
 
     # From the server's thread.
 
-    def _given(self, told: Told) -> None:
-        self._hand_over(lambda: self._take(told))
+    def _given(self, step: WatchStep) -> None:
+        self._run_in_loop(lambda: self._take(step))
 
     def _failed(self, error: StrandlineError) -> None:
-        self._hand_over(lambda: self._fail(error))
+        self._run_in_loop(lambda: self._fail(error))
 
-    def _hand_over(self, work: Callable[[], None]) -> None:
+    def _run_in_loop(self, work: Callable[[], None]) -> None:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -280,12 +280,12 @@ class EmbeddedWatch(IterableWatch):
             return
         try:
             self._loop.call_soon_threadsafe(work)
-        except RuntimeError:  # the owner's loop is gone, and with it everybody who could take
+        except RuntimeError:  # the owner's loop is closed
             self._tap.close()
 
-    def _take(self, told: Told) -> None:
+    def _take(self, step: WatchStep) -> None:
         if self._failure is None:
-            self._queue.append(told)
+            self._queue.append(step)
             self._wake.set()
 
     def _fail(self, error: StrandlineError) -> None:

@@ -1,7 +1,7 @@
-"""Writes of buckets, gathered: those of one iteration of the server's loop are stored, and synced, together.
+"""Queued writes of buckets: those of one iteration of the server's loop are stored and synced together.
 
-Invariants: on the server's thread alone, but for who waits. Writes keep their order; each is answered once, when it is
-as durable as asked, with what a client would hear.
+Invariants: used on the server's thread alone; callers wait on another. Writes keep their order; each is answered once,
+when it is as durable as configured, with the response that a client would get.
 """
 
 from concurrent.futures import Future
@@ -17,11 +17,11 @@ from strandline.nats.requests import NoListener
 from strandline.wire import subject_matches
 
 if TYPE_CHECKING:
-    from strandline.broker.buckets.server_link import Host
+    from strandline.broker.buckets.server_link import ServerLink
 
 
 class Write(NamedTuple):
-    """A message to be stored, and who waits for the answer."""
+    """A message to be stored, and the future of its response."""
 
     subject: str
     payload: bytes
@@ -29,26 +29,26 @@ class Write(NamedTuple):
     answer: "Future[bytes]"
 
 
-class Writes:
-    """What is to be stored with the next flush."""
+class WriteQueue:
+    """The writes of the next flush."""
 
-    def __init__(self, host: "Host") -> None:
-        self._host = host
-        self._gathered: list[Write] = []
+    def __init__(self, server: "ServerLink") -> None:
+        self._server = server
+        self._queued: list[Write] = []
 
     def add(self, write: Write) -> None:
-        """Take a write in; it is stored in the loop's next iteration."""
-        if not self._gathered:
-            self._host.post(self.flush)
-        self._gathered.append(write)
+        """Queue a write for the loop's next iteration."""
+        if not self._queued:
+            self._server.post(self.flush)
+        self._queued.append(write)
 
     def flush(self) -> None:
-        """Store what was gathered."""
-        gathered, self._gathered = self._gathered, []
-        home = self._host.home
-        now_ns = home.clock.now_ns()
-        home.publish_gathered(now_ns)
-        for stream, part in groupby(gathered, lambda write: self._listening(write.subject)):
+        """Store the queued writes."""
+        queued, self._queued = self._queued, []
+        jetstream = self._server.jetstream
+        now_ns = jetstream.clock.now_ns()
+        jetstream.publish_gathered(now_ns)
+        for stream, part in groupby(queued, lambda write: self._stream_of(write.subject)):
             self._store(stream, list(part), now_ns)
 
     def _store(self, stream: Stream | None, writes: list[Write], now_ns: int) -> None:
@@ -63,7 +63,7 @@ class Writes:
         except StrandlineError as error:
             _fail(writes, error)
             return
-        self._host.home.stored(stream.config.name, published)
+        self._server.jetstream.stored(stream.config.name, published)
         head = to_json(PubAck(stream=stream.config.name)).removesuffix(b"0}")
         texts = [b"%b%d}" % (head, sequence) for sequence in published.sequences.tolist()]
         for row, text in published.answers.items():
@@ -79,8 +79,8 @@ class Writes:
 
         published.ticket.add_done_callback(answer)
 
-    def _listening(self, subject: str) -> Stream | None:
-        streams = self._host.home.streams.streams
+    def _stream_of(self, subject: str) -> Stream | None:
+        streams = self._server.jetstream.streams.streams
         own = streams.get(stream_name(subject.split(".", 2)[1])) if subject.startswith(SUBJECT_PREFIX) else None
         for stream in (own, *streams.values()) if own is not None else streams.values():
             if any(subject_matches(pattern, subject) for pattern in stream.config.subjects):

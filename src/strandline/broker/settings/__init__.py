@@ -1,10 +1,9 @@
-"""What a broker is told: by values of Python, by the flags of nats-server, by its configuration file.
+"""Settings of a broker: as Python values, from nats-server's flags, or from its configuration file.
 
-`model` is what the broker reads. `flags` and `configuration` make it out of what people have: the command line of
-nats-server and its configuration language (`syntax`), so that a script, a test suite or a container that starts
-nats-server can start this one instead. A key that nats-server does not know is refused with file and line, as it does;
-a key that it knows and this one does not serve is refused too, with what to do, for a setting that is silently ignored
-is a promise that is silently broken.
+`model` holds the settings. `flags` and `configuration` read the command line and the configuration language (`syntax`)
+of nats-server, so that a script, a test suite or a container that starts nats-server can start this broker instead. A
+key that nats-server does not know is refused with file and line, as there; a key of a feature that this broker lacks is
+refused too, with a hint, because a silently ignored setting is a silently broken promise.
 """
 
 from strandline.broker.settings.model import (

@@ -1,8 +1,8 @@
-"""The configuration file as settings: what each key becomes, and how the parts make a whole.
+"""The keys of the configuration file, and the settings they become.
 
-Invariants: every key that nats-server 2.15.1 knows is in `KEYS`, and `remotes`, which it does not: served, harmless to
-leave out on a single server (`nothing`), or refused with what to do (`not_served`). What the command line says goes
-before what the file says. A key's name is the same in small and capital letters, as there.
+Invariants: `KEYS` has every key of nats-server 2.15.1, and our own `remotes`; each is supported, without effect on a
+single server (`nothing`), or refused with a hint (`not_served`). Flags override the file. Keys are case-insensitive, as
+in nats-server.
 """
 
 import os
@@ -48,26 +48,26 @@ from strandline.errors import InvalidInput
 from strandline.journal import SYNCED, WRITTEN, Durability
 
 LAME_DUCK_MIN_S = 30.0
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - where nats-server listens by default
+ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - where nats-server listens by default
 WRITTEN_WORD = "written"
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
-    """Settings, and what is worth telling about them; `doubts` are told, too, and refused by a test (`-t`)."""
+class Configuration:
+    """Settings with their notes and warnings, both logged; a test (`-t`) refuses warnings."""
 
     settings: ServerSettings
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
     def refuse_doubts(self) -> None:
-        """Raise if anything is doubtful."""
+        """Raise if there are warnings."""
         if self.doubts:
             raise ConfigurationRefused(self.doubts)
 
 
 def parse_durability(written: str) -> Durability:
-    """Read when publishes are acknowledged: `written`; whatever else nats-server takes is at most SYNCED."""
+    """Return the durability of publish acknowledgements: `written`, or SYNCED for every value of nats-server."""
     return WRITTEN if written == WRITTEN_WORD else SYNCED
 
 
@@ -240,22 +240,22 @@ def read_configuration(
     environment: Mapping[str, str] | None = None,
     flags: Fields | None = None,
     read: Callable[[Path], str] | None = None,
-) -> Configured:
-    """Return the settings of a file and a command line; raise `ConfigurationRefused` with all that is wrong."""
+) -> Configuration:
+    """Return the settings of a file and a command line; raise `ConfigurationRefused` with all problems."""
     given: Fields = {}
     if file is not None:
         block = parse_file(file, environment or os.environ, read or _read_text)
         given = read_block(block, KEYS)
         if not block:
             raise ConfigurationRefused([f"{file}: config has no values or is empty"])
-    said = flags or {}
-    if said.get("users") or said.get("token"):  # one user or token takes the place of all that the file names
+    overrides = flags or {}
+    if overrides.get("users") or overrides.get("token"):  # one user or token replaces those of the file
         given |= {"users": (), "token": "", "accounts": ()}
-    return assemble({**given, **said})
+    return assemble({**given, **overrides})
 
 
-def assemble(given: Fields) -> Configured:
-    """Make settings out of what was said; what was not is as nats-server has it."""
+def assemble(given: Fields) -> Configuration:
+    """Return settings from given fields, with nats-server's defaults for the others."""
     users: tuple[UserSettings, ...] = given.pop("users", ())
     named: tuple[AccountSettings, ...] = given.pop("accounts", ())
     notes: tuple[str, ...] = given.pop("notes", ())
@@ -269,8 +269,8 @@ def assemble(given: Fields) -> Configured:
         log["file"] = given.pop("log_file")
     given["log"] = LogSettings(**log)
     enabled = given.pop("js", False)
-    limits_of_all = {name: given.pop(f"js_{name}") for name in _names(JetStreamSettings) if f"js_{name}" in given}
-    given["jetstream"] = JetStreamSettings(**limits_of_all) if enabled else None
+    jetstream_limits = {name: given.pop(f"js_{name}") for name in _names(JetStreamSettings) if f"js_{name}" in given}
+    given["jetstream"] = JetStreamSettings(**jetstream_limits) if enabled else None
     if enabled and not given.get("store_dir"):
         given["store_dir"] = Path(tempfile.gettempdir()) / "nats"
         notes = (*notes, "Temporary storage directory used, data could be lost on system reboot")
@@ -286,12 +286,12 @@ def assemble(given: Fields) -> Configured:
         notes = (*notes, "Plaintext passwords detected, use nkeys or bcrypt")
     if given.get("websocket") is not None and given["websocket"].tls is None:
         notes = (*notes, "Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
-    return Configured(ServerSettings(**{"host": EVERYWHERE, **given}), notes, doubts)
+    return Configuration(ServerSettings(**{"host": ALL_INTERFACES, **given}), notes, doubts)
 
 
 def _complete_tls(given: Fields) -> None:
     if given.get("tls") is not None and "auth_timeout_s" not in given:
-        given["auth_timeout_s"] = given["tls"].timeout_s + 1.0  # the handshake is within it
+        given["auth_timeout_s"] = given["tls"].timeout_s + 1.0  # it includes the handshake
 
 
 def _names(kind: Any) -> list[str]:  # noqa: ANN401 - any dataclass
@@ -305,4 +305,4 @@ def _read_text(file: Path) -> str:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(f"open {file}: {reason}", hint="give the path of a configuration file") from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not a text in UTF-8") from error
+        raise InvalidInput(f"{file} is not UTF-8 text") from error

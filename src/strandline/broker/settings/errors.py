@@ -1,4 +1,4 @@
-"""What is wrong with a command line or a configuration file, all of it at once."""
+"""Errors of command lines and configuration files."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from strandline.errors import InvalidInput
 
 
 class ConfigurationRefused(InvalidInput):
-    """A configuration that cannot be used; each problem begins with the place of what is wrong (`file:line:column`)."""
+    """An invalid configuration; each problem begins with its place (`file:line:column`)."""
 
     def __init__(self, problems: Sequence[str], *, hint: str | None = None) -> None:
         super().__init__("\n".join(problems), hint=hint)
@@ -14,8 +14,8 @@ class ConfigurationRefused(InvalidInput):
 
 
 class NotServed(ConfigurationRefused):
-    """A configuration that asks for something nats-server has and this broker has not."""
+    """A configuration with a feature of nats-server that this broker lacks."""
 
 
 class FlagRefused(InvalidInput):
-    """A command line that cannot be used."""
+    """An invalid command line."""

@@ -1,7 +1,7 @@
 """The command line of nats-server: its flags, in the syntax of Go.
 
 One dash or two, `-p 4222` or `-p=4222`, a boolean alone or with `=false`. `BY_NAME` has every flag that nats-server
-2.15.1 knows, and one of our own, `--sync`. Pure: what is asked for comes back as a `CommandLine`; nothing is done.
+2.15.1 knows, and one of our own, `--sync`. Pure: the result is a `CommandLine`.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from strandline.broker.settings.configuration import Configured, parse_durability, read_configuration
+from strandline.broker.settings.configuration import Configuration, parse_durability, read_configuration
 from strandline.broker.settings.errors import FlagRefused, NotServed
 from strandline.broker.settings.model import TlsSettings, UserSettings
 from strandline.broker.settings.values import SERVED_ELSEWHERE, Fields
@@ -21,7 +21,7 @@ SIGNALS = ("ldm", "stop", "quit", "term", "reopen", "reload")
 
 
 class Flag(NamedTuple):
-    """A flag: its names, what stands for its value in help (empty for a boolean), what it becomes, what it is for."""
+    """A flag: its names, its metavariable in help (empty for a boolean), its reader, its description."""
 
     names: tuple[str, ...]
     value: str
@@ -31,7 +31,7 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a command line asks for: `action` is `serve`, or `test`, `help`, `version`, `signal` for a moment's work."""
+    """A parsed command line; `action` is `serve`, `test`, `help`, `version` or `signal`."""
 
     action: str = "serve"
     config: Path | None = None
@@ -39,8 +39,8 @@ class CommandLine:
     pid: str = ""
     fields: Fields = field(default_factory=dict)
 
-    def settings(self) -> Configured:
-        """Read the configuration file, if there is one, and return the settings."""
+    def settings(self) -> Configuration:
+        """Return the settings of the flags and of the configuration file, if there is one."""
         return read_configuration(self.config, flags=dict(self.fields))
 
 
@@ -77,13 +77,13 @@ def _action(name: str) -> Callable[[str], Fields]:
 def _signal(written: str) -> Fields:
     name, _, pid = written.partition("=")
     if name not in SIGNALS:
-        raise InvalidInput(f"unknown signal {name!r}", hint=f"there are {', '.join(SIGNALS)}")
+        raise InvalidInput(f"unknown signal {name!r}", hint=f"signals are {', '.join(SIGNALS)}")
     return {"action": "signal", "signal": name, "pid": pid}
 
 
 def _sync(written: str) -> Fields:
     if written not in ("always", "written"):
-        raise InvalidInput("parse error", hint="say `always` or `written`")
+        raise InvalidInput("parse error", hint="use `always` or `written`")
     return {"durability": parse_durability(written)}
 
 
@@ -156,7 +156,7 @@ BY_NAME = {name: flag for flag in (*FLAGS, *UNSERVED_FLAGS) for name in flag.nam
 
 
 def parse_command_line(arguments: Sequence[str]) -> CommandLine:
-    """Return what a command line asks for; raise `FlagRefused` or `NotServed` for one that cannot be used."""
+    """Parse a command line; raise `FlagRefused` or `NotServed` if it cannot be used."""
     given: Fields = {}
     left = list(arguments)
     while left:
@@ -177,7 +177,7 @@ def parse_command_line(arguments: Sequence[str]) -> CommandLine:
 
 
 def _split(argument: str) -> tuple[str, Flag | None, str | None]:
-    """Return a flag's name, the flag, and its value if that came with it; no flag for a word."""
+    """Split an argument into name, flag and attached value; no flag for a plain word."""
     if not argument.startswith("-") or argument in ("-", "--"):
         return argument, None, None
     name, equals, value = re.sub("^--?", "", argument).partition("=")

@@ -1,7 +1,7 @@
-"""Who may connect, to which account, and what they may do there: the blocks `authorization` and `accounts`.
+"""Users, accounts and permissions: the blocks `authorization` and `accounts`.
 
-Invariants: default permissions are given to the users that have none of their own; a permission to answer requests
-takes away the right to publish anything else, unless that was given; names are checked where all users are known.
+Invariants: users without permissions get the default permissions; a response permission denies every other publish that
+is not allowed explicitly; names are checked once all users are known.
 """
 
 import re
@@ -48,7 +48,7 @@ PUBLIC_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
 
 
 def permissions(value: Value) -> Permissions:
-    """Read a block of permissions."""
+    """Read a permissions block."""
     fields = read_block(entries(value), PERMISSIONS)
     publish: Rule | None = fields.get("publish")
     if fields.get("responses") is not None and (publish is None or publish.allow is None):
@@ -63,7 +63,7 @@ def _rule(value: Value) -> Rule:
 
 
 def _subjects(value: Value) -> tuple[str, ...]:
-    """Read subjects, each of which may have a queue group behind it."""
+    """Read subjects, each with an optional queue group."""
     found = texts(value)
     for each in found:
         try:
@@ -142,7 +142,7 @@ AUTHORIZATION: Table = {
 
 
 def authorization(value: Value) -> Fields:
-    """Read who may connect to the global account: one user, many, or whoever has the token."""
+    """Read the credentials of the global account: one user, several users, or a token."""
     fields = read_block(entries(value), AUTHORIZATION)
     default = fields.pop("default_permissions", None)
     one = fields.pop("user", "")
@@ -159,7 +159,7 @@ def authorization(value: Value) -> Fields:
 
 
 def with_default(found: Iterable[UserSettings], default: Permissions | None) -> tuple[UserSettings, ...]:
-    """Give permissions to those users that have none of their own."""
+    """Return users with default permissions where they have none."""
     return tuple(
         each
         if each.permissions is not None or default is None
@@ -267,7 +267,7 @@ def _account(name: str, fields: Fields) -> AccountSettings:
 
 
 def check_names(found: Iterable[AccountSettings]) -> None:
-    """Refuse a user that is there twice."""
+    """Refuse duplicate users."""
     seen: set[str] = set()
     for account in found:
         for user in account.users:

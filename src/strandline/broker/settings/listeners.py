@@ -1,7 +1,7 @@
-"""Where and how clients connect besides the plain port: the blocks `tls`, `websocket`, `http` and `leafnodes`.
+"""Listeners: the blocks `tls`, `websocket`, `http` and `leafnodes`.
 
-Invariants: a certificate comes with its key; a WebSocket listener says whether it has TLS; nobody listens for leaf
-nodes, so a block that asks for a listener which nobody could find (port -1, as test suites write it) is only noted.
+Invariants: a certificate needs its key; a WebSocket listener must state whether it uses TLS; leaf nodes are not
+supported, and a block with port -1 (as test suites write it) is only noted.
 """
 
 from typing import Any
@@ -34,13 +34,13 @@ FREE_PORTS = (0, -1)
 
 
 def listen(value: Value) -> Fields:
-    """Read where clients connect; without a host it is everywhere."""
+    """Read the client address; without a host, all interfaces."""
     host, port = address(value)
     return {"port": port, **({"host": host} if host else {})}
 
 
 def http(value: Value) -> Fields:
-    """Read where the monitoring endpoints are."""
+    """Read the monitoring address."""
     host, port = address(value)
     return {"http_port": port, **({"http_host": host} if host else {})}
 
@@ -58,7 +58,7 @@ def _handshake_first(value: Value) -> Fields:
 def _min_version(value: Value) -> str:
     version = text(value)
     if version not in ("1.2", "1.3"):
-        raise refuse(value, f"the lowest version of TLS is '1.2' or '1.3', not {version!r}")
+        raise refuse(value, f"min_version must be '1.2' or '1.3', not {version!r}")
     return version
 
 
@@ -86,7 +86,7 @@ TLS: Table = {
 
 
 def tls(value: Value) -> TlsSettings:
-    """Read a block of TLS."""
+    """Read a TLS block."""
     fields = read_block(entries(value), TLS)
     for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if fields.get(one) is None:
@@ -94,7 +94,7 @@ def tls(value: Value) -> TlsSettings:
             raise refuse(value, found)
     for name in ("cert_file", "key_file", "ca_file"):
         if fields.get(name) is not None and not fields[name].is_file():
-            raise refuse(value, f"{name}: there is no file {str(fields[name])!r}")
+            raise refuse(value, f"{name}: no such file: {str(fields[name])!r}")
     return TlsSettings(**fields)
 
 
@@ -125,7 +125,7 @@ WEBSOCKET: Table = {
 
 
 def websocket(value: Value) -> WebsocketSettings | None:
-    """Read the WebSocket listener; without a port there is none."""
+    """Read the WebSocket listener; None without a port."""
     fields: dict[str, Any] = {"host": "0.0.0.0", **read_block(entries(value), WEBSOCKET)}  # noqa: S104 - as nats-server
     if not fields.get("port"):
         return None
@@ -142,8 +142,8 @@ LEAFNODES: Table = {
 
 
 def leafnodes(value: Value) -> Fields:
-    """Read a block for leaf nodes, which are not here."""
+    """Read a leaf node block, which is refused or noted."""
     block = entries(value)
     if all(name.lower() in LEAFNODES for name in block) and read_block(block, LEAFNODES).get("port", 0) in FREE_PORTS:
-        return {"notes": (f"{value.place}: leaf nodes are not served: nobody listens for them",)}
+        return {"notes": (f"{value.place}: leaf nodes are not served: the listener is ignored",)}
     raise NotServed([f"{value.place}: leaf nodes are not served"], hint=SERVED_ELSEWHERE)

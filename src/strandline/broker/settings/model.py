@@ -1,4 +1,4 @@
-"""What a broker is told before it starts, as frozen values with nats-server's defaults.
+"""The settings of a broker, as frozen values with nats-server's defaults.
 
 Invariants: nothing here was read from a command line or a file (`flags` and `configuration` do that); a value that
 cannot work is refused where it is made; sizes are bytes, times are seconds, and None or 0 of a limit means that there
@@ -27,7 +27,7 @@ PORT_MAX = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Subjects that may be used, and those among them that may not; `allow` is None where all may.
+    """Allowed and denied subjects; `allow` is None where all are allowed.
 
     A subject of a subscribe rule may name a queue after a space: `orders.> workers`.
     """
@@ -38,7 +38,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRule:
-    """A user may answer requests that it was sent: so many messages for each, within some time; -1 is no limit."""
+    """Permission to answer received requests: messages for each request, and a time limit; -1 is no limit."""
 
     max_messages: int = 1
     expires_s: float = 120.0
@@ -46,7 +46,7 @@ class ResponseRule:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What a user may publish and subscribe to; None is everything."""
+    """Publish and subscribe permissions of a user; None allows everything."""
 
     publish: Rule | None = None
     subscribe: Rule | None = None
@@ -55,14 +55,14 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """Somebody who may connect: by name and password (plain, or a bcrypt hash `$2a$…`), or by the public `nkey`."""
+    """A user with name and password (plain, or a bcrypt hash `$2a$…`), or with a public `nkey`."""
 
     user: str = ""
     password: str = field(default="", repr=False)
     nkey: str = ""
     permissions: Permissions | None = None
     connection_types: frozenset[str] = frozenset()
-    """Kinds of connections (`STANDARD`, `WEBSOCKET`) that the user may use; empty is all."""
+    """Allowed connection types (`STANDARD`, `WEBSOCKET`); empty allows all."""
 
     def __post_init__(self) -> None:
         """Refuse a user of no name, or of two kinds."""
@@ -72,7 +72,7 @@ class UserSettings:
 
 @dataclass(frozen=True, slots=True)
 class JetStreamLimits:
-    """How much JetStream an account may keep; -1 is as much as the server has."""
+    """JetStream limits of an account; -1 is the server's limit."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -86,7 +86,7 @@ class JetStreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class AccountSettings:
-    """A space of subjects of its own, and who may connect to it; `jetstream` is None where it has none."""
+    """An account with its users; `jetstream` is None where it is disabled."""
 
     name: str = GLOBAL_ACCOUNT
     users: tuple[UserSettings, ...] = ()
@@ -95,11 +95,11 @@ class AccountSettings:
     max_subscriptions: int | None = None
     max_payload: int | None = None
     trace_dest: str = ""
-    """Where messages with a sampled `traceparent` are traced to; empty if they are not."""
+    """Trace destination of messages with a sampled `traceparent`; empty for none."""
     trace_sampling: int = 100
-    """How many of a hundred of them are."""
+    """Percentage of those messages that are traced."""
     remotes: "Mapping[str, NatsSettings]" = field(default_factory=dict)
-    """Other servers that its mirrors and sources copy from, by the API prefix that their `external` names."""
+    """Remote servers of mirrors and sources, by the API prefix of their `external`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,15 @@ class TlsSettings:
     verify: bool = False
     timeout_s: float = 2.0
     handshake_first: bool = False
-    """The handshake comes before INFO."""
+    """The TLS handshake precedes INFO."""
     handshake_first_fallback_s: float | None = None
-    """With `handshake_first`: INFO is sent in the clear after all to a client that has said nothing for so long."""
+    """With `handshake_first`: INFO is sent in plain text to a client that was silent for this long."""
     min_version: str = "1.2"
 
 
 @dataclass(frozen=True, slots=True)
 class WebsocketSettings:
-    """A second listener, for WebSocket clients; without `tls` it is in the clear."""
+    """The WebSocket listener; without `tls` it is plain text."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -138,7 +138,7 @@ class WebsocketSettings:
 
 @dataclass(frozen=True, slots=True)
 class JetStreamSettings:
-    """Streams and consumers; -1 is as much as the machine has."""
+    """JetStream limits of the server; -1 is the capacity of the machine."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -147,7 +147,7 @@ class JetStreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Where the log goes (standard error without a `file`) and what it tells."""
+    """Destination of the log (standard error without a `file`) and its verbosity."""
 
     file: Path | None = None
     debug: bool = False
@@ -156,37 +156,37 @@ class LogSettings:
     utc: bool = False
     size_limit: int = 0
     traced_bytes_max: int = 0
-    """How much of a message a trace shows; 0 is all of it."""
+    """Bytes of a message shown in a trace; 0 for all."""
     trace_headers: bool = False
-    """A trace shows the headers of a message and nothing else."""
+    """Show only the headers of messages in a trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """All of it. A port of 0 or -1 is one that is free; no `store_dir` is a temporary folder, gone at the end."""
+    """All settings. Port 0 or -1 picks a free one; without a `store_dir` data is temporary and removed at the end."""
 
     host: str = "127.0.0.1"
     port: int = 4222
     server_name: str = ""
-    """Empty: its server id is its name."""
+    """Empty: the server id is the name."""
     store_dir: Path | None = None
     jetstream: JetStreamSettings | None = field(default_factory=JetStreamSettings)
     durability: Durability = SYNCED
     """When a publish is acknowledged."""
     remotes: "Mapping[str, NatsSettings]" = field(default_factory=dict)
-    """Those of the global account; the other accounts have their own, as whoever uses one has its credentials."""
+    """Remotes of the global account; other accounts have their own, because a remote includes credentials."""
 
     accounts: tuple[AccountSettings, ...] = (AccountSettings(),)
-    """Always with the one whose name is `GLOBAL_ACCOUNT`."""
+    """Always includes `GLOBAL_ACCOUNT`."""
     system_account: str = SYSTEM_ACCOUNT
     token: str = field(default="", repr=False)
-    """Who knows it may connect, to the global account; plain or a bcrypt hash."""
+    """Token for the global account; plain or a bcrypt hash."""
     no_auth_user: str = ""
-    """The user that a client without credentials is taken for."""
+    """The user of clients without credentials."""
     auth_timeout_s: float = 2.0
     tls: TlsSettings | None = None
     allow_non_tls: bool = False
-    """With `tls`: clients may do without it."""
+    """With `tls`: clients may connect without it."""
     websocket: WebsocketSettings | None = None
 
     max_payload: int = MiB
@@ -202,18 +202,18 @@ class ServerSettings:
     lame_duck_grace_s: float = 10.0
 
     http_host: str = ""
-    """Empty: that of clients."""
+    """Empty: the client host."""
     http_port: int | None = None
-    """Where the monitoring endpoints are; None for nowhere."""
+    """Port of the monitoring endpoints; None disables them."""
     http_base_path: str = ""
     max_closed_clients: int = 10_000
-    """How many ended connections `/connz` remembers."""
+    """How many closed connections `/connz` keeps."""
     pid_file: Path | None = None
     ports_file_dir: Path | None = None
     log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, whoever asked for it."""
+        """Refuse settings that cannot work."""
         check_port("port", self.port)
         check_port("http_port", self.http_port or 0)
         names = [account.name for account in self.accounts]
@@ -238,12 +238,12 @@ class ServerSettings:
 
 
 def format_address(scheme: str, host: str, port: int) -> str:
-    """Return the address at which this machine's clients reach a listener, also one that listens everywhere."""
+    """Return the URL at which local clients reach a listener, also one on all interfaces."""
     reached = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - compared, not bound
     return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 
 def check_port(name: str, port: int) -> None:
-    """Raise `InvalidInput` for a number that is no port, nor 0 or -1 for a free one."""
+    """Raise `InvalidInput` unless a number is a port, 0 or -1."""
     if not -1 <= port <= PORT_MAX:
         raise InvalidInput(f"{name} must be at most {PORT_MAX}, or -1 for a free one, not {port}")

@@ -1,4 +1,4 @@
-"""What of new settings a running broker can take over.
+"""The settings that a running broker can reload.
 
 Invariants: pure; everything that is not in `RELOADABLE` must stay as it is, and a reload that would change any of it is
 refused as a whole, so that a server never runs with half of a configuration.
@@ -45,11 +45,11 @@ _KEYS = {
     "size_limit": "log_size_limit",
     "traced_bytes_max": "max_traced_msg_len",
 }
-"""What settings are called in the file, where it is not what they are called here without the unit."""
+"""Names in the file of settings that have another name here, units aside."""
 
 
-def changes_told(old: ServerSettings, new: ServerSettings) -> list[str]:
-    """Return what a reload changes, as the log tells it; raise `ConfigurationRefused` where some takes a restart.
+def describe_changes(old: ServerSettings, new: ServerSettings) -> list[str]:
+    """Return the changes of a reload for the log; raise `ConfigurationRefused` where a change needs a restart.
 
     TLS is always among them, where it is used: its files may have changed under their names.
     """
@@ -65,11 +65,11 @@ def changes_told(old: ServerSettings, new: ServerSettings) -> list[str]:
         raise ConfigurationRefused(
             [f"config reload not supported for {name}" for name in fixed], hint="restart the server to change these"
         )
-    told = [text for name in changed if name != "tls" for text in _told(name, old, new)]
-    return [*told, "tls = enabled"] if new.tls is not None else told
+    texts = [text for name in changed if name != "tls" for text in _describe(name, old, new)]
+    return [*texts, "tls = enabled"] if new.tls is not None else texts
 
 
-def _told(name: str, old: ServerSettings, new: ServerSettings) -> list[str]:
+def _describe(name: str, old: ServerSettings, new: ServerSettings) -> list[str]:
     match name:
         case "accounts":
             return ["accounts"]

@@ -1,6 +1,6 @@
-"""Servers that mirrors and sources copy from: the block `remotes`, which is our own.
+"""Remote servers of mirrors and sources: our own block `remotes`.
 
-Invariants: a remote is known by the API prefix that a stream's `external` names; it is one URL, or a map.
+Invariants: a remote is identified by the API prefix of a stream's `external`; it is one URL, or a map.
 """
 
 from typing import Any
@@ -21,13 +21,13 @@ REMOTE: Table = {
 
 
 def remotes(value: Value) -> dict[str, Any]:
-    """Read all remotes, by their API prefixes."""
+    """Read all remotes by API prefix."""
     blocks = entries(value)
     return dict(zip(blocks, read_each(blocks.values(), _remote), strict=True))
 
 
 def _remote(value: Value) -> object:
-    from strandline.nats.settings import NatsSettings  # noqa: PLC0415 - slow to import, and seldom wanted
+    from strandline.nats.settings import NatsSettings  # noqa: PLC0415 - slow to import, and rarely used
 
     if isinstance(value.content, str):
         return NatsSettings(value.content)

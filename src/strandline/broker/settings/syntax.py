@@ -1,4 +1,4 @@
-"""The configuration language of nats-server: maps, lists, numbers with units, texts, variables, files in files.
+"""The configuration language of nats-server: maps, lists, numbers with units, strings, variables, includes.
 
 It is JSON with most of its marks left out: `=`, `:` or nothing between key and value; commas, semicolons or new lines
 between entries; quotes only where a text needs them; comments from `#` or `//`. A bare word that begins with `$` is a
@@ -38,7 +38,7 @@ ReadText = Callable[[Path], str]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands; the first line's columns count from 0 and the others' from 1, as nats-server has it."""
+    """A place in a file; columns count from 0 in the first line and from 1 in the others, as in nats-server."""
 
     file: str
     line: int
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(slots=True)
 class Value:
-    """Something that a key was given; `is_variable` once another value referred to it."""
+    """The value of a key; `is_variable` once another value refers to it."""
 
     content: Content
     place: Place
@@ -58,14 +58,14 @@ class Value:
 
     @property
     def kind(self) -> str:
-        """Return what it is called in messages."""
+        """Return the name of its type for messages."""
         kinds = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", dict: "a map", list: "a list"}
         return kinds[type(self.content)]
 
 
 @dataclass(slots=True)
 class Source:
-    """A text being read, the environment beside it, and the files around it."""
+    """A text being parsed, with its environment and enclosing files."""
 
     text: str
     file: str
@@ -73,16 +73,16 @@ class Source:
     read: ReadText
     scopes: list[dict[str, Value]] = field(default_factory=list)
     around: tuple[str, ...] = ()
-    """The files and variables that it is within."""
+    """The enclosing files and variables."""
 
 
 def parse_file(path: Path, environment: Mapping[str, str], read: ReadText) -> dict[str, Value]:
-    """Return what a file says; raise `ConfigurationRefused` with the place of what cannot be read."""
+    """Parse a file; raise `ConfigurationRefused` with the place of the first error."""
     return _Parser(Source(read(path), str(path), environment, read)).parse()
 
 
 class _Parser:
-    """One text, from its beginning to its end; `at` is how far it has been read."""
+    """The parser of one text; `at` is its position."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -293,7 +293,7 @@ class _Parser:
     def _include(self, place: Place) -> dict[str, Value]:
         name = self._value(place).content
         if not isinstance(name, str) or not name:
-            raise ConfigurationRefused([f"{place}: include wants the name of a file"])
+            raise ConfigurationRefused([f"{place}: include needs a file name"])
         path = Path(self.source.file).parent / name
         try:
             inner = self._within(str(path), place, lambda: self.source.read(path))
@@ -305,7 +305,7 @@ class _Parser:
         return _Parser(inner).parse()
 
     def _within(self, name: str, place: Place, read: Callable[[], str]) -> Source:
-        """Return the source of what this one refers to; refuse what it is within itself."""
+        """Return the source of a reference; refuse a cycle."""
         around = (*self.source.around, self.source.file)
         if name in around or len(around) > INCLUDES_MAX:  # by another name, it is itself at last
             raise ConfigurationRefused([f"{place}: {name} refers to itself"])

@@ -1,4 +1,4 @@
-"""Values of a configuration as what they must be: numbers, sizes, times, addresses, blocks.
+"""Typed readers of configuration values: numbers, sizes, times, addresses, blocks.
 
 Invariants: a reader takes a `Value` and returns something of Python, or raises with the value's place; reading a block
 tells all of its problems at once, and those of the blocks within it.
@@ -16,7 +16,7 @@ from strandline.errors import InvalidInput
 Found = TypeVar("Found")
 Fields = dict[str, Any]
 Reader = Callable[[Value], Fields]
-"""Returns what a key says, by the names of the fields that it becomes."""
+"""Reads the value of a key into fields of the settings."""
 Table = Mapping[str, Reader]
 
 DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
@@ -27,21 +27,21 @@ SERVED_ELSEWHERE = "run nats-server for that; docs/broker.md tells how to move t
 
 
 def refuse(value: Value, problem: str) -> ConfigurationRefused:
-    """Return the error for a value, to be raised."""
+    """Return the error for a value."""
     return ConfigurationRefused([f"{value.place}: {problem}"])
 
 
 def text(value: Value) -> str:
-    """Read a text; a number was meant as one where a text is wanted."""
+    """Read a string; a number is accepted as one."""
     match value.content:
         case bool() | dict() | list():
-            raise refuse(value, f"expected a text, not {value.kind}")
+            raise refuse(value, f"expected a string, not {value.kind}")
         case content:
             return str(content)
 
 
 def integer(value: Value) -> int:
-    """Read a whole number, which may have had a unit (`64MB`)."""
+    """Read an integer, with an optional unit (`64MB`)."""
     match value.content:
         case int(content) if not isinstance(content, bool):
             return content
@@ -50,7 +50,7 @@ def integer(value: Value) -> int:
 
 
 def limit(value: Value) -> int | None:
-    """Read a limit of which 0 and -1 are none."""
+    """Read a limit; 0 and -1 mean none."""
     found = integer(value)
     return found if found > 0 else None
 
@@ -73,7 +73,7 @@ def truth(value: Value) -> bool:
 
 
 def duration_s(value: Value) -> float:
-    """Read a time in the form of Go (`1h5m`, `500ms`); a bare number has no unit and is refused."""
+    """Read a duration in Go's form (`1h5m`, `500ms`); a number without a unit is refused."""
     if not isinstance(value.content, str):
         raise refuse(value, 'expected a duration with a unit, such as "2s" or "5m"')
     try:
@@ -83,7 +83,7 @@ def duration_s(value: Value) -> float:
 
 
 def seconds(value: Value) -> float:
-    """Read a time: a number of seconds, or one in the form of Go."""
+    """Read a duration: a number of seconds, or Go's form."""
     match value.content:
         case bool():
             raise refuse(value, f"expected seconds, not {value.kind}")
@@ -94,7 +94,7 @@ def seconds(value: Value) -> float:
 
 
 def parse_duration_s(written: str) -> float:
-    """Return the seconds of a time in the form of Go; raise `InvalidInput` for anything else."""
+    """Return the seconds of a duration in Go's form; raise `InvalidInput` if it is invalid."""
     parts = DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
         raise InvalidInput(f"invalid duration {written!r}")
@@ -102,20 +102,20 @@ def parse_duration_s(written: str) -> float:
 
 
 def path(value: Value) -> Path | None:
-    """Read a path, relative to the folder that the server was started in; an empty one is none."""
+    """Read a path, relative to the working directory; an empty one is None."""
     written = text(value)
     return Path(written) if written else None
 
 
 def texts(value: Value) -> tuple[str, ...]:
-    """Read one text, or a list of them."""
+    """Read one string, or a list of strings."""
     if isinstance(value.content, list):
         return tuple(text(each) for each in value.content)
     return (text(value),)
 
 
 def address(value: Value) -> tuple[str, int]:
-    """Read where to listen: a port, or a host and a port."""
+    """Read an address: a port, or host and port."""
     if isinstance(value.content, int) and not isinstance(value.content, bool):
         return "", value.content
     host, _, port = text(value).rpartition(":")
@@ -139,7 +139,7 @@ def items(value: Value) -> list[Value]:
 
 
 def to_duration(field: str, name: str) -> Reader:
-    """Return the reader of a key that is a time; a bare number is seconds, and a doubt of nats-server's."""
+    """Return the reader of a duration; a number without a unit is seconds, with nats-server's warning."""
 
     def read(value: Value) -> Fields:
         if isinstance(value.content, str):
@@ -151,17 +151,17 @@ def to_duration(field: str, name: str) -> Reader:
 
 
 def to(field: str, read: Callable[[Value], Any]) -> Reader:
-    """Return the reader of a key that becomes one field."""
+    """Return the reader of a key for one field."""
     return lambda value: {field: read(value)}
 
 
 def nothing(_: Value) -> Fields:
-    """Read a key that makes no difference to a single server."""
+    """Ignore a key without effect on a single server."""
     return {}
 
 
 def not_served(what: str) -> Reader:
-    """Return the reader of a key for something that is not here; off, it may be said."""
+    """Return the reader of a key for an unsupported feature, which may only be switched off."""
 
     def read(value: Value) -> Fields:
         if value.content in (False, 0, "", "disabled"):
@@ -171,15 +171,15 @@ def not_served(what: str) -> Reader:
     return read
 
 
-class Trouble:
-    """Problems as they come up, to be told all at once."""
+class Problems:
+    """Collected problems, raised together."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.missing: list[str] = []
 
     def guard(self, value: Value, read: Callable[[Value], Found]) -> Found | None:
-        """Return what a reader makes of a value; None, and the problem is kept, where it refuses."""
+        """Return the result of a reader; None, with its problem collected, if it refuses."""
         try:
             return read(value)
         except NotServed as error:
@@ -199,24 +199,24 @@ class Trouble:
 
 
 def read_each(values: Iterable[Value], read: Callable[[Value], Found]) -> list[Found]:
-    """Return what a reader makes of each value; raise with the problems of all of them."""
-    trouble = Trouble()
+    """Return the results of a reader for each value; raise all problems together."""
+    trouble = Problems()
     found = [trouble.guard(value, read) for value in values]
     trouble.settle()
     return [each for each in found if each is not None]
 
 
 def read_block(block: dict[str, Value], table: Table) -> Fields:
-    """Return the fields of all keys of a block; raise with every problem of it."""
+    """Return the fields of all keys of a block; raise all problems together."""
     fields: Fields = {}
-    trouble = Trouble()
+    trouble = Problems()
     for name, value in block.items():
         read = table.get(name.lower())
         if read is not None:
             found = trouble.guard(value, read) or {}
-            for told in ("notes", "doubts"):
-                if told in found and told in fields:
-                    found = {**found, told: (*fields[told], *found[told])}
+            for kind in ("notes", "doubts"):
+                if kind in found and kind in fields:
+                    found = {**found, kind: (*fields[kind], *found[kind])}
             fields |= found
         elif not value.is_variable:
             trouble.problems.append(f'{value.place}: unknown field "{name}"')

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from strandline.broker.api import codes
-from strandline.broker.api.account_limits import Used, check_account
+from strandline.broker.api.account_limits import AccountUsage, check_account
 from strandline.broker.api.checks import check_create
 from strandline.broker.api.config import Storage, StreamConfig, StreamSource
 from strandline.broker.api.error_text import for_clients, for_log
@@ -249,7 +249,7 @@ class Streams:
         check_account(config, self.limits, self.used(), old)
         self.shared_limits.check(config, old)
 
-    def used(self) -> Used:
+    def used(self) -> AccountUsage:
         """Return what the streams use and have reserved; those that are coming count, too, but for their bytes."""
         bytes_used, reserved = {Storage.FILE: 0, Storage.MEMORY: 0}, {Storage.FILE: 0, Storage.MEMORY: 0}
         for stream in self.streams.values():
@@ -257,7 +257,7 @@ class Streams:
             reserved[stream.config.storage] += max(0, stream.config.max_bytes)
         for config in self.coming.values():
             reserved[config.storage] += max(0, config.max_bytes)
-        return Used(len(self.streams) + len(self.coming), bytes_used, reserved)
+        return AccountUsage(len(self.streams) + len(self.coming), bytes_used, reserved)
 
     def delete(self, name: str) -> None:
         """Remove a stream with everything in it."""

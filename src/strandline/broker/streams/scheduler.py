@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strandline.broker.api.codes import ApiError
-from strandline.broker.api.schedules import PURGE, Once, Schedule, parse_schedule
+from strandline.broker.api.schedules import PURGE, OnceSchedule, Schedule, parse_schedule
 from strandline.broker.api.times import format_time, parse_time
 from strandline.broker.streams import headers as names
 from strandline.broker.streams.admission import Draft
@@ -99,7 +99,7 @@ class Scheduler:
 
     def _go_on(self, subject: bytes, planned: Planned, now_ns: int) -> None:
         """Go on although nothing could be published."""
-        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(now_ns)
+        following = None if isinstance(planned.schedule, OnceSchedule) else planned.schedule.next_ns(now_ns)
         if following is None:
             self._done.append(self._planned.pop(subject).sequence)
         else:
@@ -115,7 +115,9 @@ class Scheduler:
             if not last:
                 return None
             headers, payload = read(last)
-        following = None if isinstance(planned.schedule, Once) else planned.schedule.next_ns(write_batch.time_ns)
+        following = (
+            None if isinstance(planned.schedule, OnceSchedule) else planned.schedule.next_ns(write_batch.time_ns)
+        )
         pairs = [
             (names.SCHEDULER, subject),
             (names.SCHEDULE_NEXT, (PURGE if following is None else format_time(following)).encode()),

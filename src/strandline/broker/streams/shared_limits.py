@@ -8,7 +8,7 @@ is never more than there is; it is counted anew when that would not be enough.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strandline.broker.api.account_limits import Used, check_account
+from strandline.broker.api.account_limits import AccountUsage, check_account
 from strandline.broker.api.config import Storage, StreamConfig
 from strandline.broker.api.responses import AccountLimits
 from strandline.broker.streams.atomic_batches import AllBatches
@@ -21,10 +21,10 @@ class SharedLimits:
     max_memory: int = -1
     max_storage: int = -1
     batches: AllBatches = field(default_factory=AllBatches)
-    _accounts: list[Callable[[], Used]] = field(default_factory=list)
+    _accounts: list[Callable[[], AccountUsage]] = field(default_factory=list)
     _free: dict[Storage, int] = field(default_factory=lambda: dict.fromkeys(Storage, 0))
 
-    def add(self, used: Callable[[], Used]) -> None:
+    def add(self, used: Callable[[], AccountUsage]) -> None:
         """Count what an account uses."""
         self._accounts.append(used)
 
@@ -52,9 +52,9 @@ class SharedLimits:
         """Note that something was stored, if nobody asked for room before."""
         self._free[storage] -= size
 
-    def _used(self) -> Used:
+    def _used(self) -> AccountUsage:
         everything = [used() for used in self._accounts]
-        return Used(
+        return AccountUsage(
             sum(used.streams for used in everything),
             {storage: sum(used.bytes[storage] for used in everything) for storage in Storage},
             {storage: sum(used.reserved[storage] for used in everything) for storage in Storage},
