@@ -19,7 +19,7 @@ from strandline.detect.results import Found
 from strandline.errors import InvalidInput
 from strandline.pipeline.findings import LOCATION_BYTES_MAX
 from strandline.pipeline.identity import RuleFingerprint, SecretHash
-from strandline.pipeline.texts import check_text
+from strandline.pipeline.text_fields import check_text
 
 names = st.binary(max_size=60).map(os.fsdecode) | st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 counts = st.integers(0, 2**63 - 1)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from strandline.clock import ManualClock
 from strandline.errors import Conflict, InvalidInput
+from strandline.pipeline.commit import AwaitingFindings, FindingsDurable, ItemsDurable
 from strandline.pipeline.findings import FindingRecord, FindingsBatch
-from strandline.pipeline.held import HeldShard
+from strandline.pipeline.held_shard import HeldShard
 from strandline.pipeline.identity import (
     FindingId,
     OvidHash,
@@ -22,7 +23,6 @@ from strandline.pipeline.identity import (
 )
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.memory import MemoryFindings, MemoryLedger, MemoryTables
-from strandline.pipeline.page_commit import AwaitingFindings, FindingsDurable, ItemsDurable
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import Boundary, BoundaryKind, CommitScope, Units, WriteContext
 from strandline.protocol import leases

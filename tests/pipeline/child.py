@@ -30,7 +30,7 @@ from strandline.pipeline.commit import commit_page
 from strandline.pipeline.coordination import NoneAvailable, Throttled
 from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
 from strandline.pipeline.findings import FindingsBatch
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
 from strandline.pipeline.ledger import LedgerRecord
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt

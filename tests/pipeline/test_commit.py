@@ -11,7 +11,7 @@ from strandline.pipeline.commit import Page, commit_page, write_findings
 from strandline.pipeline.coordination import Coordinator, MemoryRecords
 from strandline.pipeline.errors import ReceiptMismatch, ShardReleased
 from strandline.pipeline.findings import FindingsBatch
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.memory import Hooks, MemoryFindings, MemoryLedger, MemoryTables
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt

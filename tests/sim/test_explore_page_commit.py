@@ -51,18 +51,18 @@ def refuse_repeats(ops: tuple[OpEntry, ...], op_id: int, _: int) -> None:
 
 
 MUTATIONS: list[tuple[str, Callable[..., object], PageBounds, int, str]] = [
-    ("pipeline.page_commit.check_findings", allow, SMALL, 7, "a worker believes in findings that are not there"),
-    ("pipeline.page_commit.check_done_ledger", allow, SMALL, 4, "a worker believes in rows that are not there"),
+    ("pipeline.commit.check_findings", allow, SMALL, 7, "a worker believes in findings that are not there"),
+    ("pipeline.commit.check_done_ledger", allow, SMALL, 4, "a worker believes in rows that are not there"),
     (
-        "pipeline.page_commit.check_done_ledger",
+        "pipeline.commit.check_done_ledger",
         check_done_ledger_without_counting,
         SMALL,
         4,
         "a worker believes in rows that are not there",
     ),
-    ("pipeline.page_commit.check_checkpoint", allow, SMALL, 9, "a worker believes in a cursor that is not there"),
+    ("pipeline.commit.check_checkpoint", allow, SMALL, 9, "a worker believes in a cursor that is not there"),
     ("pipeline.memory.check_items", allow, SMALL, 7, "a row says scanned, and its findings are absent"),
-    ("pipeline.held.HeldShard._check_receipt", allow, SMALL, 7, "the cursor passed an item without a row"),
+    ("pipeline.held_shard.HeldShard._check_receipt", allow, SMALL, 7, "the cursor passed an item without a row"),
     ("pipeline.memory.MemoryTables.check_fence", allow, SMALL, 6, "a store took a write under an old fence"),
     ("pipeline.ledger.merge", merge_so_that_the_last_wins, UNFENCED, 9, "a row of the ledger fell back"),
     (

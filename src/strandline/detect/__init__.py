@@ -29,16 +29,19 @@ match rather than anywhere in the file. A secret in a compressed member leads ba
 match is at most 16 KiB long. Two places of one secret in one compressed member are one finding.
 """
 
-from strandline.detect.engine import Engine
-from strandline.detect.errors import RegexInvalid, RulesInvalid
-from strandline.detect.limits import Limits
-from strandline.detect.matching.saved import Saved
-from strandline.detect.results import Coverage, Found, ItemResult
-from strandline.detect.rules.gitleaks import load_builtin, load_rules, parse_rules
-from strandline.detect.rules.gitleaks_format import format_set
-from strandline.detect.rules.rule import Allowlist, Required, Rule, RuleSet
-from strandline.detect.tokens.examples import expand
-from strandline.detect.tokens.validators import Verdict, judge
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.detect.engine import Engine
+    from strandline.detect.errors import RegexInvalid, RulesInvalid
+    from strandline.detect.limits import Limits
+    from strandline.detect.matching.saved import Saved
+    from strandline.detect.results import Coverage, Found, ItemResult
+    from strandline.detect.rules.gitleaks import load_builtin, load_rules, parse_rules
+    from strandline.detect.rules.gitleaks_format import format_set
+    from strandline.detect.rules.rule import Allowlist, Required, Rule, RuleSet
+    from strandline.detect.tokens.examples import expand
+    from strandline.detect.tokens.validators import Verdict, judge
 
 __all__ = [
     "Allowlist",
@@ -61,3 +64,44 @@ __all__ = [
     "load_rules",
     "parse_rules",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: readers of findings need no engine."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {
+        "engine": ("Engine",),
+        "errors": (
+            "RegexInvalid",
+            "RulesInvalid",
+        ),
+        "limits": ("Limits",),
+        "matching.saved": ("Saved",),
+        "results": (
+            "Coverage",
+            "Found",
+            "ItemResult",
+        ),
+        "rules.gitleaks": (
+            "load_builtin",
+            "load_rules",
+            "parse_rules",
+        ),
+        "rules.gitleaks_format": ("format_set",),
+        "rules.rule": (
+            "Allowlist",
+            "Required",
+            "Rule",
+            "RuleSet",
+        ),
+        "tokens.examples": ("expand",),
+        "tokens.validators": (
+            "Verdict",
+            "judge",
+        ),
+    }
+    for home, names in homes.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

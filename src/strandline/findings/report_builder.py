@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.detect.rules.gitleaks import load_builtin
 from strandline.findings.coverage import coverage_of
 from strandline.findings.listed_sources import ListedSource, current_sources, location_of
 from strandline.findings.reports.values import (
@@ -92,6 +91,8 @@ class RuleBook(Mapping[str, RuleFacts]):
 
 def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
     """Return descriptions and tags of built-in rules; other rules have their id alone."""
+    from strandline.detect.rules.gitleaks import load_builtin  # noqa: PLC0415 - a table of findings needs no rules
+
     known = load_builtin().by_id
     facts = {}
     for name in names:

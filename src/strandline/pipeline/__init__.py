@@ -1,38 +1,42 @@
-"""Findings, then done, then checkpoint: the durable side of scanning, for whoever runs the scanners.
+"""Findings, then done, then checkpoint: the durable side of scanning.
 
-**Promise.** A shard's cursor never passes an item that is not durably done, and no item is said to be done whose
-findings are not durable. Whatever is killed, wherever: nothing is lost, nothing is there twice, and the work goes on
-where it was.
+**Promise.** A shard's cursor never passes an item that is not durably done, and no item is done whose findings are not
+durable. After any crash nothing is lost, nothing is stored twice, and work continues after the last checkpoint.
 
 **How.** A page of items is committed in three steps, each with the receipt of the one before (`commit_page`):
 
-    findings = sink.upsert_batch(page.findings)                 what was found
-    items = ledger.batch_upsert(page.items, after=findings)     that it was looked at, and how well
-    shard.checkpoint(page.scope.boundary, after=items)          that nobody need look again
+    findings = sink.upsert_batch(page.findings)                 the findings
+    items = ledger.batch_upsert(page.items, after=findings)     the items, and how completely they were scanned
+    shard.checkpoint(page.scope.boundary, after=items)          the cursor
 
-No transaction spans the three. Instead everything has an id that follows from its content (`identity`, `policy`), and
-every row is merged by rules that are commutative, associative and idempotent (`ledger`, `findings`, `triage`), so
-that a page may be committed again by anybody: at-least-once execution is exactly-once in effect. `page_commit` has
-the same steps as states, for those who drive them one by one.
+No transaction spans the three. Instead every id follows from content (`identity`, `policy`), and every row is merged by
+rules that are commutative, associative and idempotent (`ledger`, `findings`, `triage`), so that any worker may commit a
+page again: at-least-once execution is exactly-once in effect. `commit` has the steps as states.
 
-**Who may write.** `coordination` cuts a run into shards and gives each to one worker at a time, under a lease and a
-fence; `held` is a shard in a worker's hands, which stops by itself when the lease is over. A store that shares its
-database with coordination refuses rows under an older fence; any other merges them, which does no harm.
+**Fences.** `coordination` cuts a run into shards and gives each to one worker at a time, under a lease and a fence;
+`held_shard` is a shard under a worker's lease, which stops by itself when the lease ends. A store in the database of
+coordination rejects rows under an older fence; any other store merges them, which is harmless.
 
-**Where.** `memory` for tests, `sql` for SQLite (the default, several processes) and PostgreSQL; coordination also on
-etcd. `stores.open_stores` opens all of it by an address. `reads` are the questions people ask; `state` keeps what
-scanners want to remember; `verify` looks whether what is stored keeps these promises.
+**Stores.** `memory` for tests, `sql` for SQLite (the default, several processes) and PostgreSQL; coordination also on
+etcd. `stores.open_stores` opens all of them by an address. `reads` are queries; `state` holds values of scanners;
+`verify` checks stored rows against these promises.
 
-**What is never kept.** No byte of a secret: a secret is a hash under its tenant's key (`SecretHash`). No key, cursor or
+**Secrets.** No byte of a secret is stored: a secret is a hash under its tenant's key (`SecretHash`). No key, cursor or
 hash of a secret is in a message or a `repr`.
 
-**Trade-offs.** Writes of one page are three fsyncs, or two where a page found nothing new; a page should have
-hundreds of items. A batch has at most 10,000 rows. Logical times (`started_at`, `seen_at`) order what one lease did
-and nothing else; real times are kept beside them for people. Reopening what failed for good is a new generation of
-its policy.
+**Trade-offs.** A page costs three fsyncs, or two without new findings; it should have hundreds of items. A batch has at
+most 10,000 rows. Logical times (`started_at`, `seen_at`) order the work of one lease and nothing else; real times are
+stored beside them. Reopening items that failed for good is a new generation of their policy.
 """
 
-from strandline.pipeline.commit import Page, commit_page
+from strandline.pipeline.commit import (
+    AwaitingFindings,
+    CheckpointDurable,
+    FindingsDurable,
+    ItemsDurable,
+    Page,
+    commit_page,
+)
 from strandline.pipeline.findings import (
     FindingRecord,
     FindingsBatch,
@@ -40,9 +44,8 @@ from strandline.pipeline.findings import (
     ObservationRecord,
     OccurrenceRecord,
 )
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
-from strandline.pipeline.page_commit import AwaitingFindings, CheckpointDurable, FindingsDurable, ItemsDurable
 from strandline.pipeline.pages import Failed, FoundSecret, Gaps, Item, PageBuilder, Scanned, Skipped
 from strandline.pipeline.policy import Policies, Policy, PolicyDelta, PolicyRecord, delta
 from strandline.pipeline.reads import PipelineReads

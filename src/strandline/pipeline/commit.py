@@ -1,18 +1,25 @@
-"""Committing a page: findings, then the ledger, then the checkpoint, each only after the one before is durable.
+"""The commit of a page: findings, then the ledger, then the checkpoint, each only after the one before is durable.
 
-Invariants: whatever is interrupted, and wherever, a cursor never passes an item whose row is not durable, and no row
-says "scanned" whose findings are not. Committing a page again is the same as committing it once.
+    AwaitingFindings ─ record_findings ─► FindingsDurable ─ record_done_ledger ─► ItemsDurable
+                                                  ─ record_checkpoint ─► CheckpointDurable
+
+A state is used once, also if its step fails: then the commit begins again at `AwaitingFindings`, which is safe because
+every write is idempotent. The type checker rejects the wrong order, since no state has the method of another; each
+step rejects the receipt of another page.
+
+Invariants: wherever a commit is interrupted, a cursor never passes an item whose row is not durable, and no row says
+"scanned" whose findings are not. Committing a page again is the same as committing it once.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
-from strandline.pipeline.errors import BATCH_ROWS_MAX, ReceiptMismatch
+from strandline.pipeline.errors import BATCH_ROWS_MAX, CommitUsed, ReceiptMismatch
 from strandline.pipeline.findings import FindingsBatch, FindingsSink
 from strandline.pipeline.ledger import DoneLedger, LedgerRecord, validate_all
-from strandline.pipeline.page_commit import AwaitingFindings
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
@@ -36,6 +43,92 @@ class Checkpoints(Protocol):
     def checkpoint(self, boundary: Boundary, *, after: LedgerReceipt) -> CheckpointReceipt:
         """Move the cursor to the end of the page that `after` proves done, and return once that is durable."""
         ...
+
+
+class _Once:
+    """Lets one caller through, ever."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self, state: str) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise CommitUsed(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    scope: CommitScope
+    _once: _Once = field(default_factory=_Once, init=False, repr=False, compare=False)
+
+    def _use(self) -> None:
+        self._once.take(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDurable(_State):
+    """All three stages are durable; `receipt` proves it."""
+
+    receipt: CheckpointReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsDurable(_State):
+    """Findings and ledger are durable; the cursor may follow."""
+
+    receipt: LedgerReceipt
+
+    def record_checkpoint(self, receipt: CheckpointReceipt) -> CheckpointDurable:
+        """Go on with the proof that the cursor is durable."""
+        self._use()
+        check_checkpoint(self.scope, receipt)
+        return CheckpointDurable(self.scope, receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsDurable(_State):
+    """Findings are durable; the ledger is next."""
+
+    receipt: FindingsReceipt
+
+    def record_done_ledger(self, receipt: LedgerReceipt) -> ItemsDurable:
+        """Go on with the proof that the items are durably done."""
+        self._use()
+        check_done_ledger(self.scope, receipt)
+        return ItemsDurable(self.scope, receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingFindings(_State):
+    """Nothing is durable yet."""
+
+    def record_findings(self, receipt: FindingsReceipt) -> FindingsDurable:
+        """Go on with the proof that the findings are durable."""
+        self._use()
+        check_findings(self.scope, receipt)
+        return FindingsDurable(self.scope, receipt)
+
+
+def check_findings(scope: CommitScope, receipt: FindingsReceipt) -> None:
+    """Refuse a receipt for the findings of another page."""
+    if receipt.scope != scope:
+        raise ReceiptMismatch("findings", "receipt's scope")
+
+
+def check_done_ledger(scope: CommitScope, receipt: LedgerReceipt) -> None:
+    """Refuse a receipt for the items of another page, or for fewer or more than its distinct keys."""
+    if receipt.scope != scope:
+        raise ReceiptMismatch("ledger", "receipt's scope")
+    if receipt.record_count != scope.units.count:
+        raise ReceiptMismatch("ledger", "number of distinct keys")
+
+
+def check_checkpoint(scope: CommitScope, receipt: CheckpointReceipt) -> None:
+    """Refuse a receipt for the cursor of another page."""
+    if receipt.scope != scope:
+        raise ReceiptMismatch("checkpoint", "receipt's scope")
 
 
 def commit_page(page: Page, sink: FindingsSink, ledger: DoneLedger, coordinator: Checkpoints) -> CheckpointReceipt:

@@ -38,7 +38,7 @@ from strandline.pipeline.identity import (
 from strandline.pipeline.ledger import I64_MAX
 from strandline.pipeline.receipts import FindingsReceipt
 from strandline.pipeline.scope import CommitScope
-from strandline.pipeline.texts import check_text
+from strandline.pipeline.text_fields import check_text
 
 LOCATION_BYTES_MAX = 4096
 

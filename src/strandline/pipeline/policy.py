@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, RuleFingerprint, RulesDigest, TenantId
-from strandline.pipeline.texts import check_text
+from strandline.pipeline.text_fields import check_text
 from strandline.protocol.canonical import Plain, canonical_value, derive, u8, u32
 
 NAME_BYTES_MAX = 256

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge
 from strandline.pipeline.identity import DIGEST_BYTES, FindingId, TenantId
-from strandline.pipeline.texts import check_text
+from strandline.pipeline.text_fields import check_text
 from strandline.protocol.canonical import derive, prefixed, u8, u64
 
 WHO_BYTES_MAX = 256

@@ -40,16 +40,19 @@ its run began stays for a day, until the scan is done again (`orphan_manifests`)
 carried finding keeps the place that was seen first.
 """
 
-from strandline.scan.driver import explain, scan
-from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
-from strandline.scan.inventory import find_inventory, read_inventories
-from strandline.scan.local_workers import LocalWorkers
-from strandline.scan.plan.planner import Plan, Reason, explained
-from strandline.scan.request import ScanRequest
-from strandline.scan.run.progress import Progress, rates
-from strandline.scan.settle.outcome import ItemNote, Outcome
-from strandline.scan.state import State, StateMissing, open_state
-from strandline.scan.workers import Workers
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.scan.driver import explain, scan
+    from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
+    from strandline.scan.inventory import find_inventory, read_inventories
+    from strandline.scan.local_workers import LocalWorkers
+    from strandline.scan.plan.planner import Plan, Reason, explained
+    from strandline.scan.request import ScanRequest
+    from strandline.scan.run.progress import Progress, rates
+    from strandline.scan.settle.outcome import ItemNote, Outcome
+    from strandline.scan.state import State, StateMissing, open_state
+    from strandline.scan.workers import Workers
 
 __all__ = [
     "Event",
@@ -77,3 +80,53 @@ __all__ = [
     "read_inventories",
     "scan",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: readers of findings need no driver and no workers."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {
+        "driver": (
+            "explain",
+            "scan",
+        ),
+        "events": (
+            "Event",
+            "Listed",
+            "NoExecutor",
+            "Planned",
+            "Resumed",
+            "StateNearby",
+            "Tell",
+        ),
+        "inventory": (
+            "find_inventory",
+            "read_inventories",
+        ),
+        "local_workers": ("LocalWorkers",),
+        "plan.planner": (
+            "Plan",
+            "Reason",
+            "explained",
+        ),
+        "request": ("ScanRequest",),
+        "run.progress": (
+            "Progress",
+            "rates",
+        ),
+        "settle.outcome": (
+            "ItemNote",
+            "Outcome",
+        ),
+        "state": (
+            "State",
+            "StateMissing",
+            "open_state",
+        ),
+        "workers": ("Workers",),
+    }
+    for home, names in homes.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
 from strandline.pipeline.identity import TenantId, TenantSecretKey
 from strandline.pipeline.key_files import tenant_key
 from strandline.pipeline.stores import Stores, is_like_server, open_stores
-from strandline.pipeline.texts import check_text
+from strandline.pipeline.text_fields import check_text
 from strandline.protocol.canonical import derive, prefixed
 
 DEFAULT_STATE = ".strandline"

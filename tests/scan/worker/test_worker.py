@@ -13,7 +13,7 @@ import pytest
 from strandline.clock import SystemClock
 from strandline.errors import StrandlineError, Unavailable
 from strandline.journal import Journal
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.protocol.shards import ShardStatus
 from strandline.scan import retries
 from strandline.scan.driver import explain_with

@@ -17,20 +17,23 @@ which scan. Each format is a pure function from a `Report` to pieces of text:
 again, and nowhere else: without the tenant's key it says which findings are of one secret, and nothing more.
 """
 
-from strandline.findings.reports.formats import ReportFormat, format_report
-from strandline.findings.reports.values import (
-    CoverageCount,
-    Decision,
-    Incomplete,
-    Level,
-    Report,
-    ReportCoverage,
-    ReportFacts,
-    ReportFinding,
-    RuleFacts,
-    SourceFacts,
-    Status,
-)
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.findings.reports.formats import ReportFormat, format_report
+    from strandline.findings.reports.values import (
+        CoverageCount,
+        Decision,
+        Incomplete,
+        Level,
+        Report,
+        ReportCoverage,
+        ReportFacts,
+        ReportFinding,
+        RuleFacts,
+        SourceFacts,
+        Status,
+    )
 
 __all__ = [
     "CoverageCount",
@@ -47,3 +50,32 @@ __all__ = [
     "Status",
     "format_report",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: a table of findings needs no format of a report."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {
+        "formats": (
+            "ReportFormat",
+            "format_report",
+        ),
+        "values": (
+            "CoverageCount",
+            "Decision",
+            "Incomplete",
+            "Level",
+            "Report",
+            "ReportCoverage",
+            "ReportFacts",
+            "ReportFinding",
+            "RuleFacts",
+            "SourceFacts",
+            "Status",
+        ),
+    }
+    for home, names in homes.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

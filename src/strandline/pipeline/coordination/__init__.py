@@ -20,11 +20,15 @@ pause is kept by the coordinator it spoke to, and forgotten when that one ends. 
 being done; `Progress` tells how many there are.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from strandline.pipeline.coordination.coordinator import Coordinator, NoneAvailable, Throttled
 from strandline.pipeline.coordination.memory import CommitHook, MemoryRecords
 from strandline.pipeline.coordination.seams import RunCoordinator, RunReader, ShardCoordinator
-from strandline.pipeline.coordination.sqlite import SqliteRecords
 from strandline.pipeline.coordination.store import RecordStore
+
+if _TYPE_CHECKING:
+    from strandline.pipeline.coordination.sqlite import SqliteRecords
 
 __all__ = [
     "CommitHook",
@@ -38,3 +42,12 @@ __all__ = [
     "SqliteRecords",
     "Throttled",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the records in SQLite at their first use: they need the extra `sqlite`."""
+    if name == "SqliteRecords":
+        from strandline.pipeline.coordination.sqlite import SqliteRecords  # noqa: PLC0415 - that is the point
+
+        return SqliteRecords
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

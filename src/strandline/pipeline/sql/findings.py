@@ -17,7 +17,7 @@ from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.fences import check_fence, check_key
 from strandline.pipeline.sql.policies import SqlPolicies
-from strandline.pipeline.sql.rowwise import insert_or_merge, send
+from strandline.pipeline.sql.sqlite_rows import insert_or_merge, send
 from strandline.pipeline.sql.statements import statements
 from strandline.pipeline.sql.triage import SqlTriage
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Damaged
 from strandline.pipeline.commit import check_items
-from strandline.pipeline.deferred import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
+from strandline.pipeline.lazy_imports import deferred
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, receipt, validate_all
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import WriteContext
@@ -22,7 +22,7 @@ from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.ledger_copy import copy_data
-from strandline.pipeline.sql.rowwise import insert_or_merge
+from strandline.pipeline.sql.sqlite_rows import insert_or_merge
 from strandline.pipeline.sql.statements import statements
 
 if TYPE_CHECKING:

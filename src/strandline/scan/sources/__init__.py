@@ -20,33 +20,36 @@ scans as one, with what `location` needs to say where a finding is.
 up to a limit. Nothing here knows Spark, the ledger or the engine.
 """
 
-from strandline.scan.sources.errors import (
-    InputMissing,
-    InputRefused,
-    InputUnusable,
-    ItemFailed,
-    ItemProblem,
-    ItemSkipped,
-    ItemUnsettled,
-    Problem,
-)
-from strandline.scan.sources.files import FileSource
-from strandline.scan.sources.git import GitSource
-from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
-from strandline.scan.sources.journals import JournalSource
-from strandline.scan.sources.source import (
-    LISTING,
-    SIZE_MAX,
-    Content,
-    ItemReader,
-    Part,
-    Source,
-    Tell,
-    left_out,
-    location,
-)
-from strandline.scan.sources.stat_cache import VOUCHED, StatCache
-from strandline.scan.sources.tables import TableSource
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from strandline.scan.sources.errors import (
+        InputMissing,
+        InputRefused,
+        InputUnusable,
+        ItemFailed,
+        ItemProblem,
+        ItemSkipped,
+        ItemUnsettled,
+        Problem,
+    )
+    from strandline.scan.sources.files import FileSource
+    from strandline.scan.sources.git import GitSource
+    from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
+    from strandline.scan.sources.journals import JournalSource
+    from strandline.scan.sources.source import (
+        LISTING,
+        SIZE_MAX,
+        Content,
+        ItemReader,
+        Part,
+        Source,
+        Tell,
+        left_out,
+        location,
+    )
+    from strandline.scan.sources.stat_cache import VOUCHED, StatCache
+    from strandline.scan.sources.tables import TableSource
 
 __all__ = [
     "LISTING",
@@ -77,3 +80,50 @@ __all__ = [
     "location",
     "parse_seen",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use: a scan loads only the kinds of sources that it has."""
+    from importlib import import_module  # noqa: PLC0415 - that is the point
+
+    homes = {
+        "errors": (
+            "InputMissing",
+            "InputRefused",
+            "InputUnusable",
+            "ItemFailed",
+            "ItemProblem",
+            "ItemSkipped",
+            "ItemUnsettled",
+            "Problem",
+        ),
+        "files": ("FileSource",),
+        "git": ("GitSource",),
+        "git_history": (
+            "Place",
+            "Seen",
+            "format_seen",
+            "parse_seen",
+        ),
+        "journals": ("JournalSource",),
+        "source": (
+            "LISTING",
+            "SIZE_MAX",
+            "Content",
+            "ItemReader",
+            "Part",
+            "Source",
+            "Tell",
+            "left_out",
+            "location",
+        ),
+        "stat_cache": (
+            "VOUCHED",
+            "StatCache",
+        ),
+        "tables": ("TableSource",),
+    }
+    for home, names in homes.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from strandline.pipeline.commit import commit_page
 from strandline.pipeline.errors import BATCH_ROWS_MAX
-from strandline.pipeline.held import HeldShard
+from strandline.pipeline.held_shard import HeldShard
 from strandline.pipeline.identity import object_version_id, ovid_hash
 from strandline.pipeline.pages import Failed, Item, PageBuilder, Scanned
 from strandline.pipeline.scope import Boundary, BoundaryKind

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, wait
 
-from strandline.pipeline.held import HeldShard
+from strandline.pipeline.held_shard import HeldShard
 from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import cut_spec, parse_manifest_row
 from strandline.protocol.shards import ParkReason

@@ -13,7 +13,7 @@ from functools import partial
 from strandline.clock import Clock, SystemClock
 from strandline.pipeline.coordination import NoneAvailable, Throttled
 from strandline.pipeline.errors import ShardReleased
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.pipeline.stores import Stores
 from strandline.protocol.errors import AlreadyLeased, LeaseLost, RunTerminal, ShardNotFound, ShardTerminal
 from strandline.protocol.shards import ShardKey

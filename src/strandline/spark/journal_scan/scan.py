@@ -27,7 +27,7 @@ from strandline.errors import InvalidInput, StrandlineError, Unavailable
 from strandline.journal import JournalReader
 from strandline.pipeline.commit import commit_page
 from strandline.pipeline.coordination import NoneAvailable, Throttled
-from strandline.pipeline.held import HeldShard, claim
+from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.pipeline.pages import PageBuilder
 from strandline.pipeline.scope import Boundary, BoundaryKind
 from strandline.pipeline.state import Put

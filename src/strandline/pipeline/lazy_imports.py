@@ -1,4 +1,4 @@
-"""Modules of others that are imported when they are first used: drivers of servers, which most commands never talk to.
+"""Drivers of servers, imported at their first use: most commands never talk to one.
 
 Beside `deferred` stands the plain import for the type checker, under `TYPE_CHECKING`.
 """

@@ -2,15 +2,15 @@
 
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
 
 from strandline.errors import InvalidInput
+from strandline.pipeline.commit import AwaitingFindings, FindingsDurable, ItemsDurable
 from strandline.pipeline.errors import CommitUsed, ReceiptMismatch
-from strandline.pipeline.page_commit import AwaitingFindings, FindingsDurable, ItemsDurable
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import Boundary, BoundaryKind, CommitScope, Units
 from strandline.protocol.shards import Cursor
@@ -40,13 +40,13 @@ def test_a_commit_goes_from_findings_to_ledger_to_checkpoint() -> None:
 
 def test_no_state_has_the_way_on_of_another() -> None:
     ways = [
-        {name for name in dir(state) if name.startswith(("record_", "wait_"))}
+        {name for name in dir(state) if name.startswith("record_")}
         for state in (AwaitingFindings, FindingsDurable, ItemsDurable)
     ]
     assert ways == [
-        {"record_findings", "wait_findings"},
-        {"record_done_ledger", "wait_done_ledger"},
-        {"record_checkpoint", "wait_checkpoint"},
+        {"record_findings"},
+        {"record_done_ledger"},
+        {"record_checkpoint"},
     ]
 
 
@@ -98,23 +98,6 @@ def test_of_many_threads_one_goes_on() -> None:
         assert sum(threads.map(step, range(64))) == 1
 
 
-def test_a_write_in_another_thread_is_waited_for() -> None:
-    with ThreadPoolExecutor(1) as thread:
-        findings = AwaitingFindings(SCOPE).wait_findings(thread.submit(lambda: FINDINGS))
-        items = findings.wait_done_ledger(thread.submit(lambda: ITEMS))
-        assert items.wait_checkpoint(thread.submit(lambda: CHECKPOINT)).receipt == CHECKPOINT
-
-
-def test_a_write_that_fails_ends_the_commit() -> None:
-    failed: Future[FindingsReceipt] = Future()
-    failed.set_exception(OSError("no"))
-    state = AwaitingFindings(SCOPE)
-    with pytest.raises(OSError, match="no"):
-        state.wait_findings(failed)
-    with pytest.raises(CommitUsed):
-        state.record_findings(FINDINGS)
-
-
 def test_states_and_receipts_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         FINDINGS.finding_count = 5  # type: ignore[misc]
@@ -147,7 +130,7 @@ PROGRAM = """
 from strandline.pipeline.commit import Checkpoints, Page
 from strandline.pipeline.findings import FindingsSink
 from strandline.pipeline.ledger import DoneLedger
-from strandline.pipeline.page_commit import AwaitingFindings
+from strandline.pipeline.commit import AwaitingFindings
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 
 def commit(page: Page, sink: FindingsSink, ledger: DoneLedger, shard: Checkpoints) -> None:

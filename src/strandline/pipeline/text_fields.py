@@ -1,4 +1,4 @@
-"""Texts that people wrote, checked before any store sees them.
+"""Text fields, checked before any store sees them.
 
 Invariants: a text that passes is stored and read back the same by every backend: it is valid Unicode, has no NUL and is
 within its limit.
@@ -8,7 +8,7 @@ from strandline.errors import InvalidInput
 
 
 def check_text(text: object, what: str, bytes_max: int, bytes_min: int = 1) -> None:
-    """Refuse what is not a text of the allowed size, without repeating it."""
+    """Raise `InvalidInput` for a value that is not text of the allowed size; the message does not repeat it."""
     if not isinstance(text, str):
         raise InvalidInput(f"{what} is not text")
     try:
