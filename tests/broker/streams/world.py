@@ -39,13 +39,13 @@ def everything_small() -> Iterator[None]:
         "storage.GAP_MAX": 3,
         "compaction.STEP_MESSAGES": 3,
         "compaction.STORED_BYTES_MIN": 1500,
-        "writing.ANCHOR_MESSAGES": 5,
+        "write_batch.ANCHOR_MESSAGES": 5,
         "index.SQUEEZE_MIN": 6,
         "index.SCAN_ROWS": 4,
         "subjects.RENUMBER_MIN": 3,
-        "keeper.SNAPSHOT_BYTES_MIN": 3000,
+        "stream_store.SNAPSHOT_BYTES_MIN": 3000,
         "replay.STRETCH_MAX": 7,
-        "writing.FEW": 2,
+        "write_batch.FEW": 2,
     }
     with ExitStack() as active:
         for name, value in patches.items():
