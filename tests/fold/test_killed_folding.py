@@ -209,7 +209,7 @@ def test_a_fold_whose_process_dies_at_random_ends_as_its_bucket(
     context: ForkServerContext, shared: Shared, backend: Backend
 ) -> None:
     random = Random(shared.bucket)
-    die_often(context, shared, backend, [(random.uniform(0.05, 0.7), ()) for _ in range(5)] + [(LIFE_S, ())])
+    die_often(context, shared, backend, [(random.uniform(0.05, 0.7), ()) for _ in range(3)] + [(LIFE_S, ())])
 
 
 @pytest.mark.long

@@ -67,8 +67,15 @@ def test_a_run_that_nobody_disturbs_leaves_what_its_items_lead_to(new_world: New
     assert said.items("found") == said.items("done") == set(range(world.items))
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("backend", "at_once"),
+    [
+        ("sqlite", 1),
+        ("postgres", 2),
+        pytest.param("sqlite", 2, marks=pytest.mark.long),
+        pytest.param("postgres", 1, marks=pytest.mark.long),
+    ],
+)
 def test_a_run_survives_its_workers_being_killed_again_and_again(new_world: NewWorld, at_once: int) -> None:
     lives = live_and_die(new_world(24 * at_once), Said(), Random(at_once), at_once=at_once)
     assert lives > at_once
