@@ -109,8 +109,26 @@ def test_the_rows_of_the_readme_are_marked_as_those_of_the_guarantees() -> None:
 
 
 def test_the_architecture_page_tells_packages_that_exist_from_planned_ones() -> None:
-    children = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/*.py")}
-    assert not rules.architecture_problems(read("ARCHITECTURE.md"), children - {"__init__"})
+    assert not rules.architecture_problems(read("ARCHITECTURE.md"), package_names())
+
+
+def package_names() -> set[str]:
+    names = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/*.py")}
+    return names - {"__init__"}
+
+
+def module_names() -> set[str]:
+    """Return the dotted names of modules and packages below `strandline`, and those beside it by their full names."""
+    below = {".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in LIBRARY}
+    return below | {"strandline", "pyspark_strandline", "pytest_strandline"}
+
+
+def test_the_front_page_draws_the_packages_that_exist() -> None:
+    assert not rules.layer_problems(read("README.md"), package_names())
+
+
+def test_every_guarantee_names_a_module_that_exists() -> None:
+    assert not rules.unknown_keepers(read("docs/guarantees.md"), module_names())
 
 
 def test_the_changelog_has_an_unreleased_section() -> None:

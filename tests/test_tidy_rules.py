@@ -159,3 +159,25 @@ def test_a_package_marked_wrongly_or_missing_is_reported() -> None:
     assert rules.architecture_problems(page, {"journal", "queue"}) == ["queue is marked planned"]
     assert rules.architecture_problems(page, set()) == ["journal is marked here"]
     assert rules.architecture_problems(page, {"journal", "groups"}) == ["groups is missing"]
+
+
+def test_the_layers_of_the_front_page_are_the_packages_that_exist() -> None:
+    page = "# Tides\n\n## Layers\n\nDrawn:\n\n```\ncli\njournal · wire\n```\n"
+    assert not rules.layer_problems(page, {"cli", "journal", "wire", "sim", "testing"})
+    assert rules.layer_problems(page, {"cli", "journal", "moon"}) == [
+        "moon is in no line of the layers",
+        "wire is drawn, and does not exist",
+    ]
+
+
+def test_a_walk_names_modules_that_exist() -> None:
+    page = "## Four walks\n\n1. `journal.writer`: one write\n2. `journal.tide`: none\n\n## More\n\n1. `other`\n"
+    assert rules.walk_problems(page, {"journal.writer"}) == ["no such module: journal.tide"]
+    assert not rules.walk_problems(page, {"journal.writer", "journal.tide"})
+    assert rules.walk_problems("", set()) == ["there are no walks"]
+
+
+def test_a_guarantee_names_the_module_that_keeps_it() -> None:
+    page = "| promise | kept by | shown by |\n|---|---|---|\n| A | `journal.writer`, `tide` | `tests/a.py::test_b` |\n"
+    assert rules.unknown_keepers(page, {"journal.writer"}) == ["no such module: tide"]
+    assert not rules.unknown_keepers(page, {"journal.writer", "tide"})

@@ -224,6 +224,32 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
     return wrong + [f"{name} is missing" for name in sorted(set(existing) - set(states))]
 
 
+def layer_problems(text: str, existing: Collection[str]) -> list[str]:
+    """The layers that the front page draws are the packages that exist, each once; `testing` and `sim` stand beside."""
+    drawn = re.search(r"^## Layers\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"\w+", drawn[1]) if drawn else []
+    missing = [
+        f"{name} is in no line of the layers" for name in sorted(set(existing) - {"testing", "sim"} - set(named))
+    ]
+    return missing + [f"{name} is drawn, and does not exist" for name in named if name not in existing]
+
+
+def walk_problems(text: str, modules: Collection[str]) -> list[str]:
+    """Each module that the walks through the code name exists; `modules` are dotted names below `strandline`."""
+    walks = re.search(r"^## Four walks$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"^\d+\. `([\w.]+)`", walks[1], re.MULTILINE) if walks else []
+    return [f"no such module: {name}" for name in named if name not in modules] or (
+        [] if named else ["there are no walks"]
+    )
+
+
+def unknown_keepers(text: str, modules: Collection[str]) -> list[str]:
+    """The module that keeps a promise, named in the second column of the table of guarantees, exists."""
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("|")][2:]
+    named = [name for row in rows for name in re.findall(r"`([\w.]+)`", row[2])]
+    return [f"no such module: {name}" for name in named if name not in modules]
+
+
 def changelog_problems(text: str) -> list[str]:
     """The changelog has a place for what is not released yet."""
     return [] if re.search(r"^## Unreleased$", text, re.MULTILINE) else ["there is no '## Unreleased' section"]
