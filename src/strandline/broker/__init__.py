@@ -17,7 +17,7 @@ accounts as a `context`; `embedded_server` runs a server for a block. `thread_ru
 
 **A stream on a journal.** A message is one journal record: its subject is the key, its headers and payload are the
 other columns. A few control records say what cannot be seen from the messages: which were removed by hand, which were
-moved, which configuration holds. What limits, age and times to live let go of needs no record: it follows from the
+moved, which configuration holds. Removals by limits, age and times to live need no record: they follow from the
 log. So publishing is one append of columns and one fsync for everything that came in together, and a restart replays
 the log through the code that made it (`docs/formats/broker-stream.md`).
 

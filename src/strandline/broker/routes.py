@@ -1,8 +1,7 @@
-"""What JetStream and core NATS want of each other: messages in by `Sink`, messages out by `Routes`.
+"""The interface between JetStream and core NATS: messages in by `Sink`, messages out by `Routes`.
 
 Invariants: subjects are bytes; everything comes and goes in batches that keep their order; nothing here blocks, and all
-of it is called on the server's own thread. A message is told to nobody before what it promises is durable: that is for
-the caller of `Routes` to see to.
+of it is called on the server's own thread. The caller of `Routes` sends no message before its promise is durable.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sent something, as advisories tell it."""
+    """The client that sent a message, as advisories show it."""
 
     client_id: int
     account: str
@@ -47,7 +46,7 @@ class Inbound:
 
 @dataclass(slots=True)
 class Deliveries:
-    """Messages on their way out, in columns; `headers` is None where none has any, else empty where one has none."""
+    """Messages to send, in columns; `headers` is None if no message has any, otherwise empty for one without."""
 
     subjects: list[bytes]
     payloads: list[bytes]
@@ -71,42 +70,42 @@ class Sink(Protocol):
 
 
 Cancel = Callable[[], None]
-"""Ends what it was returned for; calling it twice is harmless."""
+"""Ends a subscription; calling it twice is harmless."""
 
 
 class Routes(Protocol):
     """Where the messages of one account go."""
 
     def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
-        """Let a sink hear what clients publish on subjects of a pattern. It is not fed by `send` and `deliver`."""
+        """Send what clients publish on subjects of a pattern to a sink; it gets nothing of `send` and `deliver`."""
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Tell whether some client listens on a subject; with a queue, whether one does so in that queue group."""
+        """Tell whether a client listens on a subject; with a queue, whether one does so in that queue group."""
 
     def has_subscription(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether a client has subscribed to a subject itself, by no wildcard, in that queue group or in none."""
 
     def watch_interest(self, subject: bytes, changed: Callable[[], None]) -> Cancel:
-        """Call somebody, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
+        """Call a function, soon, whenever a client begins or ends to listen on subjects that a subject matches."""
 
     def room(self, subject: bytes) -> int:
-        """Return how many bytes may be sent now to who has most room of those who listen; at most 8 MiB."""
+        """Return how many bytes may be sent now to the listener with most room; at most 8 MiB."""
 
     def when_room(self, subject: bytes, go_on: Callable[[], None]) -> None:
-        """Call somebody once, soon, when there is room for a subject again or nobody listens on it any more."""
+        """Call a function once, soon, when a subject has room again, or no listener any more."""
 
     def send(self, subject: bytes, payload: bytes, *, reply: bytes = b"", headers: bytes = b"") -> bool:
-        """Send one message to whoever listens on its subject; return whether somebody does."""
+        """Send one message to the listeners of its subject; return whether there are any."""
 
     def send_many(self, messages: Deliveries) -> None:
-        """Send messages, each to whoever listens on its own subject; such as answers to many requests."""
+        """Send messages, each to the listeners of its own subject; such as answers to many requests."""
 
     def deliver(self, to: bytes, messages: Deliveries, queue: bytes = b"") -> int:
-        """Send messages, whatever their subjects, to whoever listens on one subject, as a consumer does.
+        """Send messages, whatever their subjects, to the listeners of one subject, as a consumer does.
 
-        With a queue only while somebody listens in that queue group. Return how many were taken: the rest found
-        nobody, as a subscription that had asked for so many messages has ended.
+        With a queue only while that queue group has a listener. Return how many were sent: the rest has no listener,
+        because a subscription ended after its maximum of messages.
         """
 
     def no_responders(self, messages: Inbound, rows: list[int]) -> None:
-        """Tell the senders of some messages that nobody is there to answer them."""
+        """Send the no-responders status to the senders of some messages."""

@@ -81,7 +81,7 @@ class WorkQueue:
             self._schedule()
 
     def add(self, steps: Steps) -> None:
-        """Do work of many steps, which nobody else owns, soon."""
+        """Do work of many steps soon; it is an owner of its own."""
         work = _Remaining(steps)
         is_first = not self._waiting and not self._is_running
         self._waiting[work] = deque([work])

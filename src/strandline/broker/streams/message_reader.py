@@ -1,7 +1,6 @@
-"""What can be asked of a stream's messages: one, the last, the next, many, and how many.
+"""Reads messages of a stream: one, the last, the next, many, and their number.
 
-Invariants: only live messages are handed out; counts are exact; looking a sequence up takes time that hardly grows with
-the stream.
+Invariants: only live messages are returned; counts are exact; the time of a lookup hardly grows with the stream.
 """
 
 from collections.abc import Callable
@@ -46,9 +45,9 @@ class MessageReader:
         return self._state.index.subjects.filter(patterns)
 
     def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
-        """Return the messages of some sequences, which rise; those that are not there are left out.
+        """Return the messages of ascending sequences; sequences without a message are left out.
 
-        Of those that together have more than `bytes_max` bytes only as many as have not, but at least one.
+        Together the messages have at most `bytes_max` bytes, but there is at least one.
         """
         rows = self._state.index.rows_of(sequences)
         rows = rows[rows >= 0]
@@ -78,7 +77,7 @@ class MessageReader:
         return None if row < 0 else self.read_rows(np.array([row], np.int64))[0]
 
     def last_sequence(self, pattern: str) -> int:
-        """Return the last sequence on a subject, or on those of a pattern, 0 if there is none."""
+        """Return the last sequence on a subject or pattern, 0 if there is none."""
         index = self._state.index
         if pattern == ">":
             return 0 if not index.messages else int(self._last_of_all())
@@ -96,12 +95,12 @@ class MessageReader:
         return int(index.rows.sequence_at[at])
 
     def last(self, pattern: str) -> Message | None:
-        """Return the last message on a subject, or on those of a pattern, or None."""
+        """Return the last message on a subject or pattern, or None."""
         sequence = self.last_sequence(pattern)
         return self.get(sequence) if sequence else None
 
     def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
-        """Return up to `limit` sequences from one on that a filter lets through."""
+        """Return up to `limit` sequences from one on that match a filter."""
         index = self._state.index
         rows = index.live_rows(index.row_from(from_seq), index.used, matching, limit)
         found: Words = index.rows.sequence[rows]
@@ -119,7 +118,7 @@ class MessageReader:
         return len(numbers), dict(zip(texts, subjects.count[shown].tolist(), strict=True))
 
     def purged_by(self, request: PurgeRequest) -> Words:
-        """Return the sequences that a purge lets go."""
+        """Return the sequences that a purge removes."""
         index = self._state.index
         matching = self.filter((request.filter,) if request.filter else ())
         stop = index.row_from(request.seq) if request.seq else index.used
@@ -130,12 +129,12 @@ class MessageReader:
         return found
 
     def next(self, pattern: str, from_seq: int) -> Message | None:
-        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
+        """Return the first message from a sequence on, on a subject or pattern, or None."""
         found = self.next_sequences(self.filter((pattern,)), from_seq, 1)
         return self.get(int(found[0])) if len(found) else None
 
     def sequence_at(self, time_ns: int) -> int:
-        """Return the first live sequence stored at a time or after it; one beyond the last if there is none."""
+        """Return the first live sequence stored at a time or after it; the next sequence if there is none."""
         index = self._state.index
         start = int(np.searchsorted(index.rows.time[: index.used], time_ns))
         rows = index.live_rows(start, index.used, limit=1)
@@ -144,7 +143,7 @@ class MessageReader:
     # Direct get.
 
     def direct(self, request: GetRequest) -> list[Reply]:
-        """Return what answers a direct get."""
+        """Return the response to a direct get."""
         refusal = check_direct(request)
         if refusal is not None:
             return [refusal]
@@ -160,7 +159,7 @@ class MessageReader:
         return [format_direct(self._name, message)]
 
     def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
-        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
+        """Return the response to each direct get of the last message on a subject; no subject is a pattern."""
         known = self._state.index.subjects
         numbers = list(map(known.find, subjects))
         sequences = [0 if number is None else int(known.last_at[number]) for number in numbers]

@@ -1,7 +1,7 @@
-"""Messages as they are read, and what a direct get answers.
+"""Messages in columns, and responses to direct gets.
 
-Invariants: columns are in the order of sequences; an answer to a direct get is a header block and a payload, exactly as
-nats-server sends it, texts included.
+Invariants: columns are in the order of sequences; a response to a direct get is a header block and a payload, exactly
+as nats-server sends it, texts included.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from strandline.broker.streams.headers import with_headers
 
 MULTI_LAST_MAX = 1_024
 BYTES_MAX = 64 << 20
-"""How much one direct get sends at most, as much as nats-server lets a connection have pending."""
+"""Bytes that one direct get sends at most: as many as nats-server lets a connection have pending."""
 
 
 class Message(NamedTuple):
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Stored messages in columns; `numbers` are those of the subjects, good until the stream changes next."""
+    """Stored messages in columns; `numbers` are those of the subjects, valid until the stream changes."""
 
     sequences: Words
     times: Times
@@ -48,7 +48,7 @@ class Messages:
 
 
 class Reply(NamedTuple):
-    """One message that answers a direct get."""
+    """One message of the response to a direct get."""
 
     headers: bytes
     payload: bytes
@@ -107,7 +107,7 @@ def format_direct(stream: bytes, message: Message, pending: tuple[int, int] | No
 
 
 def format_end(pending: int, last_seq: int, up_to: int | None = None) -> Reply:
-    """Return what ends a batch."""
+    """Return the end of a batch."""
     lines = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (pending, last_seq)
     if up_to is not None:
         lines += b"Nats-UpTo-Sequence: %d\r\n" % up_to
@@ -115,5 +115,5 @@ def format_end(pending: int, last_seq: int, up_to: int | None = None) -> Reply:
 
 
 def message_bytes(message: Message) -> int:
-    """Return what a message counts against a limit of bytes."""
+    """Return the size of a message under a limit of bytes."""
     return len(message.subject) + len(message.headers) + len(message.payload)

@@ -1,7 +1,7 @@
-"""Patterns tested against many subjects at once, in columns: where their tokens end, and what is in eight bytes.
+"""Patterns tested against many subjects at once, in columns: the ends of their tokens, and words of eight bytes.
 
-Invariants: pure; the same subjects match as one by one (`wire.matcher`). A subject that does not begin as the pattern
-does, up to its first wildcard, is not looked at any further.
+Invariants: pure; the same subjects match as one by one (`wire.matcher`). A subject that differs from the pattern before
+its first wildcard is not tested further.
 """
 
 from functools import cached_property
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from strandline.broker.streams.arrays import Flags, Ids, Places
 
 BLOCK_NAMES = 16_384
-"""So many subjects are looked at together: what that takes stays in the processor's caches."""
+"""Subjects that are tested together: their columns stay in the processor's caches."""
 _WORD = 8
 _DOT = ord(".")
 _ANY, _REST = b"*", b">"
@@ -23,7 +23,7 @@ class Pattern(NamedTuple):
     """A pattern with wildcards, taken apart."""
 
     head: bytes
-    """What subjects begin with, up to the first wildcard."""
+    """The common beginning of matching subjects, up to the first wildcard."""
     tokens: int
     is_open: bool
     """Whether there may be more tokens."""
@@ -43,7 +43,7 @@ class Pattern(NamedTuple):
 
     @property
     def is_start(self) -> bool:
-        """Whether all that begins with `head`, and goes on, matches."""
+        """Whether every longer subject that begins with `head` matches."""
         return self.is_open and self.tokens == self.head.count(b".") + 1
 
 
@@ -83,7 +83,7 @@ class Block:
 
     @cached_property
     def _tokens(self) -> tuple[Places, Places, Places]:
-        """Where every token ends, and each subject's first one and count of them."""
+        """The end of every token, and for each subject its first token and their number."""
         dots = np.flatnonzero(self._data == _DOT)
         is_end = np.zeros(len(self._data), np.bool_)
         is_end[self._ends] = True
@@ -92,7 +92,7 @@ class Block:
         return dots, first, last - first + 1
 
     def _equal(self, begins: Places, wanted: bytes) -> Flags:
-        """Tell which texts, all at least as long as the one that is wanted, begin with it."""
+        """Tell which texts, all at least as long as a prefix, begin with it."""
         found: Flags = np.ones(len(begins), np.bool_)
         for at in range(0, len(wanted), _WORD):
             part = wanted[at : at + _WORD]

@@ -1,7 +1,7 @@
-"""From a batch of messages to one change: plain ones many at a time, those with headers of ours one by one.
+"""From a batch of messages to one change: plain messages many at a time, messages with headers of ours one by one.
 
-Invariants: rows are decided in their order, each seeing what the ones before it did; a row that is refused leaves no
-trace. Nothing here is written: the caller appends what `WriteBatch` gathered.
+Invariants: rows are decided in order, each sees the effect of the rows before it; a refused row has no effect. Nothing
+is written here: the caller appends what `WriteBatch` gathered.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from strandline.broker.streams.subjects import Filter
 from strandline.broker.streams.write_batch import PublishBatch, Republish, WriteBatch
 
 OVERHEAD, OVERHEAD_MAX = 16, 512
-"""What a message takes beside its subject, headers and payload: at least, and with the longest usual subject."""
+"""Bytes of a message beside its subject, headers and payload: the minimum, and with the longest usual subject."""
 ReadPlace = Callable[[int], tuple[bytes, bytes]]
 
 
@@ -57,16 +57,16 @@ class Publisher:
         self._settle()
 
     def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
-        """Tell what consumers want; None if all is kept."""
+        """Set the interest of consumers; None keeps every message."""
         self._interest = filters
         self._settle()
 
     def set_room(self, room: Callable[[], int]) -> None:
-        """Take nothing beyond what there is room for."""
+        """Set the function that returns the room of the account."""
         self._room = room
 
     def set_server_room(self, room: Callable[[int], int]) -> None:
-        """Take nothing while there is less than no room; it is asked with what is to be stored."""
+        """Set the function that returns the room of the server; its argument is the size to store."""
         self._server_room = room
 
     def _settle(self) -> None:
@@ -110,7 +110,7 @@ class Publisher:
         return self._mapping is None and not self._own_row
 
     def mapped(self, subject: bytes) -> bytes:
-        """Return what the stream's own transform makes of a subject."""
+        """Return a subject after the stream's own transform."""
         mapping = self._mapping
         found = mapping.apply(subject.decode(errors="surrogateescape")) if mapping is not None else None
         return subject if found is None else found.encode(errors="surrogateescape")
@@ -134,13 +134,13 @@ class Publisher:
         return [at for at, block in enumerate(batch.headers) if names.MARK in block or len(block) > HEADERS_MAX]
 
     def _is_spacious(self, most: int) -> bool:
-        """Tell whether there is room, of the account and of the server, for so many bytes at most."""
+        """Tell whether account and server have room for a number of bytes."""
         if self._room is not None and most > self._room():
             return False
         return self._server_room is None or most <= self._server_room(most)
 
     def _one(self, write_batch: WriteBatch, batch: PublishBatch, at: int, answers: dict[int, bytes]) -> int:
-        """Take one message in; return its sequence, or 0 if nothing was stored under one of its own."""
+        """Store one message; return its sequence, or 0 if it has none of its own."""
         block = bytes(batch.headers[at]) if batch.headers is not None else b""
         draft = Draft(
             batch.subjects[at], block, bytes(batch.payloads[at]), special_headers(block) if block else NOTHING
@@ -200,7 +200,7 @@ class Publisher:
                 self.scheduler.note(batch.subjects[at], int(sequences[at]), special, int(times[at]))
 
     def fire(self, write_batch: WriteBatch) -> None:
-        """Publish what schedules say is due."""
+        """Publish the messages of schedules that are due."""
         index = self._state.index
 
         def read(sequence: int) -> tuple[bytes, bytes]:
@@ -260,38 +260,38 @@ class Publisher:
 
 
 class _Run:
-    """Rows that are taken together: plain ones, and those whose only header of ours is a new identifier."""
+    """Rows that are stored together: plain ones, and those whose only header of ours is a new identifier."""
 
     def __init__(self, state: State, write_batch: WriteBatch, batch: PublishBatch) -> None:
         self.sequences: Words = np.zeros(len(batch), np.uint64)
         self.answers: dict[int, bytes] = {}
         self._state = state
-        self._writing = write_batch
+        self._write_batch = write_batch
         self._batch = batch
         self._start = 0
         self._identifiers: dict[bytes, int] = {}
 
     def takes(self, at: int, identifier: bytes) -> bool:
-        """Tell whether a row can be part of the run: nobody has used its identifier lately."""
+        """Tell whether a row can be part of the run: its identifier is not in the duplicate window."""
         if identifier in self._identifiers:
             return False
         window = self._state.config.duplicate_window
-        if self._state.dedupe.find(identifier, self._writing.time_ns, window) is not None:
+        if self._state.dedupe.find(identifier, self._write_batch.time_ns, window) is not None:
             return False
         self._identifiers[identifier] = at
         return True
 
     def end(self, stop: int) -> None:
-        """Store the rows up to one, which is left out, as are those before that were left out."""
+        """Store the rows before one; rows that were skipped before are left out."""
         start, self._start = self._start, stop + 1
         if start >= stop:
             return
         batch, state = self._batch, self._state
         headers = batch.headers[start:stop] if batch.headers is not None else None
-        first = self._writing.add_plain(batch.subjects[start:stop], batch.payloads[start:stop], headers)
+        first = self._write_batch.add_plain(batch.subjects[start:stop], batch.payloads[start:stop], headers)
         self.sequences[start:stop] = np.arange(first, first + stop - start, dtype=np.uint64)
         for identifier, at in self._identifiers.items():
-            state.dedupe.add(identifier, first + at - start, self._writing.time_ns)
+            state.dedupe.add(identifier, first + at - start, self._write_batch.time_ns)
             if at == stop - 1:
                 state.last_id = identifier
         self._identifiers.clear()

@@ -1,13 +1,13 @@
-"""The records of a stream's log: a message has its subject as key; a control record has no key and says what it is.
+"""The records of a stream's log: a message has its subject as key; a control record has an empty key.
 
     0   u8   kind: 1 sequence, 2 placed, 3 gone, 4 config, 5 facts, 6 origins
     1   u8   version, 1
     2   u16  flags
     4   u32  count
-    8        the kind's own part (docs/formats/broker-stream.md)
+    8        fields of the kind (docs/formats/broker-stream.md)
 
-Invariants: a message without a control record that says otherwise has the sequence after the last one; the messages
-that a `Placed` record speaks of follow it directly. Whatever is not understood is refused, never skipped.
+Invariants: a message has the sequence after the last one, unless a control record says otherwise; the messages of a
+`Placed` record follow it directly. An unknown record is an error, never skipped.
 """
 
 import struct
@@ -39,9 +39,9 @@ class Sequence(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The messages that follow have these sequences; `moved` ones were there before, the others are new.
+    """The messages that follow have these sequences; `moved` messages were there before, the others are new.
 
-    `dues` is when each goes by itself: 0 if it has no time to live of its own, -1 for never. None: none of them has.
+    `dues` is when each expires: 0 for no time to live of its own, -1 for never. None: no message has one.
     """
 
     sequences: Words
@@ -50,7 +50,7 @@ class Placed(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """These sequences are gone; the last sequence is at least the given one. `by_limits` follows from what came."""
+    """These sequences are removed; the last sequence is at least the given one. `by_limits`: as the log implies."""
 
     time_ns: int
     last_seq: int
@@ -74,7 +74,7 @@ class KnownId(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a stream must know beyond its live messages; written before the front of the log is let go."""
+    """State of a stream beyond its live messages; written before the first part of the log is removed."""
 
     last_seq: int
     last_time: int
@@ -83,7 +83,7 @@ class Facts(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a source has come: the last sequence of its origin that was dealt with, and which origin that was."""
+    """The position of a source: the last handled sequence of its origin, and the identity of that origin."""
 
     sequence: int
     identity: bytes = b""
@@ -126,7 +126,7 @@ def format_control(control: Control) -> bytes:
 
 
 def parse_control(data: bytes) -> Control:
-    """Return what a control record says; `FormatError` if this version does not know it."""
+    """Return a control record; `FormatError` if this version does not know it."""
     try:
         kind, version, flags, count = _HEAD.unpack_from(data)
         if version == VERSION:

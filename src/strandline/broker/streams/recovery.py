@@ -1,12 +1,11 @@
-"""A stream's state from its files and its log, over parts of the log that damage took.
+"""The state of a stream from its files and its log, across parts of the log that are lost to damage.
 
-Sequences go on behind a lost part as the log says further on: records that say which sequence comes next are counted
-back from, as is the index. Where neither follows, every lost record counts as a message, so no sequence is used twice.
-A mirror has its origin's sequences: there nothing counts, and it copies what the origin still has once more.
+The sequence after a lost part is counted back from the next record that has one, or from the index. Without either,
+every lost record counts as a message, so no sequence is used twice. A mirror has its origin's sequences: there nothing
+is counted, and it copies what the origin still has again.
 
-Invariants: what is lost is in no state; the first time that a part is found to be lost, its messages are noted. The
-rest is read as it would have been without the damage, but for what only the lost records said: without an index, what
-they removed is there again.
+Invariants: a state has no lost message; the first time that a lost part is found, its messages are recorded. The rest
+is read as without the damage, except for the effect of the lost records: without an index, their removals are undone.
 """
 
 import numpy as np
@@ -57,13 +56,13 @@ def _begin(checkpoint: StreamCheckpoint) -> State:
     """Return the state at the front."""
     state = State(from_json(StreamConfig, checkpoint.config), checkpoint.created_ns)
     state.index.last_seq, state.index.last_time = checkpoint.last_seq, checkpoint.last_time
-    state.now_ns = checkpoint.last_time  # what was stored with times of its own may be older than the stream
+    state.now_ns = checkpoint.last_time  # messages with times of their own may be older than the stream
     state.configs = [(checkpoint.place, checkpoint.config)]
     return state
 
 
 def _remove_lost(state: State, lost: list[LostPlaces], new: list[LostPlaces]) -> None:
-    """Take out what an index knows of lost places; note what it knows of new ones."""
+    """Remove messages in lost places that an index has; record those in new lost places."""
     index = state.index
     for part in lost:
         places: Places = index.rows.place[: index.used]
@@ -76,7 +75,7 @@ def _remove_lost(state: State, lost: list[LostPlaces], new: list[LostPlaces]) ->
 
 
 class _Measure:
-    """Reads the whole log to learn how sequences go on behind lost parts."""
+    """Reads the whole log to find the sequence after each lost part."""
 
     def __init__(self, files: StreamFiles, checkpoint: StreamCheckpoint, log: JournalLog, stop: int) -> None:
         self._checkpoint = checkpoint

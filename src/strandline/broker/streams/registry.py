@@ -1,7 +1,7 @@
-"""The streams of one account: made, changed, found and forgotten, within what the account may use.
+"""The streams of one account: created, changed, found and removed, within the limits of the account.
 
-Invariants: a stream that was made is there after a crash; those who read it are told before it changes or goes, and
-may refuse a change. What cannot be opened is named and left alone.
+Invariants: a created stream survives a crash. Its consumers are notified before it changes or is removed, and may
+refuse a change. A stream that cannot be opened is reported and not touched.
 """
 
 import logging
@@ -38,7 +38,7 @@ def _no_consumers(name: str) -> int:
 
 
 def source_info(source: StreamSource) -> SourceInfo:
-    """Return what is shown of an origin that was not heard of yet."""
+    """Return the status of an origin that was never reached."""
     return SourceInfo(
         name=source.name,
         external=source.external,
@@ -53,40 +53,40 @@ def _origins(config: StreamConfig) -> tuple[SourceInfo | None, tuple[SourceInfo,
 
 
 def loss_problem(stream: Stream) -> str:
-    """Return what people are told of a stream that has lost messages, and what to do."""
+    """Return the text for people about a stream that has lost messages, and what to do."""
     count, name = len(stream.losses.sequences), stream.config.name
     messages = "1 message" if count == 1 else f"{count:,} messages"
     return f"damage took {messages}; STREAM.INFO names them, a request to $JS.API.STREAM.LOST.ACCEPT.{name} accepts it"
 
 
 class Followers(Protocol):
-    """Those who read streams, and are told what becomes of them."""
+    """The consumers of streams, as the registry sees them."""
 
     def creating(self, name: str) -> None:
-        """Make sure that nothing is left of what was kept with another stream of that name."""
+        """Remove everything that was kept with another stream of that name."""
 
     def created(self, stream: Stream) -> None:
         """Learn of a new stream."""
 
     def check_update(self, stream: Stream, config: StreamConfig) -> None:
-        """Refuse, by `ApiError`, a configuration that those who read the stream cannot live with."""
+        """Refuse, by `ApiError`, a configuration that conflicts with the consumers of the stream."""
 
     def updated(self, stream: Stream, old: StreamConfig) -> None:
         """Learn of a changed configuration."""
 
     def purged(self, name: str) -> None:
-        """Learn that messages were let go by hand."""
+        """Learn that messages were purged."""
 
     def deleting(self, name: str) -> None:
-        """Let go of a stream, before it goes."""
+        """Release a stream before its removal."""
 
     def deleted(self, name: str) -> None:
-        """Learn that a stream is gone, and remove what was kept with it."""
+        """Learn that a stream was removed, and remove its consumers."""
 
 
 @dataclass
 class Streams:
-    """The streams of one account, by name, and who else knows something about them."""
+    """The streams of one account by name, and the parts that observe them."""
 
     folder: Path | None = None
     disk: Disk = field(default_factory=OsDisk)
@@ -99,30 +99,30 @@ class Streams:
     origins: Callable[[StreamConfig], tuple[SourceInfo | None, tuple[SourceInfo, ...]]] = _origins
     consumers: "Followers | None" = None
     vacate: Callable[[str], None] = lambda _name: None
-    """Called before a stream is removed, so that no other thread is at its files; raises if one is, and stays."""
+    """Called before a stream is removed, so that no other thread uses its files; raises if one still does."""
     on_delete: Callable[[str], None] = lambda _name: None
     streams: dict[str, Stream] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     """Streams of the folder that could not be opened, and why; they are left alone."""
     coming: dict[str, StreamConfig] = field(default_factory=dict)
-    """Streams that are there in a moment: nobody may be in their way."""
+    """Streams that are being restored: their names and subjects are reserved."""
     subjects: StreamSubjects = field(default_factory=StreamSubjects)
     limits: AccountLimits = field(default_factory=AccountLimits)
     shared_limits: SharedLimits = field(default_factory=SharedLimits)
-    """What this account has together with others."""
+    """Limits that this account shares with others."""
 
     def __post_init__(self) -> None:
         """Be counted among the accounts of the server."""
         self.shared_limits.add(self.used)
 
     def open_all(self) -> None:
-        """Open every stream of the folder; one that cannot be is noted, and does not keep the others from it."""
+        """Open every stream of the folder; one that cannot be opened is recorded, and the others are opened."""
         if self.folder is None:
             return
         self.disk.make_folder(self.folder)
         for name in self.disk.names(self.folder):
             if not stream_exists(self.disk, self.folder / name):
-                with suppress(StrandlineError):  # whoever makes a stream of that name hears of it
+                with suppress(StrandlineError):  # creating a stream of that name reports it
                     remove_leftovers(self.disk, self.folder / name)
             else:
                 try:
@@ -140,9 +140,10 @@ class Streams:
         return stream
 
     def reopen(self, stream: Stream) -> Stream:
-        """Return a stream that has failed as it is on disk; what was there of it can be read until it is closed.
+        """Open a failed stream again from disk; the failed one can be read until it is closed.
 
-        Nothing knows of the new one before `replace`. Any thread may call it, while nobody removes the stream.
+        The registry does not know the new one before `replace`. Any thread may call this while the stream is not
+        removed.
         """
         name = stream.config.name
         if self.folder is None:
@@ -151,7 +152,7 @@ class Streams:
         return self._open(self.folder / name)
 
     def replace(self, stream: Stream) -> None:
-        """Put a stream in the place of itself as it was before it failed, or was opened anew."""
+        """Replace a failed stream by its successor."""
         name = stream.config.name
         old = self.streams[name]
         stream.claims = old.claims
@@ -162,7 +163,7 @@ class Streams:
     def _lose(self, folder: Path, error: StrandlineError) -> None:
         self.unreadable[folder.name] = str(error)
         advice = (
-            "restore its folder from a backup, or move it away to begin anew, and restart the server; "
+            "restore its folder from a backup, or move it away to begin without it, and restart the server; "
             f"`strandline journal verify {folder / 'journal'}` tells what is left"
         )
         logger.error("stream %s cannot be opened: %s", folder.name, for_log(error, advice))
@@ -172,7 +173,7 @@ class Streams:
         for name, stream in self.streams.items():
             try:
                 stream.close()
-            except StrandlineError:  # it was told to who asked; the rest has to be closed too
+            except StrandlineError:  # the caller received it; the other streams have to be closed, too
                 continue
             except Exception:
                 logger.exception("closing stream %s failed", name)
@@ -180,7 +181,7 @@ class Streams:
     def barrier(self) -> list[Ticket]:
         """Return the tickets that are not done yet; when they are, everything answered so far is durable.
 
-        Streams that have failed are left out, as whatever tells of many streams leaves them out.
+        Failed streams are left out, as in every response about many streams.
         """
         return [
             ticket
@@ -197,14 +198,14 @@ class Streams:
 
     @property
     def neighbours(self) -> Neighbours:
-        """The configurations of all streams, and of those that are coming."""
+        """The configurations of all streams, and of those being restored."""
         configs = {name: stream.config for name, stream in self.streams.items()} | self.coming
         return Neighbours(configs, self.subjects)
 
     # Streams.
 
     def create(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
-        """Make a stream, or return the one that is there with the same configuration."""
+        """Create a stream, or return the existing one with the same configuration."""
         config = check_create(config, self.neighbours, pedantic=pedantic)
         if config.name in self.coming:
             raise codes.STREAM_NAME_EXIST.error()
@@ -229,7 +230,7 @@ class Streams:
         return self.streams[config.name]
 
     def attach(self, stream: Stream) -> None:
-        """Take a stream in that somebody else has made."""
+        """Add a stream that another part of the server created."""
         self.coming.pop(stream.config.name, None)
         self.streams[stream.config.name] = stream
         self._bound(stream)
@@ -237,7 +238,7 @@ class Streams:
             self.consumers.created(stream)
 
     def _bound(self, stream: Stream) -> None:
-        """Let a stream know what it has together with others, and how much room its account has left, if bounded."""
+        """Give a stream its shared limits, and the room of its account, if bounded."""
         stream.share(self.shared_limits)
         storage = stream.config.storage
         limit = self.limits.max_memory if storage is Storage.MEMORY else self.limits.max_storage
@@ -245,12 +246,12 @@ class Streams:
             stream.set_room(lambda: limit - self.used().bytes[storage])
 
     def check_room(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
-        """Refuse a stream, new or in the place of an old one, that the account or the server has no room for."""
+        """Refuse a stream, new or changed, for which the account or the server has no room."""
         check_account(config, self.limits, self.used(), old)
         self.shared_limits.check(config, old)
 
     def used(self) -> AccountUsage:
-        """Return what the streams use and have reserved; those that are coming count, too, but for their bytes."""
+        """Return bytes and reservations of the streams; those being restored count, too, except for their bytes."""
         bytes_used, reserved = {Storage.FILE: 0, Storage.MEMORY: 0}, {Storage.FILE: 0, Storage.MEMORY: 0}
         for stream in self.streams.values():
             bytes_used[stream.config.storage] += stream.byte_count

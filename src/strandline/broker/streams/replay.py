@@ -1,11 +1,11 @@
-"""Reading a stream's log back: the same changes, in the same order, through the same state.
+"""Replay of a stream's log: the same changes, in the same order, through the same state.
 
-Messages are gathered and added many at a time: in a stretch without removals it makes no difference when the limits are
-enforced, since always the oldest go. A removal, a roll-up, a time to live or a change of the configuration ends a
-stretch.
+Messages are gathered and added many at a time: in a run without removals it makes no difference when the limits are
+enforced, because the oldest are always removed first. A removal, a roll-up, a time to live or a change of the
+configuration ends a run.
 
-Invariants: after a replay the state is what it was when the last record was appended, whatever was compacted meanwhile.
-Of a part of the log that is lost only the sequences that it used up are known.
+Invariants: after a replay the state is that of the last appended record, whatever was compacted meanwhile. Of a lost
+part of the log only the used sequences are known.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -88,10 +88,10 @@ class Replay:
         self._state = state
         self._path = path
         self.parts: dict[int, LostPart] = dict(parts or {})
-        """Every lost part, by its first place; those that are not known are measured."""
+        """Every lost part, by its first place; unknown ones are measured."""
         self._measure = measure
         self.gone: list[Words] = []
-        """What was removed by hand, or by an answer, after something was lost."""
+        """Messages that were removed by a client, or by an acknowledgement, after a loss."""
         self._new = _Gathered()
         self._moved = _Gathered()
         self._dropped: list[Words] = []
@@ -175,7 +175,7 @@ class Replay:
             return 0
         try:
             return lifted_ttl(config, names.parse_ttl(special[names.TTL]))
-        except ValueError:  # a mirror takes what its origin had
+        except ValueError:  # a mirror keeps the messages of its origin
             return 0
 
     def _part(
@@ -210,7 +210,7 @@ class Replay:
         self._flush_if_needed()
 
     def _special(self, columns: _Columns, at: int) -> None:
-        """Add one message with what its headers asked for."""
+        """Add one message with the effect of its headers."""
         state = self._state
         special = special_headers((columns.headers or [])[at])
         time_ns = int(columns.times[at])
@@ -321,9 +321,9 @@ class Replay:
 def sequence_at(
     pieces: Iterable[Batch | LostPlaces], last_seq: int | None, parts: Mapping[int, LostPart] | None = None
 ) -> int | None:
-    """Return the last sequence before the first of these batches, which go on to where it is `last_seq`.
+    """Return the last sequence before the first of these batches, which end at `last_seq`.
 
-    Every record that makes sequences jump follows one that says which sequence comes next. None if neither says it.
+    Every record that makes sequences jump follows one with the next sequence. None if there is neither.
     """
     counted = placed = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""The rows of a stream's index: one for each message, ordered by sequence, and how they are found.
+"""The rows of a stream's index: one for each message, ordered by sequence, and their lookup.
 
 Invariants: rows rise by sequence; every row below `head` is dead. Pure.
 """
@@ -42,12 +42,12 @@ class Rows(Columns):
 
 
 class Rowed:
-    """What keeps rows, and finds them."""
+    """Rows and their lookup."""
 
     def __init__(self) -> None:
         self.rows = Rows()
         self.used = 0
-        """How many rows there are, dead ones included."""
+        """The number of rows, dead ones included."""
         self.head = 0
         """Every row below this one is dead."""
 
@@ -66,7 +66,7 @@ class Rowed:
         return at if self.rows.live_at[at] else -1
 
     def rows_of(self, sequences: Words) -> Places:
-        """Return the row of each sequence, -1 for those that are not live."""
+        """Return the row of each sequence, -1 for sequences that are not live."""
         at = self.find(sequences)
         return np.where((at >= 0) & self.rows.live[at], at, -1)
 
@@ -77,7 +77,7 @@ class Rowed:
             return np.full(len(sequences), -1, np.int64)
         known = self.rows.sequence[:used]
         if int(known[-1]) - int(known[0]) + 1 == used:
-            at = (sequences - known[0]).astype(np.int64)  # what is below the first wraps to far above the last
+            at = (sequences - known[0]).astype(np.int64)  # a sequence below the first wraps to far above the last
             at[(at < 0) | (at >= used)] = 0
         else:
             at = np.searchsorted(known, sequences).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Whether a message may be a schedule, asked in nats-server's order.
+"""Checks of a schedule, in nats-server's order.
 
-Invariants: pure; a schedule that was let in says when and where to publish, within its own stream.
+Invariants: pure; a valid schedule has a time, and a subject of its own stream.
 """
 
 from strandline.broker.api import codes
@@ -16,7 +16,7 @@ _SUBJECT_ONLY = b"sub"
 
 
 def check_schedule(subject: bytes, special: Special, config: StreamConfig) -> None:
-    """Refuse a schedule, or one of a schedule's messages, that makes no sense."""
+    """Refuse an invalid schedule, or an invalid message of a schedule."""
     if not config.allow_msg_schedules:
         if special.get(names.SCHEDULE):
             raise codes.MESSAGE_SCHEDULES_DISABLED.error()
@@ -73,7 +73,7 @@ def _check_ttl(special: Special, config: StreamConfig) -> None:
 
 
 def _is_ours(subject: bytes, config: StreamConfig) -> bool:
-    """Tell whether a subject without wildcards is one of the stream's."""
+    """Tell whether a subject is without wildcards and one of the stream's."""
     text = subject.decode(errors="surrogateescape")
     if not is_subject(text) or has_wildcard(text):
         return False

@@ -1,11 +1,12 @@
-"""The schedules of a stream: messages that publish others when their time comes.
+"""The schedules of a stream: messages that publish others at a time.
 
-A message with `Nats-Schedule` is a schedule, named by its subject. What it publishes carries `Nats-Scheduler`, whose it
-is, and `Nats-Schedule-Next`: when the next one comes, or `purge` if that was the last and the schedule goes.
+A message with `Nats-Schedule` is a schedule, named by its subject. Its messages have `Nats-Scheduler`, the name of the
+schedule, and `Nats-Schedule-Next`: the time of the next message, or `purge` if it was the last and the schedule is
+removed.
 
-Invariants: which schedules there are, and when they are due, follows from the messages of the stream; a message and
-what follows from it for its schedule are one change, so a crash neither repeats nor loses it. However many
-times passed while the stream was closed, one message makes them good.
+Invariants: schedules and their times follow from the messages of the stream. A scheduled message and its effect on the
+schedule are one change, so a crash neither repeats nor loses it. One message makes up for all times that passed while
+the stream was closed.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ class Scheduler:
         """Schedules that have had their day and are still there."""
 
     def recover(self, reader: MessageReader) -> None:
-        """Learn what there is from the messages of a stream that was opened."""
+        """Find the schedules among the messages of a stream that was opened."""
         sequences = reader.next_sequences(reader.filter(()), 0, 2**62)
         for at in range(0, len(sequences), READ_COUNT):
             found = reader.read(sequences[at : at + READ_COUNT])
@@ -57,8 +58,8 @@ class Scheduler:
                     self.note(subject, sequence, special_headers(block), time_ns)
 
     def note(self, subject: bytes, sequence: int, special: Special, time_ns: int) -> None:
-        """Note a message that was stored, if it is a schedule or one of a schedule's that makes sense."""
-        with contextlib.suppress(ValueError):  # what comes from another stream is kept whatever it says
+        """Record a stored message, if it is a valid schedule or a valid message of one."""
+        with contextlib.suppress(ValueError):  # messages of another stream are kept, valid or not
             self._note(subject, sequence, special, time_ns)
 
     def _note(self, subject: bytes, sequence: int, special: Special, time_ns: int) -> None:
@@ -82,7 +83,7 @@ class Scheduler:
         return min((planned.due_ns for planned in self._planned.values()), default=None)
 
     def fire(self, write_batch: WriteBatch, read: Read, publish: Callable[[Draft], object]) -> None:
-        """Publish what is due, and let go of schedules that are done; `read` returns a message by its sequence."""
+        """Publish messages that are due, and remove finished schedules; `read` returns a message by its sequence."""
         due = [subject for subject, planned in self._planned.items() if planned.due_ns <= write_batch.time_ns]
         for subject in sorted(due, key=lambda subject: self._planned[subject].due_ns):
             planned = self._planned[subject]
@@ -91,7 +92,7 @@ class Scheduler:
                 continue
             draft = self._draft(write_batch, subject, planned, read)
             if draft is not None:
-                with contextlib.suppress(ApiError):  # a full stream, for one
+                with contextlib.suppress(ApiError):  # for example, a full stream
                     publish(draft)
             if self._planned.get(subject) is planned and planned.due_ns <= write_batch.time_ns:
                 self._go_on(subject, planned, write_batch.time_ns)
@@ -106,7 +107,7 @@ class Scheduler:
             planned.due_ns = following
 
     def _draft(self, write_batch: WriteBatch, subject: bytes, planned: Planned, read: Read) -> Draft | None:
-        """Return what a schedule publishes, None if it is to copy a message that is not there."""
+        """Return the message of a schedule, None if it copies a message that does not exist."""
         headers, payload = read(planned.sequence)
         special = special_headers(headers)
         source = special.get(names.SCHEDULE_SOURCE)

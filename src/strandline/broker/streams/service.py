@@ -1,7 +1,7 @@
-"""Every request about the streams of one account, answered: the subject names what is asked, the payload is JSON.
+"""Requests about the streams of one account: the subject names the request, the payload is JSON.
 
-Invariants: a request is answered once, as nats-server would; what is not ours to answer gets None. Answers that tell of
-a change are to be sent after `barrier`: nothing is told that a crash could undo.
+Invariants: a request is answered once, as nats-server does; a request of another service gets None. An answer about a
+change is sent after `barrier`, so that no answer is undone by a crash.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 Answer = bytes | list[Reply] | None
 Handler = Callable[["StreamService", str, bytes, int], bytes]
 OF_ALL = ("INFO", "STREAM.NAMES", "STREAM.LIST")
-"""What is asked of no stream in particular."""
+"""Requests about no stream in particular."""
 _CLUSTER_ONLY = {
     "STREAM.LEADER.STEPDOWN": "stream_leader_stepdown",
     "STREAM.PEER.REMOVE": "stream_remove_peer",
@@ -54,7 +54,7 @@ _CLUSTER_ONLY = {
 
 @dataclass
 class StreamService(Streams):
-    """The streams of one account, and what is said about them."""
+    """The streams of one account, and the requests about them."""
 
     requests: int = 0
     errors: int = 0
@@ -82,7 +82,7 @@ class StreamService(Streams):
             refusal = error if isinstance(error, ApiError) else _STORAGE[verb].with_text(err=for_clients(error))
             return to_json(failed(error=refusal))
         finally:
-            self.requests += 1  # afterwards: what asks how often is not counted
+            self.requests += 1  # afterwards: a request for the count is not in it
 
     def _chosen(self, request: NamesRequest) -> list[Stream]:
         chosen = (self.streams[name] for name in sorted(self.streams))
@@ -111,7 +111,7 @@ class StreamService(Streams):
 
 
 def _split(words: list[str]) -> tuple[str, str]:
-    """Return what is asked and of whom; requests of many words end with a stream's name."""
+    """Return the verb of a request and its stream; requests of many words end with a stream's name."""
     whole, verb = ".".join(words), ".".join(words[:-1])
     if whole in OF_ALL:
         return whole, ""
@@ -123,14 +123,14 @@ def _listens(subjects: Iterable[str], pattern: str) -> bool:
 
 
 def has_level(headers: bytes) -> bool:
-    """Tell whether the server is of as high a level as a request asks for."""
+    """Tell whether the API level of the server is high enough for a request."""
     asked = special_headers(headers).get(REQUIRED_LEVEL) if headers else None
     level = 0 if asked is None else parse_number(asked)
     return level is not None and level <= API_LEVEL
 
 
 def check_level(headers: bytes) -> None:
-    """Refuse what asks for a server of a higher level."""
+    """Refuse a request that needs a higher API level."""
     if not has_level(headers):
         raise codes.REQUIRED_API_LEVEL.error()
 
@@ -243,7 +243,7 @@ def _delete_message(service: StreamService, name: str, payload: bytes, now_ns: i
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err="message delete not permitted")
     if not stream.delete(request.seq):
         is_memory = stream.config.storage is Storage.MEMORY
-        if is_memory or stream.first_seq < request.seq <= stream.last_seq:  # as nats-server's stores tell it
+        if is_memory or stream.first_seq < request.seq <= stream.last_seq:  # in the words of nats-server's stores
             raise codes.SEQUENCE_NOT_FOUND.with_text(seq=request.seq)
         problem = "stream store EOF" if request.seq > stream.last_seq else "no message found"
         raise codes.STREAM_MSG_DELETE_FAILED.with_text(err=problem)
@@ -296,11 +296,11 @@ _STORAGE = dict.fromkeys(_HANDLERS, codes.STREAM_GENERAL_ERROR) | {
     "STREAM.PURGE": codes.STREAM_PURGE_FAILED,
     "STREAM.MSG.DELETE": codes.STREAM_MSG_DELETE_FAILED,
 }
-"""How it is told that storage failed."""
+"""The error codes for failed storage."""
 
 
 def _requested_message(stream: Stream, request: GetRequest) -> Message | None:
-    """Return the message, None if there is none; `ApiError` if the request does not say which, or says too much."""
+    """Return the requested message, None if there is none; `ApiError` if the request is ambiguous."""
     has_time = request.start_time is not None
     asks = request.seq or request.last_by_subj or request.next_by_subj or has_time
     conflicts = (

@@ -1,8 +1,8 @@
-"""What the accounts of one server have together: its room for messages, and atomic batches that are on their way.
+"""Limits that the accounts of one server share: room for messages, and atomic batches under way.
 
-Invariants: no stream is made or changed so that what streams have reserved by their `max_bytes` exceeds the server's
-limits; nothing is published or copied while the messages of all streams are beyond them. What is known of the room left
-is never more than there is; it is counted anew when that would not be enough.
+Invariants: no stream is created or changed so that reservations by `max_bytes` exceed the server's limits; nothing is
+published or copied while the messages of all streams exceed them. The known free room is never more than the real one;
+it is counted again when it would not be enough.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from strandline.broker.streams.atomic_batches import AllBatches
 
 @dataclass
 class SharedLimits:
-    """The limits of a server, -1 for none, and what its accounts use of them."""
+    """The limits of a server, -1 for none, and their use by its accounts."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -25,7 +25,7 @@ class SharedLimits:
     _free: dict[Storage, int] = field(default_factory=lambda: dict.fromkeys(Storage, 0))
 
     def add(self, used: Callable[[], AccountUsage]) -> None:
-        """Count what an account uses."""
+        """Count the use of an account."""
         self._accounts.append(used)
 
     def limit(self, storage: Storage) -> int:
@@ -33,7 +33,7 @@ class SharedLimits:
         return self.max_memory if storage is Storage.MEMORY else self.max_storage
 
     def check(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
-        """Refuse a stream, new or in the place of an old one, that the server has no room for."""
+        """Refuse a stream, new or changed, for which the server has no room."""
         if self.limit(config.storage) >= 0:
             limits = AccountLimits(max_memory=self.max_memory, max_storage=self.max_storage)
             check_account(config, limits, self._used(), old)
@@ -49,7 +49,7 @@ class SharedLimits:
         return free
 
     def note(self, storage: Storage, size: int) -> None:
-        """Note that something was stored, if nobody asked for room before."""
+        """Count stored bytes for which room was not requested before."""
         self._free[storage] -= size
 
     def _used(self) -> AccountUsage:

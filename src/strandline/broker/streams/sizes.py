@@ -1,4 +1,4 @@
-"""What a message counts for in a stream's bytes: as in nats-server, each kind of storage in its own way."""
+"""The size of a message in a stream's bytes: as in nats-server, by kind of storage."""
 
 from strandline.broker.api.config import Storage
 

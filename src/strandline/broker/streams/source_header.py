@@ -1,8 +1,9 @@
-"""The header that says where a message of a source came from, as nats-server writes it. Pure.
+"""The header with the origin of a source's message, as nats-server writes it. Pure.
 
-    Nats-Stream-Source: <stream> <sequence> <subjects taken> <what they become> <subject> <identity>
+    Nats-Stream-Source: <stream> <sequence> <filters> <transforms> <subject> <identity>
 
-Invariants: a source's name is the stream, the subjects taken and what they become; what is formatted parses.
+Invariants: the name of a source is the stream, its filters and its transforms; `parse_source` reads what
+`format_source` writes.
 """
 
 from strandline.broker.streams.headers import STREAM_SOURCE, parse_number, special_headers

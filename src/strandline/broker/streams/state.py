@@ -1,9 +1,9 @@
-"""A stream without its bytes: what it holds, what it knows, and how that changes. Pure.
+"""The state of a stream without its bytes, and its changes. Pure.
 
-Publishing and replaying the log go through the same methods, so that what was there before a crash is there after it.
+Publishing and replaying the log go through the same methods, so that a crash changes nothing.
 
-Invariants: time never goes back, whatever the clock does; every change ends within the limits; each message that went
-is told once, in what the change returns.
+Invariants: time never goes back, whatever the clock does; every change ends within the limits; each removed message is
+reported once, in the result of the change.
 """
 
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Removed:
 
 
 class RemovalBatch:
-    """Collects what goes during one change; `moved` are those whose going the log must be told of."""
+    """Collects the removals of one change; `moved` are those that need a record in the log."""
 
     def __init__(self) -> None:
         self._sequences: list[Words] = []
@@ -63,7 +63,7 @@ class RemovalBatch:
         self.count += len(rows)
 
     def last(self) -> Words:
-        """Return what was taken last, by sequence."""
+        """Return the sequences that were removed last."""
         return self._sequences[-1] if self._sequences else _NO_WORDS
 
     def removed(self) -> Removed:
@@ -77,12 +77,12 @@ class RemovalBatch:
         return Removed(sequences[order], subjects[order], self.by_purge)
 
     def moved(self) -> Words:
-        """Return those of them that the log must be told of, in order."""
+        """Return the removals that need a record in the log, in order."""
         return np.sort(np.concatenate(self._moved)) if self._moved else _NO_WORDS
 
 
 class State:
-    """What a stream holds and knows."""
+    """The state of a stream."""
 
     def __init__(self, config: StreamConfig, created_ns: int) -> None:
         self.created_ns = created_ns
@@ -91,19 +91,19 @@ class State:
         self.expiry = Expiry()
         self.last_id = b""
         self.origins: dict[bytes, Position] = {}
-        """How far each source has come."""
+        """The position of each source."""
         self.losses = Losses()
         self.now_ns = created_ns
         self.config = config
         self._has_limits = has_limits(config)
         self.needs_rows = needs_rows(config)
-        """Whether messages must be taken in one by one."""
+        """Whether messages must be added one by one."""
         self.configs: list[tuple[int, bytes]] = []
         """Every configuration that the log knows of, with the place from which it holds."""
         self.index.last_seq = max(0, config.first_seq - 1)
 
     def set_config(self, config: StreamConfig, removals: RemovalBatch) -> None:
-        """Change the configuration, and let go of what its limits no longer allow."""
+        """Change the configuration, and remove messages beyond its limits."""
         self.config = config
         self._has_limits = has_limits(config)
         self.needs_rows = needs_rows(config)
@@ -114,7 +114,7 @@ class State:
         return next(json for start, json in reversed(self.configs) if start <= place)
 
     def forget_configs(self, place: int) -> None:
-        """Keep only what held at a place of the log, and since."""
+        """Keep only the configurations from a place of the log on."""
         later = [entry for entry in self.configs if entry[0] > place]
         self.configs = [(place, self.config_at(place)), *later]
 
@@ -124,12 +124,12 @@ class State:
         return self.now_ns
 
     def squeeze(self) -> None:
-        """Forget what is dead, between changes: numbers of subjects may be other ones afterwards."""
+        """Drop dead rows, between changes: numbers of subjects may change."""
         if self.index.squeeze() and self.expiry.never:
             known = np.fromiter(self.expiry.never, np.uint64, len(self.expiry.never))
             self.expiry.never = set(known[self.index.rows_of(known) >= 0].tolist())
 
-    # What comes.
+    # Additions.
 
     def append(self, numbers: Ids, sizes: Ids, place: int, removals: RemovalBatch) -> int:
         """Add messages without headers of ours, at the present time; return the first sequence."""
@@ -171,7 +171,7 @@ class State:
         rollup: bytes,
         ttl_s: int,
     ) -> int:
-        """Add one message with what its headers ask for; return its sequence."""
+        """Add one message with the effect of its headers; return its sequence."""
         sequence = self.append_one(number, size, place, removals)
         self.note(sequence, self.now_ns, identifier, ttl_s)
         self.last_id = identifier
@@ -186,7 +186,7 @@ class State:
             self.expiry.add(sequence, time_ns, ttl_s)
 
     def roll_up(self, number: int, sequence: int, rollup: bytes, removals: RemovalBatch) -> None:
-        """Let go of what came before a message on its subject, on those that its subject matches, or altogether."""
+        """Remove the messages before one: on its subject, on matching subjects, or all."""
         index = self.index
         subject = index.subjects.names[number].decode(errors="surrogateescape")
         if rollup == ROLLUP_ALL:
@@ -215,10 +215,10 @@ class State:
         self.last_id = b""
         self.tick(self.index.last_time)
 
-    # What goes.
+    # Removals.
 
     def enforce(self, numbers: Ids, removals: RemovalBatch) -> None:
-        """Let go of what is beyond the limits, on these subjects and altogether."""
+        """Remove messages beyond the limits, on these subjects and in total."""
         if not self._has_limits:
             return
         index, config = self.index, self.config
@@ -227,7 +227,7 @@ class State:
             removals.take(index, over_total(index, config))
 
     def expire(self, removals: RemovalBatch) -> Places:
-        """Let go of what is past its time; return the rows, which are dead now."""
+        """Remove expired messages; return their rows, which are dead now."""
         rows = self.expiry.due(self.index, self.now_ns, self.config.max_age)
         removals.take(self.index, rows)
         if len(self.dedupe):
@@ -235,7 +235,7 @@ class State:
         return rows
 
     def remove(self, sequences: Words, removals: RemovalBatch) -> None:
-        """Let go of some messages; those that are not there are left out."""
+        """Remove messages; sequences without a message are ignored."""
         rows = self.index.rows_of(sequences)
         removals.take(self.index, distinct(rows[rows >= 0]))
 

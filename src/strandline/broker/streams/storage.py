@@ -1,7 +1,7 @@
-"""Where a stream's records lie: a journal, or memory, behind one small contract.
+"""The log of a stream: a journal, or memory, behind one small contract.
 
-Invariants: places are consecutive from `first_place` to `next_place`; a record is readable from the moment `append`
-returns, whether or not it is on disk yet; the ticket of an append is done when its records are as durable as asked, and
+Invariants: places are consecutive from `first_place` to `next_place`. A record is readable from the moment `append`
+returns, whether or not it is on disk yet. The ticket of an append is done when its records are as durable as asked, and
 fails if they may not be. Tickets are done in the order of the appends.
 """
 
@@ -23,13 +23,13 @@ from strandline.journal import SYNCED, WRITTEN, Appended, Batch, Durability, Jou
 MiB = 1 << 20
 SEGMENT_BYTES = 32 * MiB
 TAIL_BYTES_MAX = 4 * MiB
-"""How much of the newest is kept in memory, for those who read as it comes."""
+"""Bytes of the newest records that stay in memory, for readers at the end of the log."""
 RECORD_OVERHEAD = 24
-"""What a record takes beside its bytes: three offsets and a time."""
+"""Bytes of a record beside its content: three offsets and a time."""
 GAP_MAX = 2_048
-"""Records not asked for that are read along rather than looked for anew."""
+"""A gap of so many records is read through, rather than looked up."""
 AHEAD_MIN, AHEAD_DENSITY = 16, 2
-"""From so many records on, at least one in so many of them asked for, somebody is thought to read on."""
+"""A read of so many records, at least one in so many of them wanted, counts as sequential."""
 AHEAD_MAX, AHEAD_BYTES_MAX, AHEAD_READERS = 8_192, MiB, 4
 """How many records and bytes are read ahead at most, and for how many readers."""
 
@@ -37,7 +37,7 @@ AHEAD_MAX, AHEAD_BYTES_MAX, AHEAD_READERS = 8_192, MiB, 4
 Ticket = Future[Any]
 """The journal's promise for an append: done when its records are as durable as asked, failed if they may not be.
 
-Its result is not looked at. Nobody can cancel it: the journal marks it as running, and records cannot be taken back.
+Its result is not used. It cannot be cancelled: the journal marks it as running, and records cannot be taken back.
 """
 
 
@@ -52,12 +52,12 @@ DONE = done_ticket()
 
 
 def is_passed(ticket: Ticket) -> bool:
-    """Tell whether what a ticket is for is durable: it is done, and not failed."""
+    """Tell whether the append of a ticket is durable: it is done, and did not fail."""
     return ticket.done() and ticket.exception() is None
 
 
 class MessageLog(Protocol):
-    """What a stream needs of the place where its records lie."""
+    """The contract of a log."""
 
     @property
     def first_place(self) -> int:
@@ -71,7 +71,7 @@ class MessageLog(Protocol):
 
     @property
     def stored_bytes(self) -> int:
-        """About how many bytes the records take, dead ones included."""
+        """Approximate bytes of the records, dead ones included."""
         ...
 
     def append(self, entry: Entry) -> Ticket:
@@ -87,28 +87,28 @@ class MessageLog(Protocol):
         ...
 
     def remove_below(self, place: int) -> None:
-        """Let go of whole parts whose records are all below a place."""
+        """Remove whole parts whose records are all below a place."""
         ...
 
     def close(self) -> None:
-        """Finish what is under way, and let go of everything."""
+        """Finish appends under way, and release everything."""
         ...
 
 
 class _Ahead:
-    """What was read of the journal for somebody who reads on and on, and a little more."""
+    """Records read ahead for a sequential reader."""
 
     def __init__(self, start: int) -> None:
         self.entries = Entries(start)
         self.records = 0
-        """How many records were read beyond what was asked for."""
+        """How many records to read beyond the wanted ones."""
 
     def covers(self, place: int) -> bool:
         """Tell whether a place is here, or is the next one."""
         return self.entries.first <= place <= self.entries.end
 
     def forget_below(self, place: int) -> None:
-        """Let go of what was read already."""
+        """Drop records that were read."""
         entries = self.entries
         while len(entries) and entries.first + len(entries.oldest()) <= place:
             entries.drop_oldest()
@@ -207,7 +207,7 @@ class JournalLog:
         if lost is None or lost.first > int(places[-1]):
             return self._read_whole(places)
         split = int(np.searchsorted(places, lost.first))
-        if not split:  # it is lost itself, and the journal says so
+        if not split:  # it is lost itself, and the journal raises
             return self._read_whole(places[:1])
         before, after = self._read_whole(places[:split]), self._read_journal(places[split:])
         return Found(before.keys + after.keys, before.values + after.values, before.headers + after.headers)
@@ -235,7 +235,7 @@ class JournalLog:
         return found
 
     def _read_along(self, places: Places) -> Found:
-        """Read many places that lie close together, and ahead of somebody who has done so before."""
+        """Read many places that lie close together, and ahead of a sequential reader."""
         start, stop = int(places[0]), int(places[-1]) + 1
         ahead = next((one for one in self._ahead if one.covers(start)), None)
         if ahead is None:
@@ -252,7 +252,7 @@ class JournalLog:
             limit = self._tail.first if lost is None else min(self._tail.first, lost.first)
             for batch in self._journal.scan(end, stop=min(stop + ahead.records, limit), visibility=WRITTEN):
                 ahead.add(batch)
-        if stop < self._tail.first:  # what follows is in memory anyway
+        if stop < self._tail.first:  # the records after it are in memory anyway
             self._ahead.append(ahead)
         return ahead.entries.read(places)
 
@@ -262,7 +262,7 @@ class JournalLog:
         return min(AHEAD_MAX, AHEAD_BYTES_MAX // (mean + RECORD_COST))
 
     def _scan(self, places: Places, at: int, keys: list[bytes], values: list[bytes], headers: list[bytes]) -> int:
-        """Read on from one place until the next is far off; return how many places were read in all."""
+        """Read from one place until the next is far off; return the number of places read so far."""
         gaps = np.flatnonzero(np.diff(places[at:]) > GAP_MAX)
         stop = at + int(gaps[0]) + 1 if len(gaps) else len(places)
         last = int(places[stop - 1])
@@ -274,11 +274,11 @@ class JournalLog:
 
     @property
     def lost(self) -> list[LostPlaces]:
-        """The places whose records damage took, in order."""
+        """The lost places, in order."""
         return [lost for lost in self._lost if lost.end > self.first_place]
 
     def scan(self, start: int, stop: int | None = None) -> "Iterator[Batch | LostPlaces]":
-        """Yield every batch from a place on, up to another, and what is lost between them; what replay reads."""
+        """Yield every batch between two places, and the lost places between them; replay reads this."""
         stop = self._journal.next_offset if stop is None else stop
         for lost in self._lost:
             if start >= stop or lost.first >= stop:
@@ -296,7 +296,7 @@ class JournalLog:
         return self._journal.oldest_segment_end
 
     def remove_below(self, place: int) -> None:
-        """Let go of whole parts whose records are all below a place."""
+        """Remove whole parts whose records are all below a place."""
         self._ahead = []  # not emptied in place: this is not the thread that reads
         self._journal.remove_below(place)
 
@@ -305,11 +305,11 @@ class JournalLog:
         self._journal.sync()
 
     def retire(self) -> None:
-        """Leave the journal to another that opens it; what is there can be read here until `close`."""
+        """Leave the journal to another object that opens it; its records can be read here until `close`."""
         self._journal.retire()
 
     def close(self) -> None:
-        """Finish what is under way, and let go of everything."""
+        """Finish appends under way, and release everything."""
         self._journal.close()
 
 
@@ -372,7 +372,7 @@ class MemoryLog:
         return self._entries.end_of(MiB)
 
     def remove_below(self, place: int) -> None:
-        """Let go of whole parts whose records are all below a place."""
+        """Remove whole parts whose records are all below a place."""
         entries = self._entries
         while len(entries) and entries.first + len(entries.oldest()) <= place:
             entry = entries.oldest()

@@ -1,9 +1,9 @@
-"""A stream: what its state says, its log keeps. The only part of the package that does I/O.
+"""A stream: its state in memory, its messages in the log. The only part of the package that does I/O.
 
-Invariants: what `publish` accepted is in the log before its ticket is done; the state may be ahead of the disk, never
-beside the log; after anything but a refusal went wrong amid a change nothing more is accepted until the stream is
-opened anew, and what `salvage` returns is then all that may be shown. One thread at a time uses a stream; tickets are
-done in another.
+Invariants: an accepted publish is in the log before its ticket is done. The state may be ahead of the disk, but never
+differs from the log. After any failure within a change, other than a refusal, the stream accepts nothing more until it
+is opened again, and only the result of `salvage` may be shown. One thread at a time uses a stream; tickets are settled
+in another.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _NO_ROWS: Words = np.zeros(0, np.uint64)
 
 
 class Stream(StreamView):
-    """One stream, open. Made by `create`, or by `open` where there is one already."""
+    """One open stream, from `create` or `open`."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Stream(StreamView):
         executor: Executor | None = None,
         start_ns: int | None = None,
     ) -> "Stream":
-        """Make a stream of a checked configuration, which must not exist; without a folder only in memory.
+        """Create a stream with a checked configuration, which must not exist; without a folder, in memory.
 
-        Its time begins now; for one that `store` fills, with `start_ns`, and is then that of its messages.
+        Its time begins now; for a stream that `store` fills it begins at `start_ns`, and is then that of its messages.
         """
         clock = clock or SystemClock()
         state = State(config, clock.now_ns())
@@ -112,7 +112,7 @@ class Stream(StreamView):
         durability: Durability = SYNCED,
         executor: Executor | None = None,
     ) -> "Stream":
-        """Open the stream in a folder as it was when its last durable change was made."""
+        """Open the stream in a folder as of its last durable change."""
         disk, clock = disk or OsDisk(), clock or SystemClock()
         files = StreamFiles(disk, folder)
         checkpoint = files.read_checkpoint()
@@ -134,9 +134,9 @@ class Stream(StreamView):
         return stream
 
     def salvage(self) -> "Stream":
-        """Return a stream that has failed as far as it is known to be durable: to be read, and never to be written.
+        """Return the durable part of a failed stream: for reading, never for writing.
 
-        Both have the same log; this one is to be forgotten, not closed. Any thread may call it, after `last_ticket`.
+        Both have the same log; drop this one without closing it. Any thread may call it, after `last_ticket`.
         """
         log, files, failure = self._log, self._store.files, self.failure
         if failure is None or files is None or not isinstance(log, JournalLog):
@@ -155,7 +155,7 @@ class Stream(StreamView):
         """Leave the files to another that opens them; it can be read until it is closed. After `last_ticket`."""
         self._store.retire()
 
-    # What comes.
+    # Additions.
 
     def publish(self, batch: PublishBatch, now_ns: int) -> Published:
         """Take messages in. Their answers may be sent once the ticket is done."""
@@ -186,7 +186,7 @@ class Stream(StreamView):
             return Copied(self._commit(write_batch, _NO_ROWS, {}), count, refusal)
 
     def position(self, name: bytes) -> Position | None:
-        """Return how far a source has come, None if nothing of it was ever stored."""
+        """Return the position of a source, None if nothing of it was ever stored."""
         return self._state.origins.get(name)
 
     def skip(self, last_seq: int) -> Ticket:
@@ -200,11 +200,11 @@ class Stream(StreamView):
             return self._commit(write_batch, _NO_ROWS, {}).ticket
 
     def set_interest(self, filters: tuple[Filter, ...] | None) -> None:
-        """Tell what consumers want; a stream with interest retention then takes nothing else. None: everything."""
+        """Set the interest of consumers; a stream with interest retention stores nothing else. None: everything."""
         self._publisher.set_interest(filters)
 
     def set_room(self, room: Callable[[], int]) -> None:
-        """Take nothing beyond what there is room for, in bytes as `state` counts them."""
+        """Set the function that returns the room of the account, in bytes as `state` counts them."""
         self._publisher.set_room(room)
 
     def share(self, shared_limits: SharedLimits) -> None:
@@ -215,15 +215,15 @@ class Stream(StreamView):
             self._publisher.set_server_room(lambda size: shared_limits.room(self.config.storage, size))
 
     def on_abandoned(self, told: Callable[[bytes, str], None]) -> None:
-        """Call somebody with every atomic batch that is given up, and why."""
+        """Call a function with every abandoned atomic batch, and the reason."""
         self._publisher.atomic.on_abandoned = told
 
-    # What goes.
+    # Removals.
 
     def remove(self, sequences: Words) -> Removed:
-        """Let go of messages, as acknowledgements do; recorded, and durable with the next barrier.
+        """Remove acknowledged messages; recorded, and durable with the next barrier.
 
-        While nothing can be written they stay: who acknowledged them says so again when the stream was opened anew.
+        While nothing can be written they stay: consumers repeat the removal after the stream was opened again.
         """
         if self.refusal is not None:
             return Removed()
@@ -235,12 +235,12 @@ class Stream(StreamView):
             return Removed()
 
     def delete(self, sequence: int) -> bool:
-        """Let go of one message, or accept that it is lost; return whether it was either."""
+        """Remove one message, or accept its loss; return whether it was either."""
         chosen = np.array([sequence], np.uint64)
         return len(self._remove(chosen, self._state.now_ns)) > 0 or self.accept_losses(chosen) > 0
 
     def purge(self, request: PurgeRequest) -> int:
-        """Let go of many messages; return how many. What is lost before those that stay is accepted, too."""
+        """Remove many messages; return their number. Losses before the remaining messages are accepted, too."""
         last_seq = request.seq - 1 if request.seq and not request.filter else 0
         purged = len(self._remove(self._reader.purged_by(request), self._state.now_ns, last_seq, by_purge=True))
         if not request.filter:
@@ -258,12 +258,12 @@ class Stream(StreamView):
         return len(losses.sequences) - len(left.sequences)
 
     def note_told(self) -> None:
-        """Remember that an advisory told what is lost."""
+        """Record that the advisory of the loss was sent."""
         self.losses.is_told = True
         self._store.keep_losses(self.losses)
 
     def expire(self, now_ns: int) -> Published:
-        """Let go of what is past its time, and of batches nobody went on with; what it stored are delete markers."""
+        """Remove expired messages and abandoned batches; the stored messages of the result are delete markers."""
         with self._store:
             write_batch = self._begin(now_ns)
             self._publisher.atomic.abandon(write_batch.time_ns)
@@ -308,7 +308,7 @@ class Stream(StreamView):
     # One change.
 
     def _begin(self, now_ns: int, *, marks: bool = True) -> WriteBatch:
-        """Begin a change: let go of what is past its time, and say so by markers where they are wanted."""
+        """Begin a change: remove expired messages, with delete markers where they are configured."""
         self._refuse_if_unusable()
         state = self._state
         state.squeeze()
@@ -322,7 +322,7 @@ class Stream(StreamView):
     def _commit(
         self, write_batch: WriteBatch, sequences: Words, answers: dict[int, bytes], *, told: bool = False
     ) -> Published:
-        """Append what was gathered, and tell who listens what went."""
+        """Append the gathered records, and notify listeners of removals."""
         if not told:
             write_batch.tell_moved()
         published = write_batch.published(sequences, answers)
@@ -341,7 +341,7 @@ class Stream(StreamView):
         self._store.refuse_if_broken()
 
     def _refuse_if_unread(self, last_seq: int) -> None:
-        """Refuse to read what the log may not have."""
+        """Refuse to read messages that the log may not have."""
         if self._closed or last_seq > self._store.durable_seq:
             self._refuse_if_unusable()
 
@@ -351,12 +351,12 @@ class Stream(StreamView):
 
     @property
     def failure(self) -> StrandlineError | None:
-        """Why the stream accepts nothing more and shows nothing, until it is opened anew; None if all is well."""
+        """Why the stream accepts and shows nothing until it is opened again; None if it works."""
         return self._store.failure
 
     @property
     def refusal(self) -> StrandlineError | None:
-        """Why the stream accepts nothing more; what it shows is durable if there is no `failure`. None: all is well."""
+        """Why the stream accepts nothing; its messages are durable unless there is a `failure`. None if it works."""
         return self._store.refusal
 
     @property
@@ -366,29 +366,29 @@ class Stream(StreamView):
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it can be opened anew."""
+        """Whether it can be opened again."""
         return self._store.files is not None
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it has failed and will be opened anew: messages that are not there may come back."""
+        """Whether it has failed and will be opened again: missing messages may come back."""
         return self._store.files is not None and self._store.is_broken
 
     def forget_batches(self) -> None:
-        """Drop atomic batches that were not committed, and tell nobody."""
+        """Drop uncommitted atomic batches, without a notice."""
         self._publisher.atomic.clear()
 
     def on_failed(self, told: Callable[[BaseException], object]) -> None:
-        """Call somebody, from any thread and perhaps more than once, with what led to a `failure`."""
+        """Call a function with the cause of a `failure`, from any thread and perhaps more than once."""
         self._store.on_failed = told
 
     def add_listener(self, listener: Callable[[Removed], None]) -> Callable[[], None]:
-        """Call somebody with every message that goes, at once and in order; return what ends that."""
+        """Call a function with all removed messages, at once and in order; return the function that ends that."""
         return self._listeners.add(self._state.config.name, listener)
 
     @property
     def durable_seq(self) -> int:
-        """The last sequence that is as durable as asked: what nobody may be told of yet comes after it."""
+        """The last sequence that is as durable as asked; later messages may not be shown yet."""
         return self._store.durable_seq
 
     def _read_last(self, number: int, write_batch: WriteBatch) -> tuple[bytes, bytes]:
@@ -408,11 +408,11 @@ class Stream(StreamView):
         return self._store.step()
 
     def snapshot(self) -> Future[None]:
-        """Write down what is known, so that the next restart is quick."""
+        """Write the index, so that the next restart is quick."""
         return self._store.snapshot()
 
     def close(self, *, keep_index: bool = True) -> None:
-        """Finish what is under way, write the index, and let go of the files. Closing twice is harmless."""
+        """Finish work under way, write the index, and release the files. Closing twice is harmless."""
         if self._closed:
             return
         self._closed = True

@@ -1,9 +1,8 @@
-"""What a stream does beside its messages' business: appending, compacting, writing its index, and opening.
+"""The log and files of a stream: appends, compaction, and the index.
 
-Invariants: after a change that failed, on its way to the log or there, nothing more is accepted; where there is a
-refusal nothing is accepted from the beginning, and what is known is all durable; the index is written when everything
-it knows is on stable storage; what waits for the disk without anybody waiting for it runs on the executor, if there is
-one.
+Invariants: after a failed change, before or in the log, nothing more is accepted. A store with a refusal accepts
+nothing from the beginning, and its state is durable. The index is written when all that it covers is on stable storage.
+Disk work that no caller waits for runs on the executor, if there is one.
 """
 
 from collections import deque
@@ -44,7 +43,7 @@ class StreamStore:
         self._runner = ThreadRunner(executor)
         self._refusal = refusal
         self._compaction = Compaction(state, log, self)
-        self._writing: Future[None] = DONE
+        self._index_write: Future[None] = DONE
         self._broken: BaseException | None = None
         self._index_due = SNAPSHOT_BYTES_MIN
         self._since_index = 0
@@ -61,7 +60,7 @@ class StreamStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End a change; whatever went wrong, the state may be ahead of the log, and nothing more is accepted."""
+        """End a change; after an error the state may be ahead of the log, so nothing more is accepted."""
         if error is None or isinstance(error, Closed):
             return
         self._break(error)
@@ -97,7 +96,7 @@ class StreamStore:
 
     @property
     def durable_seq(self) -> int:
-        """The last sequence whose append is as durable as asked; nothing after a failed one counts."""
+        """The last sequence whose append is as durable as asked; nothing after a failed append counts."""
         self._arrived()
         return self._durable_seq
 
@@ -118,7 +117,7 @@ class StreamStore:
 
     @property
     def failure(self) -> Poisoned | None:
-        """Why nothing is accepted any more, None if all is well; the state may tell what was never stored."""
+        """Why nothing is accepted any more, None if it works; the state may have messages that were never stored."""
         self._arrived()
         return None if self._broken is None else Poisoned(f"stream {self._state.config.name}", str(self._broken))
 
@@ -144,7 +143,7 @@ class StreamStore:
 
     @property
     def executor(self) -> Executor | None:
-        """Runs tasks that nobody waits for; None: they run at once."""
+        """Runs tasks that no caller waits for; None: they run at once."""
         return self._runner.executor
 
     def step(self) -> bool:
@@ -153,14 +152,14 @@ class StreamStore:
             return False
         if self._compaction.step():
             return True
-        if self._since_index > self._index_due and self._writing.done():
-            write_batch, self._writing = self._writing, DONE
-            write_batch.result()
+        if self._since_index > self._index_due and self._index_write.done():
+            index_write, self._index_write = self._index_write, DONE
+            index_write.result()
             self.snapshot()
         return False
 
     def let_go(self, end: int) -> Future[None]:
-        """Write the new front, and let go of the log below a place; for compaction, which made sure nothing is lost."""
+        """Write the new checkpoint, and remove the log below a place; compaction has made sure that nothing is lost."""
         state, log, files = self._state, self._log, self.files
         checkpoint = None
         if isinstance(log, JournalLog):
@@ -171,7 +170,7 @@ class StreamStore:
 
         def work() -> None:
             if files is not None and checkpoint is not None and isinstance(log, JournalLog):
-                log.sync()  # what was moved may be worth more to its owner than the stream's durability now says
+                log.sync()  # moved messages may have been stored under a stronger durability than the present one
                 files.write_checkpoint(checkpoint)
             log.remove_below(end)
 
@@ -186,39 +185,39 @@ class StreamStore:
         return last_seq if found is None else found
 
     def snapshot(self) -> Future[None]:
-        """Write down what is known, so that the next restart is quick."""
+        """Write the index, so that the next restart is quick."""
         log, files = self._log, self.files
         if files is None or not isinstance(log, JournalLog):
             return DONE
         captured, place, ticket = capture(self._state), log.next_place, self.last_ticket
 
         def work() -> None:
-            ticket.result()  # an index of what the log may never hold would fit what it holds later
+            ticket.result()  # an index of records that never reach the log would match other records later
             log.sync()
             size = files.write_index(captured, log.identity, place)
             self._index_due = max(SNAPSHOT_BYTES_MIN, 4 * size)
 
         self._since_index = 0
-        self._writing = self._runner.run(work, after=ticket)
-        return self._writing
+        self._index_write = self._runner.run(work, after=ticket)
+        return self._index_write
 
     def keep_losses(self, losses: Losses) -> None:
-        """Write down what is lost, and then know it."""
+        """Write the losses, then apply them to the state."""
         if self.files is not None and isinstance(self._log, JournalLog):
             self.files.write_losses(losses, self._log.identity)
         self._state.losses = losses
 
     def retire(self) -> None:
         """Leave log and files to another; it does not wait for the executor, on which it may be called."""
-        if not self._writing.done():
+        if not self._index_write.done():
             raise Unavailable(f"the index of stream {self._state.config.name} is being written")
         if isinstance(self._log, JournalLog):
             with suppress(StrandlineError):  # that it failed is known
                 self._log.retire()
 
     def settle(self, *, keep_index: bool) -> None:
-        """Wait for what is under way, and write the index a last time."""
-        self._writing.exception()  # whatever became of it, it is over
+        """Wait for work under way, and write the index a last time."""
+        self._index_write.exception()  # its error does not matter here
         if keep_index and self.refusal is None and self._since_index:
             self.last_ticket.result()
             self.snapshot().result()

@@ -1,7 +1,7 @@
-"""What can be asked of a stream: its messages, how many there are, and what it is told about itself.
+"""The read-only face of a stream: its messages, their number, and its status.
 
-Invariants: nothing here changes anything. What is not durable yet is shown as well: whoever shows it to others waits
-for the stream's barrier, or looks at its `durable_seq`.
+Invariants: it changes nothing. It also shows messages that are not durable yet: a caller that shows them to clients
+waits for the stream's barrier, or checks `durable_seq`.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ class StreamView:
         return self._state.index.pending(matching, from_seq, up_to)
 
     def next_sequences(self, matching: Filter, from_seq: int, limit: int) -> Words:
-        """Return up to `limit` sequences from one on that a filter lets through."""
+        """Return up to `limit` sequences from one on that match a filter."""
         return self._reader.next_sequences(matching, from_seq, limit)
 
     def last_per_subject(self, matching: Filter, up_to: int | None = None) -> Words:
@@ -49,7 +49,7 @@ class StreamView:
         return self._state.is_live(sequences)
 
     def read(self, sequences: Words, bytes_max: int | None = None) -> Messages:
-        """Return messages by sequences, which rise; only the first ones, at least one, if all are larger than asked."""
+        """Return messages by ascending sequences: at least one, and no more than `bytes_max` bytes."""
         return self._reader.read(sequences, bytes_max)
 
     def get(self, sequence: int) -> Message | None:
@@ -57,26 +57,26 @@ class StreamView:
         return self._reader.get(sequence)
 
     def last(self, pattern: str) -> Message | None:
-        """Return the last message on a subject, or on those of a pattern, or None."""
+        """Return the last message on a subject or pattern, or None."""
         return self._reader.last(pattern)
 
     def next(self, pattern: str, from_seq: int) -> Message | None:
-        """Return the first message from a sequence on, on a subject or those of a pattern, or None."""
+        """Return the first message from a sequence on, on a subject or pattern, or None."""
         return self._reader.next(pattern, from_seq)
 
     def sequence_at(self, time_ns: int) -> int:
-        """Return the first sequence stored at a time or after it; one beyond the last if there is none."""
+        """Return the first sequence stored at a time or after it; the next sequence if there is none."""
         return self._reader.sequence_at(time_ns)
 
     def direct(self, request: GetRequest) -> list[Reply]:
-        """Return what answers a direct get."""
+        """Return the response to a direct get."""
         return self._reader.direct(request)
 
     def direct_lasts(self, subjects: list[bytes]) -> list[Reply]:
-        """Return what answers each direct get of the last message on a subject; none of them is a pattern."""
+        """Return the response to each direct get of the last message on a subject; no subject is a pattern."""
         return self._reader.direct_lasts(subjects)
 
-    # What it is.
+    # Status.
 
     @property
     def config(self) -> StreamConfig:
@@ -85,7 +85,7 @@ class StreamView:
 
     @property
     def created_ns(self) -> int:
-        """When the stream was made."""
+        """Time of creation."""
         return self._state.created_ns
 
     @property
@@ -100,18 +100,18 @@ class StreamView:
 
     @property
     def first_seq(self) -> int:
-        """The first sequence with a message; without messages, the one that comes next."""
+        """The first sequence with a message; without messages, the next one."""
         return self._state.index.first_seq
 
     @property
     def losses(self) -> Losses:
-        """What damage took of the stream, as far as it was not accepted."""
+        """Losses by damage that are not accepted."""
         return self._state.losses
 
     def state(
         self, *, consumers: int = 0, subjects: dict[str, int] | None = None, deleted: bool = False
     ) -> StreamState:
-        """Return what is in the stream, as it is shown."""
+        """Return the state for responses."""
         state = self._state
         return _stream_state(state.index, state.losses, consumers=consumers, subjects=subjects, deleted=deleted)
 

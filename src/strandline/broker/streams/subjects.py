@@ -1,8 +1,8 @@
 """The subjects of a stream: each has a small number, and its count, first and last sequence in columns.
 
 Invariants: a number stands for the same subject until `renumber`, which bumps `generation`. `last` is exact, and 0
-without messages. `first` is a lower bound, exact after `Index.first_of`. `count` is exact. What is remembered to find
-those of a pattern fast is bounded.
+without messages. `first` is a lower bound, exact after `Index.first_of`. `count` is exact. The memory of cached filters
+is bounded.
 """
 
 from typing import ClassVar
@@ -15,9 +15,9 @@ from strandline.wire import has_wildcard, matcher
 
 RENUMBER_MIN = 16_384
 FILTERS_MAX, FILTERS_BYTES_MAX = 1024, 16 << 20
-"""How many filters are remembered, and how much that may take; those in use are held by their users."""
+"""Number and memory of cached filters; callers hold the filters that they use."""
 FEW = 64
-"""So few subjects are tested one by one."""
+"""Up to so many subjects are tested one by one."""
 
 
 class Subjects(Columns):
@@ -51,7 +51,7 @@ class Subjects(Columns):
         return len(self.names)
 
     def number(self, subject: bytes) -> int:
-        """Return the number of a subject, a new one if it has none."""
+        """Return the number of a subject; a new subject gets a new number."""
         found = self.numbers.get(subject)
         return self._add(subject) if found is None else found
 
@@ -80,7 +80,7 @@ class Subjects(Columns):
         return len(self.names) > RENUMBER_MIN and self.used * 2 < len(self.names)
 
     def renumber(self) -> Ids:
-        """Forget subjects without messages; return the new number of each old one (without meaning for those)."""
+        """Drop subjects without messages; return the new number of each old one (undefined for dropped ones)."""
         size = len(self.names)
         kept = np.flatnonzero(self.count[:size])
         new = np.zeros(size, np.uint32)
@@ -108,7 +108,7 @@ class Subjects(Columns):
     def filter(self, patterns: tuple[str, ...]) -> "Filter":
         """Return which subjects some patterns match; remembered, so that each subject is looked at once."""
         found = self._filters.pop(patterns, None) or Filter(self, patterns)
-        self._filters[patterns] = found  # the last one now: the first ones are forgotten first
+        self._filters[patterns] = found  # now the most recently used; the least recently used are dropped first
         most = min(FILTERS_MAX, max(1, FILTERS_BYTES_MAX // (2 * len(self.names) + 1)))
         while len(self._filters) > most:
             del self._filters[next(iter(self._filters))]
@@ -120,7 +120,7 @@ class Subjects(Columns):
         return sum(each.byte_count for each in self._filters.values())
 
     def block(self, start: int) -> Block:
-        """Return the subjects from a multiple of `BLOCK_NAMES` on; the text of those that are full is remembered."""
+        """Return the subjects from a multiple of `BLOCK_NAMES` on; the text of full blocks is cached."""
         stop, at = min(start + BLOCK_NAMES, len(self.names)), start // BLOCK_NAMES
         text = self._texts[at] if at < len(self._texts) else Block.text(self.names[start:stop])
         if at == len(self._texts) and stop - start == BLOCK_NAMES:

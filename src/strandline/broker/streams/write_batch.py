@@ -1,7 +1,7 @@
-"""One change of a stream on its way into the log: the records to be appended, and what to tell whom.
+"""One change of a stream: the records to append, and the result for publisher and consumers.
 
-Invariants: records are in the order in which the state was changed, so a replay changes it in the same order; all of
-one change is one append, and therefore there after a crash as a whole or not at all.
+Invariants: records are in the order of the changes to the state, so a replay makes the same changes. One change is one
+append, so a crash keeps all of it or nothing.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from strandline.broker.streams.state import FEW, RemovalBatch, Removed, State
 from strandline.broker.streams.storage import DONE, Ticket
 
 ANCHOR_MESSAGES, ANCHOR_BYTES = 4_096, 1 << 20
-"""How often the log says which sequence comes next, so that it can be read from its middle."""
+"""How often the log has a record with the next sequence, so that reading can begin in its middle."""
 
 
 @dataclass(slots=True)
 class PublishBatch:
-    """Messages to be stored, in columns; `headers` is None where none has any, else empty where one has none."""
+    """Messages to store, in columns; `headers` is None if no message has any, otherwise empty for messages without."""
 
     subjects: list[bytes]
     payloads: list[bytes]
@@ -44,11 +44,11 @@ class Republish:
 
 @dataclass(slots=True)
 class Published:
-    """What became of a batch.
+    """The result of a batch.
 
-    `sequences` has one for each row, 0 where nothing was stored for it. `answers` has the rows whose answer is not the
-    plain one (`{"stream":"S","seq":N}`): errors, duplicates, counters, batches; empty for a message put aside.
-    `stored` and `subjects` are what is in the stream now because of it, `removed` what no longer is.
+    `sequences` has one for each row, 0 if nothing was stored for it. `answers` has the rows whose answer is not the
+    plain one (`{"stream":"S","seq":N}`): errors, duplicates, counters, batches; empty for a staged message. `stored`
+    and `subjects` are the messages that it added to the stream, `removed` those that it removed.
     """
 
     time_ns: int
@@ -62,7 +62,7 @@ class Published:
 
 
 class Anchor:
-    """Counts what was appended since the log last said which sequence comes next."""
+    """Counts messages and bytes since the last record with the next sequence."""
 
     def __init__(self) -> None:
         self.messages = ANCHOR_MESSAGES
@@ -74,17 +74,17 @@ class Anchor:
         return self.messages >= ANCHOR_MESSAGES or self.bytes >= ANCHOR_BYTES
 
     def note(self, messages: int, size: int) -> None:
-        """Count what was appended."""
+        """Count appended messages."""
         self.messages += messages
         self.bytes += size
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Restart the count."""
         self.messages = self.bytes = 0
 
 
 class WriteBatch:
-    """Gathers the records of one change, and applies them to the state as they come."""
+    """Gathers the records of one change, and applies them to the state."""
 
     def __init__(self, state: State, place: int, anchor: Anchor) -> None:
         self.state = state
@@ -178,7 +178,7 @@ class WriteBatch:
         self._anchor.note(len(subjects), size)
 
     def add_draft(self, draft: Draft) -> int:
-        """Store one message with what its headers ask for; return its sequence."""
+        """Store one message with the effect of its headers; return its sequence."""
         if self._anchor.is_due:
             self.anchor()
         state = self.state
@@ -225,7 +225,7 @@ class WriteBatch:
         self._subjects.append(numbers)
 
     def skip(self, draft: Draft) -> int:
-        """Use up a sequence for a message that nobody wants; return it."""
+        """Use up a sequence for a message without interest; return it."""
         state = self.state
         self.anchor()
         state.skip(state.index.last_seq + 1)
@@ -265,7 +265,7 @@ class WriteBatch:
         return Entry(self._keys, self._values, self._headers, times, self._size)
 
     def published(self, sequences: Words, answers: dict[int, bytes]) -> Published:
-        """Return what became of a batch, but for its ticket."""
+        """Return the result of a batch, without its ticket."""
         stored = self._stored
         return Published(
             self.time_ns,
