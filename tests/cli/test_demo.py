@@ -30,6 +30,6 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     ran = run_command("demo", "--folder", tmp_path)
     assert ran.code == 1
-    assert "is no folder of this demonstration" in ran.err
+    assert "was not made by `strandline demo`" in ran.err
     assert "hint: give another --folder" in ran.err
     assert (tmp_path / "precious").read_text() == "mine"

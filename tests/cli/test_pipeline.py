@@ -64,11 +64,11 @@ class TestInit:
 
     def test_makes_them_once(self, tmp_path: Path) -> None:
         path = tmp_path / "new.db"
-        assert "made, schema version" in run("init", path).out
+        assert "created, schema version" in run("init", path).out
         before = path.read_bytes()
         ran = run("init", path)
         assert (ran.code, ran.err) == (0, "")
-        assert "is there already" in ran.out
+        assert "exists already" in ran.out
         assert path.read_bytes() == before
 
     def test_tells_programs(self, tmp_path: Path) -> None:

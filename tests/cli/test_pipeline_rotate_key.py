@@ -134,7 +134,7 @@ def test_a_rotation_keeps_what_is_known_and_leaves_nothing_to_scan(scanned: Path
     assert key_of(state).stat().st_mode & 0o777 == 0o600
     assert done("pipeline", "verify", state / "pipeline.db").endswith("whole\n")
     again = run_command("scan", "--without-spark", scanned / "corpus", "--state", state)
-    assert "0 looked at now" in again.out + again.err
+    assert "0 scanned now" in again.out + again.err
     assert meaning(state) == known, "a scan with the new key finds the same findings"
     key_of(state).write_text(old)
     refused = run_command("findings", "list", "--state", state)
@@ -194,7 +194,7 @@ def test_it_is_refused_while_a_scan_is_at_work_and_for_strangers(scanned: Path, 
         stores.coordinator.acquire_and_restore(time.time_ns(), ShardKey(*run, 1), 7)
     refused = rotate(state)
     assert refused.code == 1
-    assert "a scan of this tenant is at work" in refused.err
+    assert "a scan of this tenant is running" in refused.err
     assert not next_key_path(key_of(state)).exists()
     assert rotate(tmp_path / "nothing").code == 1
     unknown = rotate(state, "--tenant", "nobody")

@@ -94,7 +94,7 @@ class TestFiles:
         pq.write_table(pa.table({"id": [7]}), tmp_path / "t.parquet")
         ran = here.scan("--table", f"parquet:{tmp_path / 't.parquet'}", "--max-file-bytes", 5)
         assert ran.code == 1
-        assert "--max-file-bytes is for files and blobs" in ran.err
+        assert "--max-file-bytes applies to files and blobs" in ran.err
 
     def test_a_name_makes_a_source_the_same_anywhere(self, here: Here, tmp_path: Path) -> None:
         here.write(one="alpha_12345678")
@@ -201,7 +201,7 @@ class TestExplain:
         here.write(two="changed", three="new")
         before = contents(here.state / "pipeline.db")
         ran = here.done("--explain")
-        assert "2 of 3 items would be looked at" in ran.out
+        assert "2 of 3 items to scan" in ran.out
         plan = json.loads(here.done("--explain", "--json").out)
         assert plan["to_look_at"] == 2
         assert plan["reasons"]["new"] == plan["reasons"]["changed"] == 1
@@ -297,8 +297,8 @@ class TestRefused:
         ("arguments", "said", "hint"),
         [
             (["missing"], "missing", "check the path"),
-            ([], "nothing to scan", "name a folder"),
-            (["--git"], "need a repository", "name its folder"),
+            ([], "nothing to scan", "give a folder"),
+            (["--git"], "need a repository", "give its folder"),
             (["--table", "csv:x"], "csv:x", "parquet:"),
             (["--table", "parquet:missing"], "missing", ""),
             (["--journal", "missing"], "missing", ""),
@@ -313,7 +313,7 @@ class TestRefused:
             ([".", "--tenant", "a/b"], "a/b", "letters"),
             ([".", "--master", "nonsense"], "nonsense is no Spark master", "local[4,4]"),
             ([".", "--baseline", "missing"], "missing", ""),
-            ([".", "--output", "missing/x.csv"], "missing/x.csv: there is no such folder", "make it"),
+            ([".", "--output", "missing/x.csv"], "missing/x.csv: the folder does not exist", "create it"),
         ],
     )
     def test_arguments(

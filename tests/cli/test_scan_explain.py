@@ -21,7 +21,7 @@ def test_explaining_makes_nothing_on_a_server(postgres_server: PostgresServer, t
         address = create("explained")
         ran = run_command(*words, address)
         assert (ran.code, ran.err) == (0, "")
-        assert "1 of 1 items would be looked at" in ran.out
+        assert "1 of 1 items to scan" in ran.out
         with open_database(address) as database:
             assert not database.status().applied
             database.migrate()

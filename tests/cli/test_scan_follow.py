@@ -66,8 +66,8 @@ def test_it_goes_on_until_a_signal_and_its_findings_are_listed_meanwhile_and_aft
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--journal", "{j}", "."], "--follow takes one journal and nothing else"),
-        (["."], "--follow takes one journal and nothing else"),
+        (["--journal", "{j}", "."], "--follow takes one journal and no other source"),
+        (["."], "--follow takes one journal and no other source"),
         (["--journal", "{j}", "--without-spark"], "--follow runs on Spark"),
         (["--journal", "{j}", "--explain"], "--follow runs on Spark"),
     ],

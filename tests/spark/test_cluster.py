@@ -147,7 +147,7 @@ def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
         with living([], PGPASSWORD=scanner.password) as lives:
             life = lives.start(*first, "--json", "--quiet")
             began = time.monotonic()
-            assert wait_for(lambda: "no executor has been granted" in life.err, life, 240), life.err
+            assert wait_for(lambda: "waiting: no executor for" in life.err, life, 240), life.err
             assert f"no worker is registered with {cluster.master}" in life.err
             (said,) = re.findall(r"granted for (\d+) s", life.err)
             assert int(said) < 15, f"after {time.monotonic() - began:.0f} s"
@@ -250,7 +250,7 @@ def test_a_server_on_this_machine_alone_is_told_from_others(host: str, address: 
 
 def test_a_state_that_others_cannot_reach_is_told_also_where_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     ScanProgress(quiet=True).tell(StateNearby("/run/postgresql"))
-    assert "/run/postgresql, which is this machine alone" in capsys.readouterr().err
+    assert "/run/postgresql, an address of this machine alone" in capsys.readouterr().err
 
 
 def test_a_worker_that_may_not_log_in_says_what_it_needs() -> None:

@@ -32,12 +32,12 @@ COMMANDS = (
     LazyCommand(
         "scan",
         "scan:scan",
-        "Find leaked secrets, exactly once for each version of an object and each set of rules.",
+        "Scan files, git histories, tables and journals for leaked secrets.",
     ),
     LazyCommand(
         "demo",
         "demo:demo",
-        "Scan a corpus with planted secrets, be killed in the middle, go on, and show that nothing is done twice.",
+        "Scan a sample with planted secrets, kill the scan, resume it, and check that no work is repeated.",
     ),
     LazyCommand("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
     LazyCommand("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),

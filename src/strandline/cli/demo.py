@@ -61,14 +61,14 @@ class Story:
 
 
 Folder = Annotated[
-    Path, typer.Option("--folder", metavar="PATH", help="Where to leave corpus, state and report; made anew.")
+    Path, typer.Option("--folder", metavar="PATH", help="Folder for sample, state and report; replaced.")
 ]
 
 
 def demo(folder: Folder = Path("strandline-demo"), as_json: AsJson = False) -> None:
-    """Scan a corpus with planted secrets, be killed in the middle, go on, and show that nothing is done twice.
+    """Scan a sample with planted secrets, kill the scan, resume it, and check that no work is repeated.
 
-    Exit code 1 if any promise is not kept.
+    Exit code 1 if a promise is broken.
     """
     teller = _Teller(quiet=as_json)
     _make_anew(folder)
@@ -79,9 +79,9 @@ def demo(folder: Folder = Path("strandline-demo"), as_json: AsJson = False) -> N
         f"{'a git history, ' if planted.git else ''}a Parquet table and a journal ({time.monotonic() - began:.1f} s)."
     )
     if planted.git is None:
-        teller.say("git is not installed, so there is no history to scan.")
+        teller.say("git is not installed: the sample has no git history.")
     killed_at = _scan_and_kill(folder)
-    teller.step(f"Began to scan it on Spark, and killed it all (SIGKILL) when {killed_at:,} items were committed.")
+    teller.step(f"Started a scan on Spark, and killed all its processes (SIGKILL) after {killed_at:,} committed items.")
     story = _go_on(folder, planted, killed_at, teller)
     if as_json:
         emit(asdict(story), as_json=True)
@@ -94,21 +94,21 @@ def _go_on(folder: Path, planted: Planted, killed_at: int, teller: "_Teller") ->
         report = scan_report(state, _request(state, folder, rules).inputs_digest, coverage=True)
         looked = resumed.progress.done.items if resumed.progress else 0
         teller.step(
-            f"The same command again took up the run: at least {killed_at:,} of {looked:,} items were done and stayed "
-            f"so; the rest took {resumed_s:.1f} s, the start of Spark and the dead workers' leases included."
+            f"The same command resumed the run: at least {killed_at:,} of {looked:,} items were not scanned again; "
+            f"the rest took {resumed_s:.1f} s, with the start of Spark and the leases of the killed workers."
         )
         teller.findings(report)
         _check_planted(planted, report)
         calm = _undisturbed(folder, rules, state, teller)
         if _rows(calm) != _rows(report):
-            raise StrandlineError("the scan that was killed did not come to the findings of one that was not")
-        teller.step(f"A scan that nobody killed comes to the same {len(calm.findings)} findings, id for id.")
+            raise StrandlineError("the findings of the killed scan differ from those of an uninterrupted one")
+        teller.step(f"An uninterrupted scan has the same {len(calm.findings)} findings, id for id.")
         again, again_s = _scan(state, folder, rules, teller)
         again_items = sum(again.reasons.get(reason, 0) for reason in Reason if reason is not Reason.DONE)
-        teller.step(f"Scanned again: {again.items:,} items are known, {again_items} left to look at; {again_s:.2f} s.")
+        teller.step(f"Scanned again: {again.items:,} items, {again_items} to scan; {again_s:.2f} s.")
         changed, changed_s = _scan(state, folder, _with_changed_rule(rules), teller)
         by_rule = changed.reasons.get(Reason.RULES, 0)
-        teller.step(f"Changed the rule {CHANGED_RULE}: {by_rule:,} items, by that rule alone, in {changed_s:.1f} s.")
+        teller.step(f"Changed the rule {CHANGED_RULE}: {by_rule:,} items scanned for it alone, in {changed_s:.1f} s.")
         page = folder / "report.html"
         write_report(report, ReportFormat.HTML, page)
         teller.step(f"The report is {page.absolute()}")
@@ -154,7 +154,7 @@ def _scan_and_kill(folder: Path) -> int:
         guard.cancel()
         child.wait()
     if child.returncode != -signal.SIGKILL:
-        raise StrandlineError(f"the scan ended by itself, with {child.returncode}", hint="its message is above")
+        raise StrandlineError(f"the scan ended before it was killed ({child.returncode})", hint="see its message above")
     return items
 
 
@@ -206,7 +206,7 @@ def _check_planted(planted: Planted, report: Report) -> None:
     found = Counter(finding.rule_id for finding in report.findings)
     if wanted != found:
         raise StrandlineError(
-            f"planted and not found: {dict(wanted - found)}; found and not planted: {dict(found - wanted)}"
+            f"planted but not found: {dict(wanted - found)}; found but not planted: {dict(found - wanted)}"
         )
 
 
@@ -218,7 +218,7 @@ def _make_anew(folder: Path) -> None:
     """Make the folder, or make it anew if it is one of ours."""
     if folder.exists():
         if not (folder / _MARK).is_file():
-            raise InvalidInput(f"{folder} exists, and is no folder of this demonstration", hint="give another --folder")
+            raise InvalidInput(f"{folder} exists and was not made by `strandline demo`", hint="give another --folder")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / _MARK).touch()

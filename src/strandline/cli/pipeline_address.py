@@ -1,4 +1,4 @@
-"""Where the pipeline's stores are, as the commands take it."""
+"""The address of a pipeline's stores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,14 +1,14 @@
-"""`strandline pipeline init`: make the stores, or leave those alone that are there."""
+"""`strandline pipeline init`: create the stores."""
 
 from strandline.cli.output import AsJson, emit
 from strandline.cli.pipeline_address import DEFAULT_ADDRESS, Address, database_at, schema_record
 
 
 def init(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Make the pipeline's tables; where they are already, nothing changes.
+    """Create the pipeline's tables; existing tables stay as they are.
 
-    A SQLite file is created with its folder's permissions. On PostgreSQL the schema `strandline` is created in the
-    database, which must exist.
+    A SQLite file is created with the permissions of its folder. On PostgreSQL the schema `strandline` is created in an
+    existing database.
     """
     with database_at(address) as database:
         before = database.status()
@@ -17,6 +17,6 @@ def init(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     if as_json:
         emit({"address": database.describe(), "created": bool(applied), **schema_record(after)}, as_json=True)
         return
-    print(f"{database.describe()}: {'made' if applied else 'is there already'}, schema version {len(after.applied)}")
+    print(f"{database.describe()}: {'created' if applied else 'exists already'}, schema version {len(after.applied)}")
     if after.pending:
-        print("an older version made it: bring it up to date with `strandline pipeline migrate`")
+        print("the schema is of an older version: run `strandline pipeline migrate`")

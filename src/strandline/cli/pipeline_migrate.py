@@ -1,4 +1,4 @@
-"""`strandline pipeline migrate`: bring the tables up to date."""
+"""`strandline pipeline migrate`: migrate the schema."""
 
 from typing import Annotated
 
@@ -8,18 +8,19 @@ from strandline.cli.output import AsJson, emit
 from strandline.cli.pipeline_address import DEFAULT_ADDRESS, Address, database_at, migration_name, schema_record
 from strandline.errors import FormatError
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be applied, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the pending migrations; change nothing.")]
 
 
 def migrate(address: Address = DEFAULT_ADDRESS, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Apply what this version adds to the schema, in one transaction; any number of processes may try at once.
+    """Migrate the schema to this version, in one transaction.
 
-    There is no way back: make a backup first. Workers of an older version refuse the new schema.
+    Several processes may migrate at once. A migration cannot be undone: make a backup first. Workers of an older
+    version refuse the new schema.
     """
     with database_at(address) as database:
         before = database.status()
         if not before.applied:
-            raise FormatError(database.describe(), "holds no pipeline", hint="make one with `strandline pipeline init`")
+            raise FormatError(database.describe(), "holds no pipeline", hint="run `strandline pipeline init`")
         applied = before.pending if dry_run else database.migrate()
         after = database.status()
     names = [migration_name(migration) for migration in applied]

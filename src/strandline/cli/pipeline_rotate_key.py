@@ -1,4 +1,4 @@
-"""`strandline pipeline rotate-key`: put a tenant's results under a new key, without scanning anything again.
+"""`strandline pipeline rotate-key`: rotate a tenant's key without scanning again.
 
     tenant.key         the key, with a line for each epoch
     tenant.key.next    the key with one more, from before the rotation begins until it is the tenant's
@@ -35,7 +35,7 @@ from strandline.pipeline.verify import verify
 from strandline.scan.run.scan_run import all_shards
 from strandline.scan.state import StateMissing, state_folder, tenant_named
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the steps; change nothing.")]
 
 
 def rotate_key(
@@ -46,9 +46,9 @@ def rotate_key(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a tenant's results under a new key; a rotation that was interrupted goes on where it was.
+    """Rotate a tenant's key; an interrupted rotation resumes.
 
-    Findings get new ids; decisions about them, and the times at which they were found, stay. No scan may be at work.
+    Findings get new ids; their decisions and times stay. No scan of the tenant may run meanwhile.
     """
     folder = state_folder(state)
     if folder is None and key_file is None:
@@ -69,7 +69,7 @@ def rotate_key(
 
 
 def _rotation(stores: Stores, who: TenantId, tenant: str, path: Path, *, dry_run: bool) -> Rotation:
-    """Return the rotation from the key in the file to the next one, which is made unless it is there."""
+    """Return the rotation from the key in the file to the next one, which is created if it is missing."""
     (known,) = stores.state.multi_get(who, [CHECK_KEY])
     if known is None:
         raise TenantUnknown(tenant)
@@ -86,13 +86,13 @@ def _rotation(stores: Stores, who: TenantId, tenant: str, path: Path, *, dry_run
 
 
 def _refuse_scan_at_work(stores: Stores, who: TenantId) -> None:
-    """Refuse where workers hold shards: their results would be refused. A run without workers goes on later."""
+    """Raise `Conflict` while workers hold shards: their results would be rejected. A run without workers can wait."""
     now_ns = time.time_ns()
     after = None
     while page := stores.coordinator.list_runs(who, after):
         for run in page:
             if not run.over and any(shard.leased(now_ns) for shard in all_shards(stores.coordinator, run.key)):
-                raise Conflict("a scan of this tenant is at work", hint="wait until it is over; then rotate the key")
+                raise Conflict("a scan of this tenant is running", hint="rotate the key after it has ended")
         after = page[-1].run
 
 

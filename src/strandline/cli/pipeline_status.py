@@ -1,4 +1,4 @@
-"""`strandline pipeline status`: how much there is, and how far the runs are."""
+"""`strandline pipeline status`: rows, policies and runs."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -21,12 +21,12 @@ RUNS_SHOWN = 50
 
 
 def status(address: Address = DEFAULT_ADDRESS, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Show the schema, the size of each table, what each policy found and how well it looked, and the runs."""
+    """Show the schema, the rows of each table, findings and coverage by policy, and the runs."""
     chosen = None if tenant is None else _parse_tenant(tenant)
     with database_at(address) as database:
         require_current(database)
         record = {"address": database.describe(), **schema_record(database.status())}
-        rows = {} if chosen else count_rows(database)  # of all tenants, which nobody who asks for one should see
+        rows = {} if chosen else count_rows(database)  # counts are over all tenants
         tenants = [chosen] if chosen else list_tenants(database)
     with open_stores(address) as stores:
         policies = [row for one in tenants for row in _policies(stores, one)]
@@ -38,7 +38,7 @@ def status(address: Address = DEFAULT_ADDRESS, tenant: Tenant = None, as_json: A
     emit_rows(policies, as_json=False, title="policies")
     emit_rows(runs[-RUNS_SHOWN:], as_json=False, title="runs")
     if len(runs) > RUNS_SHOWN:
-        print(f"and {len(runs) - RUNS_SHOWN:,} older runs, which --json lists")
+        print(f"and {len(runs) - RUNS_SHOWN:,} older runs (--json lists them)")
 
 
 def _parse_tenant(text: str) -> TenantId:

@@ -1,4 +1,4 @@
-"""`strandline pipeline verify`: read everything and check it; the exit code tells whether it is whole."""
+"""`strandline pipeline verify`: check every stored row."""
 
 import time
 
@@ -12,9 +12,9 @@ from strandline.pipeline.verify import verify as verify_database
 
 
 def verify(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Check every row, derive every id again, and look whether any finding is missing; exit code 3 if so.
+    """Check every row, derive every id again, and report missing findings; exit code 3 for damage.
 
-    Changes nothing, and works beside workers.
+    Nothing is changed; workers may run meanwhile.
     """
     began = time.perf_counter()
     with database_at(address) as database:

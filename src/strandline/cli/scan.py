@@ -1,7 +1,4 @@
-"""`strandline scan`: find leaked secrets in files, histories, tables and journals, each object version once.
-
-The same command again goes on where the last one stopped, or finds that there is nothing to do.
-"""
+"""`strandline scan`: scan files, git histories, tables and journals for leaked secrets, each object version once."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -46,52 +43,49 @@ LEASE_S = 30.0
 Paths = Annotated[list[Path] | None, typer.Argument(metavar="[PATH]…", help="Folders and files, or repositories.")]
 Rules = Annotated[
     Path | None,
-    typer.Option("--rules", metavar="FILE", help="Rules in the TOML of gitleaks, instead of our own set."),
+    typer.Option("--rules", metavar="FILE", help="Rules file in the TOML of gitleaks, instead of the built-in rules."),
 ]
 Tables = Annotated[list[str] | None, typer.Option("--table", metavar="parquet:PATH", help="Scan a Parquet table.")]
-TableKey = Annotated[str | None, typer.Option("--table-key", metavar="COLUMN", help="The column that names a row.")]
+TableKey = Annotated[str | None, typer.Option("--table-key", metavar="COLUMN", help="Column that identifies a row.")]
 Journals = Annotated[list[Path] | None, typer.Option("--journal", metavar="PATH", help="Scan a journal.")]
-IsGit = Annotated[bool, typer.Option("--git", help="Scan the whole history of the repositories, each blob once.")]
-Staged = Annotated[bool, typer.Option("--staged", help="Scan what is staged in the repositories: for a hook.")]
+IsGit = Annotated[bool, typer.Option("--git", help="Scan the whole history of git repositories, each blob once.")]
+Staged = Annotated[bool, typer.Option("--staged", help="Scan the staged files of git repositories: for a hook.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="REV|DATE", help="Scan what HEAD has since a revision or a date.")
+    str | None, typer.Option("--since", metavar="REV|DATE", help="Scan the commits of HEAD since a revision or a date.")
 ]
-Excludes = Annotated[list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Leave paths out, as git does.")]
-ExcludeFrom = Annotated[Path | None, typer.Option("--exclude-from", metavar="FILE", help="Globs, one on a line.")]
+Excludes = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Exclude paths, as .gitignore does.")
+]
+ExcludeFrom = Annotated[Path | None, typer.Option("--exclude-from", metavar="FILE", help="File of globs, one a line.")]
 SourceName = Annotated[
-    str, typer.Option("--source-name", metavar="NAME", help="Name the source, so that it is the same on any machine.")
+    str, typer.Option("--source-name", metavar="NAME", help="Name of the source, the same on every machine.")
 ]
 FileBytesMax = Annotated[
-    int | None, typer.Option("--max-file-bytes", metavar="N", min=1, help="Larger files are skipped, and said to be.")
+    int | None, typer.Option("--max-file-bytes", metavar="N", min=1, help="Skip larger files, and count them.")
 ]
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", envvar="STRANDLINE_MASTER", help="A Spark master; here, by default."),
+    typer.Option("--master", metavar="URL", envvar="STRANDLINE_MASTER", help="Spark master; by default local[*]."),
 ]
 WithoutSpark = Annotated[
-    bool, typer.Option("--without-spark", help="Work in this process alone: quicker for little, as in a hook.")
+    bool, typer.Option("--without-spark", help="Scan in this process, without Spark: faster for few items.")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark, as spark-submit takes it.")
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting, as for spark-submit.")
 ]
-Ui = Annotated[bool, typer.Option("--ui", help="Let Spark show its own pages.")]
-Form = Annotated[
-    ReportFormat | None, typer.Option("--format", help="Write the findings in this format instead of a table.")
-]
-Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to write them; - is the terminal.")]
-Explain = Annotated[bool, typer.Option("--explain", help="Say what would be done, and why; do nothing.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run: the same as without, for those who ask.")]
-RetryParked = Annotated[bool, typer.Option("--retry-parked", help="Take up what was put aside after failing again.")]
+Ui = Annotated[bool, typer.Option("--ui", help="Start the Spark web UI.")]
+Form = Annotated[ReportFormat | None, typer.Option("--format", help="Format of the findings; by default a table.")]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Print the plan of the scan and its reasons; scan nothing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted scan; this is the default.")]
+RetryParked = Annotated[bool, typer.Option("--retry-parked", help="Retry parked shards.")]
 ExitCode = Annotated[
-    bool, typer.Option("--exit-code", help=f"Leave with {EXIT_FOUND} if anything was found; what failed only shows.")
+    bool,
+    typer.Option("--exit-code", help=f"Exit with {EXIT_FOUND} if there are findings, whatever else failed."),
 ]
-Lease = Annotated[
-    float, typer.Option("--lease-s", min=1, help="How long a worker that is gone is waited for.", hidden=True)
-]
-Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Scan the one journal as it grows, until Ctrl-C or SIGTERM.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+Lease = Annotated[float, typer.Option("--lease-s", min=1, help="Lease duration of a shard, in seconds.", hidden=True)]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Scan one journal as it grows, until Ctrl-C or SIGTERM.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")]
 
 
 def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
@@ -129,10 +123,10 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find leaked secrets, exactly once for each version of an object and each set of rules.
+    """Scan files, git histories, tables and journals for leaked secrets.
 
-    Findings are kept in the state folder without a byte of any secret. The same command again goes on where the last
-    one stopped, and looks only at what is new or changed.
+    Each object version is scanned once for each set of rules. Findings are stored in the state folder, without a byte
+    of a secret. Running the same command again resumes an interrupted scan, and scans only new and changed items.
     """
     rule_set = rules_of(rules)
     chosen = Chosen(
@@ -153,7 +147,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
     factory = session_factory(master, conf or [], ui=ui)
     if follow_on and (without_spark or explain_only):
-        raise InvalidInput("--follow runs on Spark until it is stopped", hint="leave out --without-spark and --explain")
+        raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
     run = runner(factory, master, without_spark=without_spark, has_options=bool(master or conf or ui))
     sources = sources_of(chosen, state_folder(where))
     request_of = partial(_request, sources, rule_set, lease_s=lease_s, retry_parked=retry_parked)
@@ -174,7 +168,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 def _scan(
     state: State, request: ScanRequest, run: Callable[[ScanRequest, Tell], Outcome], results: ResultOptions
 ) -> None:
-    """Do a scan, and show what came of it."""
+    """Run a scan, and print its results."""
     results.check(state.key)
     began = time.monotonic()
     with ScanProgress(quiet=results.quiet) as progress:
@@ -187,7 +181,7 @@ def _scan(
 
 
 def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:
-    """Say what a scan would do."""
+    """Print the plan of a scan."""
     with ScanProgress(quiet=quiet) as progress:
         plan = explain(request, progress.tell)
     print(to_json(plan_record(plan))) if as_json else print_plan(plan)
@@ -210,7 +204,7 @@ def _request(
 
 @contextmanager
 def _state_to_look_at(where: str, opened: Callable[..., AbstractContextManager[State]]) -> Iterator[State]:
-    """Yield the state as it is, or an empty one that goes away again where there is none: explaining leaves nothing."""
+    """Yield the state, or a temporary empty one: `--explain` creates nothing."""
     with ExitStack() as stack:
         try:
             state = stack.enter_context(opened(where, create=False))
@@ -223,9 +217,9 @@ def _state_to_look_at(where: str, opened: Callable[..., AbstractContextManager[S
 def runner(
     factory: Callable[[], "SparkSession"], master: str | None, *, without_spark: bool, has_options: bool
 ) -> Callable[[ScanRequest, Tell], Outcome]:
-    """Return what does a scan: on Spark, or in this process."""
+    """Return the function that runs a scan: on Spark, or in this process."""
     if without_spark and has_options:
-        raise InvalidInput("--without-spark goes with no option of Spark", hint="leave out --master, --conf and --ui")
+        raise InvalidInput("--without-spark excludes the options of Spark", hint="leave out --master, --conf and --ui")
     if without_spark:
         return _locally
     try:
@@ -241,20 +235,20 @@ def _locally(request: ScanRequest, tell: Tell) -> Outcome:
 
 
 def rules_of(path: Path | None) -> RuleSet:
-    """Return the rules of a file, or our own."""
+    """Return the rules of a file, or the built-in ones."""
     rules = load_builtin() if path is None else load_rules(path)
     if not rules.rules:
-        raise InvalidInput(f"{path}: there is no rule in it", hint="a rule begins with [[rules]], an id and a regex")
+        raise InvalidInput(f"{path}: the file has no rules", hint="a rule begins with [[rules]], an id and a regex")
     return rules
 
 
 def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callable[[], "SparkSession"]:
-    """Return what makes a session when one is needed; settings that cannot be read are refused at once."""
+    """Return a function that makes a Spark session; invalid settings are an error at once."""
     settings: dict[str, str] = {}
     for entry in conf:
         name, mark, value = entry.partition("=")
         if not mark or not name.startswith("spark."):
-            raise InvalidInput(f"--conf {name}: not a setting of Spark", hint="write --conf spark.name=value")
+            raise InvalidInput(f"--conf {name}: not a Spark setting", hint="write --conf spark.name=value")
         settings[name] = value
     if master is not None and not master.startswith(
         "spark://"

@@ -1,4 +1,4 @@
-"""`strandline scan --journal PATH --follow`: scan a journal as it grows, until told to stop."""
+"""`strandline scan --journal PATH --follow`: scan a journal as it grows, until a signal."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def follow(
     factory: Callable[[], "SparkSession"],
     results: ResultOptions,
 ) -> None:
-    """Scan the request's journal until Ctrl-C or SIGTERM, then show what is in it."""
+    """Scan the journal of a request until Ctrl-C or SIGTERM, then print its findings."""
     results.check(state.key)
     with spark_errors():
         spark = factory()
@@ -55,7 +55,7 @@ def follow(
     report = scan_report(state, inventory_digest(request), coverage=results.with_coverage)
     report = results.chosen(report, state.key)
     summary = {"next_offset": scan.offset, "blocks_looked_at": done, "findings": len(report.findings)}
-    line = f"{source.name}: everything below offset {scan.offset:,} is done; findings: {len(report.findings):,}"
+    line = f"{source.name}: scanned up to offset {scan.offset:,}; findings: {len(report.findings):,}"
     results.show(report, summary, lambda: print(line, file=sys.stderr))
 
 
@@ -66,7 +66,7 @@ def _line(scan: JournalScan, end: int) -> str:
 
 @contextmanager
 def told_to_stop() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set, instead of breaking off whatever runs."""
+    """Yield an event that Ctrl-C and SIGTERM set, instead of interrupting the scan."""
     stop = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:

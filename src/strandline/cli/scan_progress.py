@@ -1,7 +1,7 @@
-"""What a running scan shows: a line on the terminal that moves, or a few plain lines where there is none.
+"""Progress of a scan: a live line on a terminal, plain lines now and then elsewhere.
 
 Invariants: everything goes to standard error; figures are those of the coordinator, so they count what is committed;
-nothing is shown that would tell a path or a secret.
+no line holds a path or a secret.
 """
 
 import time
@@ -13,7 +13,7 @@ _WARN_EVERY_S = 60.0
 
 
 class ScanProgress(StatusLine):
-    """Hears what a scan tells, and shows it; use it in a `with` statement."""
+    """Prints the events of a scan; use it in a `with` statement."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
@@ -26,26 +26,26 @@ class ScanProgress(StatusLine):
             case Listed(items):
                 self.show(f"listing: {items:,} items")
             case Resumed():
-                self.say("going on with a run that was begun before")
+                self.say("resuming an interrupted run")
             case Planned(plan):
-                self.show(f"{plan.items:,} items listed, {plan.todo_items:,} to look at")
+                self.show(f"{plan.items:,} items listed, {plan.todo_items:,} to scan")
             case Progress():
                 self.show(self._progress_line(event))
             case NoExecutor(seconds, reason):
                 self._warn(seconds, reason)
             case StateNearby(place):
                 self.warn(
-                    f"the state was reached at {place}, which is this machine alone: workers on other machines cannot "
-                    "log in there; give --state an address that they can reach"
+                    f"the state is at {place}, an address of this machine alone: workers on other machines cannot "
+                    "reach it; give --state an address that they can reach"
                 )
 
     def _warn(self, seconds: float, reason: str) -> None:
-        """Say that no executor was granted: at once, again when the reason changes, and every minute."""
+        """Warn that there is no executor: at once, when the reason changes, and every minute."""
         now = time.monotonic()
         if self._warned is not None and self._warned[1] == reason and now - self._warned[0] < _WARN_EVERY_S:
             return
         self._warned = now, reason
-        self.warn(f"waiting: no executor has been granted for {seconds:.0f} s: {reason}; Ctrl-C ends the scan")
+        self.warn(f"waiting: no executor for {seconds:.0f} s: {reason}; Ctrl-C ends the scan")
 
     def _progress_line(self, now: Progress) -> str:
         moment = time.monotonic()
@@ -61,14 +61,14 @@ class ScanProgress(StatusLine):
             f"shards: {now.shards_done} done, {now.shards_active} active",
         ]
         if now.shards_parked:
-            parts.append(f"{now.shards_parked} put aside")
+            parts.append(f"{now.shards_parked} parked")
         if rate.left_s is not None:
             parts.append(f"{duration(rate.left_s)} left")
         return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a duration as text."""
     whole = round(seconds)
     hours, minutes = divmod(whole // 60, 60)
     if hours:

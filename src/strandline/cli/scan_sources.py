@@ -1,7 +1,6 @@
-"""What `strandline scan` looks at, from its arguments: paths, repositories, tables and journals as sources.
+"""The sources of `strandline scan`, from its arguments: paths, repositories, tables and journals.
 
-Invariants: nothing is read here but what tells whether a source is there; what names nothing to scan, or two things
-that exclude each other, is an error before anything is made.
+Invariant: arguments without a source, and arguments that exclude each other, are errors before anything is created.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSour
 
 @dataclass(frozen=True)
 class Chosen:
-    """The arguments that say what to scan."""
+    """The arguments that name sources."""
 
     paths: Sequence[Path]
     tables: Sequence[str]
@@ -37,14 +36,14 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
     """Return the sources, in the order of paths, tables and journals; the state folder is never one."""
     is_git = chosen.git or chosen.staged or chosen.since is not None
     if is_git and not chosen.paths:
-        raise InvalidInput("--git, --staged and --since need a repository", hint="name its folder, such as .")
+        raise InvalidInput("--git, --staged and --since need a repository", hint="give its folder, such as .")
     if not (chosen.paths or chosen.tables or chosen.journals):
-        raise InvalidInput("there is nothing to scan", hint="name a folder or a file, or use --table or --journal")
+        raise InvalidInput("nothing to scan", hint="give a folder or a file, or use --table or --journal")
     if chosen.name and len(chosen.paths) + len(chosen.tables) + len(chosen.journals) > 1:
-        raise InvalidInput("--source-name names one source, and there are several", hint="scan them one by one")
+        raise InvalidInput("--source-name names one source, but several are given", hint="scan them one by one")
     if chosen.size_max is not None and (chosen.tables or chosen.journals):
         raise InvalidInput(
-            "--max-file-bytes is for files and blobs: tables and journals are read whole",
+            "--max-file-bytes applies to files and blobs only",
             hint="scan tables and journals without it",
         )
     excludes = _excludes(chosen)
@@ -59,11 +58,11 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
 
 
 def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
-    """Return the one journal that is to be followed; anything else is refused."""
+    """Return the journal to follow; any other source is an error."""
     (source, *others) = sources
     if others or not isinstance(source, JournalSource):
         raise InvalidInput(
-            "--follow takes one journal and nothing else", hint="strandline scan --journal PATH --follow"
+            "--follow takes one journal and no other source", hint="strandline scan --journal PATH --follow"
         )
     return source
 
@@ -100,6 +99,6 @@ def _excludes(chosen: Chosen) -> PathGlobs:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise InvalidInput(
-                f"{chosen.exclude_from}: {reason}", hint="--exclude-from reads a file of globs"
+                f"{chosen.exclude_from}: {reason}", hint="--exclude-from takes a file of globs"
             ) from error
     return parse_globs("\n".join(lines), "--exclude")

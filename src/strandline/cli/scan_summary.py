@@ -16,16 +16,16 @@ _FOR_GOOD = (Problem.BROKEN_TABLE, Problem.DAMAGED)
 _STATUSES: dict[DoneStatus | str, str] = {
     DoneStatus.SCANNED_WITH_FINDINGS: "with findings",
     DoneStatus.SCANNED_CLEAN: "clean",
-    DoneStatus.SCANNED_PARTIAL: "in part",
+    DoneStatus.SCANNED_PARTIAL: "partial",
     DoneStatus.SKIPPED: "skipped",
-    DoneStatus.FAILED_PERMANENT: "failed for good",
-    _FAILED_NOW: "could not be read",
-    DoneStatus.FAILED_RETRYABLE: "failed, to be tried again",
+    DoneStatus.FAILED_PERMANENT: "failed permanently",
+    _FAILED_NOW: "unreadable",
+    DoneStatus.FAILED_RETRYABLE: "failed, to be retried",
 }
 
 
 def plan_record(plan: Plan) -> Record:
-    """Return what a plan comes to, for programs."""
+    """Return a plan as a JSON record."""
     return {
         "items": plan.items,
         "to_look_at": plan.todo_items,
@@ -36,15 +36,15 @@ def plan_record(plan: Plan) -> Record:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a scan would do, and why."""
+    """Print a plan: items by reason."""
     emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
-    print(f"{plan.todo_items:,} of {plan.items:,} items would be looked at, {plan.todo_bytes / 1e6:,.1f} MB")
+    print(f"{plan.todo_items:,} of {plan.items:,} items to scan, {plan.todo_bytes / 1e6:,.1f} MB")
     for what, count in plan.left_out.items():
         print(f"left out: {count:,} ({what})")
 
 
 def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
-    """Return what a scan comes to, for programs."""
+    """Return the outcome of a scan as a JSON record."""
     return {
         "items": outcome.items,
         "looked_at": outcome.new_items,
@@ -65,13 +65,13 @@ def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
 
 
 def failed_items(outcome: Outcome) -> int:
-    """Return how many items could not be looked at, or not wholly; those that are skipped on purpose are none."""
+    """Return the number of failed and incomplete items; skipped items do not count."""
     failed = (DoneStatus.FAILED_PERMANENT, DoneStatus.FAILED_RETRYABLE)
     return outcome.unseen + outcome.incomplete + sum(outcome.statuses.get(status, 0) for status in failed)
 
 
 def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
-    """Say on standard error what a scan comes to."""
+    """Print the summary of a scan on standard error."""
     for line in _lines(outcome, findings, seconds):
         print(line, file=sys.stderr)
 
@@ -79,8 +79,8 @@ def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
 def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
     known = outcome.items - outcome.unseen - outcome.new_items
     yield (
-        f"{outcome.items:,} items: {outcome.new_items:,} looked at now ({outcome.new_bytes / 1e6:,.1f} MB), "
-        f"{known:,} known from before; {seconds:.1f} s"
+        f"{outcome.items:,} items: {outcome.new_items:,} scanned now ({outcome.new_bytes / 1e6:,.1f} MB), "
+        f"{known:,} scanned before; {seconds:.1f} s"
     )
     for_good = sum(outcome.codes.get(code, 0) for code in _FOR_GOOD)
     counts: dict[DoneStatus | str, int] = dict(outcome.statuses.items())
@@ -88,8 +88,8 @@ def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
     counts[DoneStatus.FAILED_PERMANENT] = for_good
     statuses = [f"{counts[status]:,} {name}" for status, name in _STATUSES.items() if counts.get(status)]
     if outcome.unseen:
-        statuses.append(f"{outcome.unseen:,} not looked at")
-    yield f"coverage: {', '.join(statuses) or 'nothing was listed'}"
+        statuses.append(f"{outcome.unseen:,} not scanned")
+    yield f"coverage: {', '.join(statuses) or 'no items'}"
     for code, count in sorted(outcome.codes.items(), key=lambda entry: -entry[1]):
         yield f"  {count:,} {'item' if count == 1 else 'items'}: {reason_text(code)}"
     if outcome.incomplete:
@@ -100,11 +100,11 @@ def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
     for note in outcome.notes[:NOTES_SHOWN]:
         yield f"    {note.path}: {reason_text(note.code)}"
     if len(outcome.notes) > NOTES_SHOWN:
-        yield "    and more: `strandline findings coverage` lists them"
+        yield "    more: see `strandline findings coverage`"
     for what, count in outcome.left_out.items():
         yield f"left out: {count:,} ({what})"
     if outcome.worked.allowed:
-        yield f"allowed by a comment on the line: {outcome.worked.allowed:,}"
+        yield f"allowed by comments: {outcome.worked.allowed:,}"
     if outcome.parked_shards:
-        yield f"{outcome.parked_shards:,} shards were put aside; --retry-parked takes them up again"
+        yield f"{outcome.parked_shards:,} parked shards; --retry-parked retries them"
     yield f"findings: {findings:,}"
