@@ -40,7 +40,20 @@ PARTS = (
     Part("queue", BASE, "strandline.queue,strandline.groups"),
     Part("wire", BASE, "strandline.wire,strandline.protocol"),
     Part("objects", BASE, "strandline.objects"),
+    Part("lease", BASE, "strandline.lease"),
+    Part("fold", BASE, "strandline.fold,strandline.kv"),
+    Part("testing", BASE, "strandline.testing,strandline.sim"),
+    Part("nats", BASE, "strandline.nats,strandline.kv.nats"),
+    Part("nkeys", "nats", "strandline.nats", missing="nacl"),
     Part("s3", "s3", "strandline.objects", missing="obstore"),
+    Part("fold_sqlite", "sqlite", "strandline.fold", missing="apsw"),
+    Part("pipeline", "sqlite", "strandline.pipeline,strandline.pipeline.stores", missing="apsw"),
+    Part("fold_rocksdb", "rocksdb", "strandline.fold", missing="rocksdict"),
+    Part("postgres", "postgres", "strandline.pipeline.stores", missing="psycopg"),
+    Part("etcd", "etcd", "strandline.pipeline.stores", missing="grpc"),
+    Part("detect", "scan", "strandline.detect", missing="zstandard"),
+    Part("replica", "replica", "strandline.replica", missing="lz4"),
+    Part("spark", "spark", "strandline.spark", missing="pyspark"),
     Part("broker", "broker", "strandline.broker.server", missing="bcrypt"),
 )
 
@@ -89,7 +102,7 @@ def test_a_part_without_its_extra_names_it_and_the_command_that_installs_it(
 ) -> None:
     python = make_environment(tmp_path / "bare", installed, BASE)
     parts = [part for part in PARTS if part.extra != BASE]
-    told = probe(python, parts, use=True)
+    told = probe(python, parts, use=True, NATS_URL="nats://127.0.0.1:1")
     for part in parts:
         hint = f'pip install "strandline[{part.extra}]"'
         assert told[part.name] == {"missing": [part.missing, part.extra, hint]}, part.name
@@ -99,7 +112,54 @@ def test_importing_a_part_loads_no_package_of_another_extra(installed: PathDistr
     extras = sorted({part.extra for part in PARTS} - {BASE})
     base = packages(closure(installed, BASE))
     brought = {extra: packages(closure(installed, extra)) - base for extra in extras}
-    told = probe(Path(sys.executable), list(PARTS), use=False)
-    for part in PARTS:
+    different = list({part.imports: part for part in PARTS}.values())
+    told = probe(Path(sys.executable), different, use=False)
+    for part in different:
         others = set().union(*brought.values()) - brought.get(part.extra, set())
         assert not set(told[part.name]["modules"]) & others, part.name
+
+
+GROUPS = {
+    "scan": ("scan", ["scan", "."]),
+    "findings": ("sqlite", ["findings", "list"]),
+    "fold": ("sqlite", ["fold", "get", "prices.db", "key"]),
+    "serve": ("broker", ["serve", "-p", "-1"]),
+    "lease": ("s3", ["lease", "show", "s3://bucket", "leader"]),
+    "pipeline": ("sqlite", ["pipeline", "init"]),
+    "demo": ("scan", ["demo"]),
+}
+"""Groups of commands whose work needs an extra, and a command of each."""
+
+
+@pytest.fixture(scope="module")
+def base(installed: PathDistribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the interpreter of an environment without any extra."""
+    return make_environment(tmp_path_factory.mktemp("base") / "bare", installed, BASE)
+
+
+def strandline(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in an environment, with a home of its own."""
+    command = [str(python), "-I", "-c", "from strandline.cli.entry import main; main()", *arguments]
+    environ = {"HOME": str(folder), "PATH": os.defpath}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ
+    )
+
+
+def test_help_and_commands_of_the_base_need_no_extra(base: Path, tmp_path: Path) -> None:
+    assert "scan" in strandline(base, tmp_path, "--help").stdout
+    for arguments in (["config", "show"], ["journal", "bench", "--seconds", "0.01"], ["fold", "--help"]):
+        ran = strandline(base, tmp_path, *arguments)
+        assert (ran.returncode, ran.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_command_without_its_extra_says_which_to_install(base: Path, tmp_path: Path, group: str) -> None:
+    extra, arguments = GROUPS[group]
+    (tmp_path / ".strandline").mkdir()
+    for name in ("prices.db", ".strandline/pipeline.db"):
+        (tmp_path / name).write_bytes(b"SQLite format 3\0")
+    ran = strandline(base, tmp_path, *arguments)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith(f'hint: pip install "strandline[{extra}]"'), ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -11,7 +11,7 @@ database, writes under an older fence than a shard's are refused.
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from strandline.clock import Clock
@@ -22,7 +22,6 @@ from strandline.pipeline.coordination.etcd import EtcdRecords
 from strandline.pipeline.coordination.etcd_client import EtcdClient
 from strandline.pipeline.coordination.etcd_keys import PREFIX
 from strandline.pipeline.coordination.postgres import PostgresRecords
-from strandline.pipeline.coordination.sqlite import SqliteRecords
 from strandline.pipeline.findings import FindingsSink
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneLedger
@@ -32,13 +31,15 @@ from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
 from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
 from strandline.pipeline.sql.postgres import PostgresDatabase
 from strandline.pipeline.sql.reads import SqlReads
-from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.state import SqlState
 from strandline.pipeline.state import ScannerState
 from strandline.pipeline.tenant_keys import check_value
 from strandline.pipeline.triage import Triage
 
-AnyDatabase: TypeAlias = SqliteDatabase | PostgresDatabase
+if TYPE_CHECKING:  # imported when a database of SQLite is opened: others do not need its package
+    from strandline.pipeline.sql.sqlite import SqliteDatabase
+
+AnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase"
 _POSTGRES = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
 
@@ -95,6 +96,8 @@ def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
             "the address is neither a path nor one of a server that is known",
             hint="give the path of a SQLite file, or postgresql://user@host/database",
         )
+    from strandline.pipeline.sql.sqlite import SqliteDatabase  # noqa: PLC0415 - see above
+
     return SqliteDatabase(Path(path), clock=clock)
 
 
@@ -122,7 +125,7 @@ def open_stores(
     except BaseException:
         database.close()
         raise
-    is_sqlite = isinstance(database, SqliteDatabase)
+    is_sqlite = not isinstance(database, PostgresDatabase)
     check = None if key is None else check_value(key)
     findings = SqliteFindings(database, check) if is_sqlite else PostgresFindings(database, check)
     ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
@@ -146,7 +149,11 @@ def require_current(database: AnyDatabase) -> None:
 
 
 def _records(database: AnyDatabase) -> RecordStore:
-    return SqliteRecords(database) if isinstance(database, SqliteDatabase) else PostgresRecords(database)
+    if isinstance(database, PostgresDatabase):
+        return PostgresRecords(database)
+    from strandline.pipeline.coordination.sqlite import SqliteRecords  # noqa: PLC0415 - see above
+
+    return SqliteRecords(database)
 
 
 def _etcd_client(address: str) -> EtcdClient:

@@ -14,13 +14,17 @@ order in which they came. SQLite still slows down as a table outgrows its cache.
 commit, so `known_at` of the last moments may yet grow.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
 from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
 from strandline.pipeline.sql.migrations import Applied, Migration, SchemaStatus, load_migrations
 from strandline.pipeline.sql.postgres import PostgresDatabase
 from strandline.pipeline.sql.reads import SqlReads
-from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.state import SqlState
+
+if _TYPE_CHECKING:
+    from strandline.pipeline.sql.sqlite import SqliteDatabase
 
 __all__ = [
     "Applied",
@@ -36,3 +40,12 @@ __all__ = [
     "SqliteLedger",
     "load_migrations",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs SQLite when it is asked for: with PostgreSQL or in memory its package is not needed."""
+    if name == "SqliteDatabase":
+        from strandline.pipeline.sql.sqlite import SqliteDatabase  # noqa: PLC0415 - that is the point
+
+        return SqliteDatabase
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

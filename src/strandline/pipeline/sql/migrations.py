@@ -145,3 +145,8 @@ def schema_status(database: Migratable, known: Sequence[Migration]) -> SchemaSta
     """Return what was applied and what is pending; refuses what `migrate` refuses."""
     applied = database.history()
     return SchemaStatus(applied, pending_migrations(known, applied, database.describe()))
+
+
+def not_migrated(where: str) -> FormatError:
+    """Return the error for a database without our tables, or with those of an earlier version."""
+    return FormatError(where, "its tables are missing or old", hint="run `strandline pipeline migrate`")

@@ -16,7 +16,7 @@ from strandline.errors import (
 )
 from strandline.pipeline.errors import AccessRefused
 from strandline.pipeline.lazy_imports import deferred
-from strandline.pipeline.sql.sqlite_errors import not_migrated
+from strandline.pipeline.sql.migrations import not_migrated
 
 if TYPE_CHECKING:
     import psycopg

@@ -10,6 +10,7 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.extras import needs
+from strandline.pipeline.sql.migrations import not_migrated
 
 with needs("sqlite"):
     import apsw
@@ -55,11 +56,6 @@ def sqlite_commit_error(path: str, error: apsw.Error) -> StrandlineError:
         return sqlite_error(path, error)
     refused = sqlite_error(path, error)
     return CommitFailed(path, f"{error} ({_code(error)})", hint=refused.hint)
-
-
-def not_migrated(where: str) -> FormatError:
-    """Return the error for a database without our tables, or with those of an earlier version."""
-    return FormatError(where, "its tables are missing or old", hint="run `strandline pipeline migrate`")
 
 
 def _code(error: apsw.Error) -> str:

@@ -20,8 +20,6 @@ from strandline.fold.append_log import AppendLogReader
 from strandline.fold.backends import Backend, existing_backend
 from strandline.fold.batches import PutColumns
 from strandline.fold.columns import tokens_of
-from strandline.fold.rocksdb import RocksDbReader
-from strandline.fold.sqlite import SqliteReader
 from strandline.fold.store import FoldReader
 from strandline.spark.errors import invalid_input
 from strandline.spark.logs.columns import Columns
@@ -65,8 +63,12 @@ def open_reader(path: str) -> FoldReader:
         case Backend.APPEND_LOG:
             return AppendLogReader.open_read_only(path)
         case Backend.SQLITE:
+            from strandline.fold.sqlite import SqliteReader  # noqa: PLC0415 - an extra
+
             return SqliteReader.open_read_only(path)
         case Backend.ROCKSDB:
+            from strandline.fold.rocksdb import RocksDbReader  # noqa: PLC0415 - an extra
+
             return RocksDbReader.open_read_only(path)
         case None:
             raise invalid_input(f"there is no fold at {path}", "it must be readable at the same path on the executors")
