@@ -127,6 +127,10 @@ def test_the_front_page_draws_the_packages_that_exist() -> None:
     assert not rules.layer_problems(read("README.md"), package_names())
 
 
+def test_the_walks_through_the_code_name_modules_that_exist() -> None:
+    assert not rules.walk_problems(read("ARCHITECTURE.md"), module_names())
+
+
 def test_every_guarantee_names_a_module_that_exists() -> None:
     assert not rules.unknown_keepers(read("docs/guarantees.md"), module_names())
 
