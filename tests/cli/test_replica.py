@@ -129,6 +129,20 @@ def test_a_database_is_replicated_until_sigterm(tmp_path: Path) -> None:
         assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
 
 
+def test_a_copy_is_followed(tmp_path: Path, replica: str) -> None:
+    once = run_command("replica", "follow", replica, tmp_path / "copy.db", "--once", "--json")
+    assert shown(once)["txid"] == shown(run_command("replica", "status", replica, "--json"))["txid"]
+    assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    running = subprocess.Popen(
+        [*STRANDLINE, "replica", "follow", replica, str(tmp_path / "copy.db")], stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert "at transaction" in running.stdout.readline()
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_S) == 0
+    running.stdout.close()
+
+
 def test_a_command_is_run_and_its_exit_code_kept(tmp_path: Path) -> None:
     address = f"file://{tmp_path}/replica"
     with database(tmp_path / "a.db") as connection:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import apsw
 
+from strandline.replica.capture import TABLE
+from tests.waiting import PATIENCE_S
+
 PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
@@ -32,13 +35,15 @@ def fill(connection: apsw.Connection, rows: int, seed: int = 0, table: str = "t"
 
 
 def content(path: Path) -> list[tuple[object, ...]]:
-    """Return every row of every table of a database, after checking that SQLite finds it whole."""
+    """Return every row of every table of an application, after checking that SQLite finds the database whole."""
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))
     try:
         assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
         names = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
         ]
-        return [(name, *row) for name in names for row in connection.execute(f'SELECT * FROM "{name}"')]  # noqa: S608
+        queries = {name: f'SELECT * FROM "{name}"' for name in names if name != TABLE}  # noqa: S608
+        return [(name, *row) for name, query in queries.items() for row in connection.execute(query)]
     finally:
         connection.close()

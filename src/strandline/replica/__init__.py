@@ -13,6 +13,7 @@ commits as one file of litestream's format.
     shipper       changes become transactions of a replica, each created where there is none
     replicator    the thread that does both, and waits for the store where that is away
     restore       a database as it was after a transaction or at a time
+    follower      a local copy that is kept current in place, while it is read
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
     maintenance   the thread that does both in their time
@@ -33,9 +34,11 @@ from strandline.replica.errors import (
     HistoryLost,
     LtxDamaged,
     ReplicaFenced,
+    ReplicaFork,
     ReplicaGap,
     RestorePointMissing,
 )
+from strandline.replica.follower import Followed, Follower
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.replicator import ReplicaStatus, Replicator
@@ -48,6 +51,8 @@ __all__ = [
     "Capture",
     "Change",
     "DatabaseRefused",
+    "Followed",
+    "Follower",
     "HistoryLost",
     "Layout",
     "LtxDamaged",
@@ -56,6 +61,7 @@ __all__ = [
     "MaintenancePolicy",
     "Position",
     "ReplicaFenced",
+    "ReplicaFork",
     "ReplicaGap",
     "ReplicaStatus",
     "Replicator",

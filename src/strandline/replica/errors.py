@@ -53,6 +53,21 @@ class ReplicaFenced(Conflict):
         self.epoch = epoch
 
 
+class ReplicaFork(Conflict):
+    """A file does not continue what was applied: it is of another history, or of an older leader."""
+
+    def __init__(self, address: str, txid: int, file: str, epoch: int, known_epoch: int) -> None:
+        super().__init__(
+            f"{address}: {file}, of epoch {epoch}, does not continue transaction {txid}, of epoch {known_epoch}",
+            hint="remove the copy and let it be restored, once it is clear which history is the right one",
+        )
+        self.address = address
+        self.txid = txid
+        self.file = file
+        self.epoch = epoch
+        self.known_epoch = known_epoch
+
+
 class HistoryLost(StrandlineError):
     """The write-ahead log does not continue where it was read last; only a snapshot goes on from here."""
 

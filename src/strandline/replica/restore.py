@@ -31,6 +31,8 @@ class Restored(NamedTuple):
     files: int
     size: int
     timestamp_ms: int
+    page_size: int
+    epoch: int
 
 
 class Applied(NamedTuple):
@@ -126,7 +128,7 @@ def apply_files(
     after: Position | None = None,
 ) -> Restored:
     """Write the pages of files into an open database file, one file after another, downloaded ahead."""
-    position, size, timestamp_ms = after, 0, 0
+    position, size, timestamp_ms, page_size, epoch = after, 0, 0, 0, 0
     with ThreadPoolExecutor(DOWNLOADS, "strandline-restore") as pool:
         for number, (one, pieces) in enumerate(_downloaded(store, plan, pool), 1):
             reader = LtxReader(pieces, one.key)
@@ -144,10 +146,11 @@ def apply_files(
             os.ftruncate(file, header.commit * header.page_size)
             assert reader.end is not None  # noqa: S101 - all pages were handed out
             position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
-            size, timestamp_ms = header.commit * header.page_size, header.timestamp_ms
+            page_size, timestamp_ms, epoch = header.page_size, header.timestamp_ms, max(epoch, header.epoch)
+            size = header.commit * page_size
             tell(Applied(one, number, len(plan)))
     assert position is not None  # noqa: S101 - a plan has a file
-    return Restored(position, len(plan), size, timestamp_ms)
+    return Restored(position, len(plan), size, timestamp_ms, page_size, epoch)
 
 
 def _downloaded(

@@ -1,0 +1,53 @@
+"""`strandline replica follow`: a local copy of a replica, kept current while ordinary connections read it."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.output import AsJson, to_json
+from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.cli.replica_restore import format_time
+from strandline.errors import Unavailable
+from strandline.replica import Followed, Follower
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+Copy = Annotated[Path, typer.Argument(metavar="FILE", help="The copy; restored where there is none.")]
+Interval = Annotated[float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the replica.")]
+Once = Annotated[bool, typer.Option("--once", help="Catch up, and end.")]
+
+
+def follow(
+    address: ReplicaAddress, copy: Copy, interval_s: Interval = 1.0, once: Once = False, as_json: AsJson = False
+) -> None:
+    """Keep a local copy of a replica current, until SIGTERM.
+
+    Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before any thread starts, so that none of them takes one
+    with replica_at(address) as (store, _):
+        follower, told = Follower(store, copy), None
+        try:
+            while True:
+                try:
+                    followed = follower.catch_up()
+                except Unavailable as error:
+                    if once or not error.retryable:
+                        raise
+                    print(f"error: {error}; trying again", file=sys.stderr, flush=True)
+                else:
+                    if followed != told:
+                        told = followed
+                        _tell(followed, as_json=as_json)
+                if once or signal.sigtimedwait(ENDING, interval_s) is not None:
+                    return
+        finally:
+            follower.close()
+
+
+def _tell(followed: Followed, *, as_json: bool) -> None:
+    txid, at = followed.position.txid, format_time(followed.timestamp_ms)
+    record = {"txid": txid, "timestamp": at, "epoch": followed.epoch}
+    print(to_json(record) if as_json else f"at transaction {txid}, of {at}", flush=True)

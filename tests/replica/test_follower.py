@@ -1,0 +1,281 @@
+"""Followers: ordinary readers see whole transactions, through kills; another history is refused."""
+
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import apsw
+import pytest
+
+from strandline.objects import MemoryObjects, ObjectStore, open_objects
+from strandline.replica import (
+    Follower,
+    Layout,
+    LtxDamaged,
+    Maintenance,
+    MaintenancePolicy,
+    ReplicaFork,
+    ReplicaGap,
+    Replicator,
+    ltx,
+)
+from strandline.replica.follower import Followed, format_state, parse_state
+from strandline.replica.shipper import Position
+from tests.replica.databases import PAGE_SIZES, content, fill
+from tests.replica.reading_child import SUM
+from tests.waiting import PATIENCE_S, eventually
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    """An empty object store."""
+    store = open_objects(f"file://{tmp_path}/replica")
+    yield store
+    store.close()
+
+
+def opened(path: Path, page_size: int = 4096) -> apsw.Connection:
+    """Open a database of the application."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))
+    connection.execute(f"PRAGMA page_size = {page_size}")
+    connection.execute("PRAGMA journal_mode = wal")
+    return connection
+
+
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+def test_a_copy_is_kept_current(tmp_path: Path, store: ObjectStore, page_size: int) -> None:
+    connection = opened(tmp_path / "a.db", page_size)
+    fill(connection, 20)
+    follower = Follower(store, tmp_path / "copy.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        for number in range(5):
+            fill(connection, 10, seed=number)
+            if number == 3:
+                connection.execute("DELETE FROM t WHERE id > 10")
+                connection.execute("VACUUM")
+            position = running.wait_durable(PATIENCE_S)
+            assert follower.catch_up().position.txid >= position.txid
+            assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    follower.close()
+    connection.close()
+
+
+def test_a_reader_that_stays_sees_each_transaction(tmp_path: Path, store: ObjectStore) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        reader = apsw.Connection(str(tmp_path / "copy.db"))
+        for rows in range(4, 9):
+            fill(connection, 1, seed=rows)
+            running.wait_durable(PATIENCE_S)
+            follower.catch_up()
+            assert list(reader.execute("SELECT count(*) FROM t")) == [(rows,)]
+        reader.close()
+    follower.close()
+    connection.close()
+
+
+def test_a_follower_waits_for_readers_and_they_for_it(tmp_path: Path, store: ObjectStore) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        reader = apsw.Connection(str(tmp_path / "copy.db"))
+        reader.execute("BEGIN")
+        before = list(reader.execute("SELECT count(*) FROM t"))
+        fill(connection, 1, seed=1)
+        running.wait_durable(PATIENCE_S)
+        waiting = threading.Thread(target=follower.catch_up)
+        waiting.start()
+        for _ in range(50):
+            assert list(reader.execute("SELECT count(*) FROM t")) == before, "a read transaction sees one state"
+        reader.execute("COMMIT")
+        waiting.join(PATIENCE_S)
+        reader.set_busy_timeout(int(PATIENCE_S * 1000))
+        assert list(reader.execute("SELECT count(*) FROM t")) == [(4,)]
+        reader.close()
+    follower.close()
+    connection.close()
+
+
+def move(connection: apsw.Connection, chance: random.Random) -> None:
+    """Move an amount from one account to another."""
+    one, other = chance.sample(range(40), 2)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE account SET amount = amount - 7 WHERE id = ?", (one,))
+    connection.execute("UPDATE account SET amount = amount + 7 WHERE id = ?", (other,))
+    connection.execute("INSERT INTO move DEFAULT VALUES")
+    connection.execute("COMMIT")
+
+
+def killed_rounds(place: Path, rounds: int, seed: int) -> None:
+    """Kill the follower again and again under a writer and a reader."""
+    chance, copy, seen = random.Random(seed), place / "copy.db", place / "seen"
+    connection = opened(place / "a.db")
+    connection.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER, pad BLOB)")
+    connection.execute("CREATE TABLE move (id INTEGER PRIMARY KEY)")
+    for number in range(40):
+        connection.execute("INSERT INTO account VALUES (?, ?, randomblob(2000))", (number, 0 if number else SUM))
+    store = open_objects(f"file://{place}/replica")
+    command = [sys.executable, "-m", "tests.replica.following_child", str(place / "replica"), str(copy)]
+    with ExitStack() as stack, Replicator(place / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        for number in range(rounds):
+            following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert following.stdout is not None
+            assert following.stdout.readline()
+            if number == 0:
+                reading = [sys.executable, "-m", "tests.replica.reading_child", str(copy)]
+                reader = subprocess.Popen(reading, stdout=stack.enter_context(seen.open("w")))
+                stack.callback(reader.wait)
+                stack.callback(reader.kill)
+            for _ in range(chance.randint(5, 40)):
+                move(connection, chance)
+            following.kill()
+            following.stdout.close()
+            following.wait()
+            assert content(copy), "SQLite opens what a dead follower left"
+        running.wait_durable(PATIENCE_S)
+        follower = Follower(store, copy)
+        follower.catch_up()
+        follower.close()
+        assert content(copy) == content(place / "a.db")
+        eventually(lambda: len(set(seen.read_text().split())) > 1, "a reader that sees the copy change")
+    assert "torn" not in seen.read_text()
+    store.close()
+    connection.close()
+
+
+def test_readers_see_whole_transactions_while_followers_are_killed(tmp_path: Path) -> None:
+    killed_rounds(tmp_path, 4, seed=1)
+
+
+@pytest.mark.long
+def test_readers_see_whole_transactions_over_many_kills(tmp_path: Path) -> None:
+    killed_rounds(tmp_path, 100, seed=2)
+
+
+def test_a_follower_goes_on_behind_merged_and_removed_files(tmp_path: Path, store: ObjectStore) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 3)
+    follower, layout = Follower(store, tmp_path / "copy.db"), Layout(store)
+    maintenance = Maintenance(store, MaintenancePolicy())
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        for number in range(6):
+            fill(connection, 3, seed=number)
+            running.wait_durable(PATIENCE_S)
+        maintenance.compact(1)
+        for file in list(layout.files(0)):
+            store.delete(file.key)
+        follower.catch_up()
+        assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+        fill(connection, 3, seed=9)
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    follower.close()
+    connection.close()
+
+
+@pytest.mark.parametrize("state", ["", "{}", "gone"])
+def test_a_copy_of_an_unknown_state_is_written_anew(tmp_path: Path, store: ObjectStore, state: str) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 30)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower = Follower(store, tmp_path / "copy.db")
+        follower.catch_up()
+        follower.close()
+        fill(connection, 3, seed=1)
+        running.wait_durable(PATIENCE_S)
+        file = tmp_path / "copy.db-strandline"
+        file.unlink() if state == "gone" else file.write_text(state)
+        follower = Follower(store, tmp_path / "copy.db")
+        follower.catch_up()
+        assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+        follower.close()
+    connection.close()
+
+
+def history(store: ObjectStore, files: int, epoch: int = 4) -> list[int]:
+    """Write files of one page; return their checksums."""
+    checksums = [0]
+    for txid in range(1, files + 1):
+        header = ltx.LtxHeader(512, 1, txid, txid, 1000, epoch=epoch, predecessor=checksums[-1])
+        body = b"".join(ltx.encode(header, [(1, bytes([txid]) * 512)]))
+        store.put(Layout(store).key(0, txid, txid), body)
+        checksums.append(ltx.file_checksum(body))
+    return checksums
+
+
+@pytest.mark.parametrize(("epoch", "wrong"), [(3, 0), (9, 1), (4, 1)])
+def test_another_history_is_refused(tmp_path: Path, epoch: int, wrong: int) -> None:
+    store = MemoryObjects()
+    checksums = history(store, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    follower._apply_pages = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001 - these pages are no database
+    assert follower.catch_up().position.txid == 3
+    before = (tmp_path / "copy.db").read_bytes()
+    header = ltx.LtxHeader(512, 1, 4, 4, 1000, epoch=epoch, predecessor=checksums[-1] ^ wrong)
+    store.put(Layout(store).key(0, 4, 4), b"".join(ltx.encode(header, [(1, bytes(512))])))
+    with pytest.raises(ReplicaFork, match="does not continue transaction 3"):
+        follower.catch_up()
+    assert follower.followed is not None
+    assert follower.followed.position == Position(3, checksums[-1])
+    assert (tmp_path / "copy.db").read_bytes() == before
+
+
+def test_a_gap_and_damage_are_refused(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    history(store, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    follower.catch_up()
+    history(store, 6)
+    store.delete(Layout(store).key(0, 4, 4))
+    with pytest.raises(ReplicaGap, match="missing after transaction 3"):
+        follower.catch_up()
+    store.put(Layout(store).key(0, 4, 4), b"LTX1 but nothing more")
+    with pytest.raises(LtxDamaged):
+        follower.catch_up()
+
+
+def test_states_are_written_and_read() -> None:
+    followed = Followed(Position(7, 2**63 + 1), 3, 1234)
+    assert parse_state(format_state(followed), "x") == followed
+
+
+def test_a_stopped_follower_waits_for_what_comes(tmp_path: Path, store: ObjectStore) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 3)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.replica.following_child",
+            str(tmp_path / "replica"),
+            str(tmp_path / "c.db"),
+        ]
+        following = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            fill(connection, 3, seed=1)
+            running.wait_durable(PATIENCE_S)
+            eventually(
+                lambda: (tmp_path / "c.db").exists() and content(tmp_path / "c.db") == content(tmp_path / "a.db")
+            )
+        finally:
+            following.kill()
+            following.wait()
+    connection.close()
