@@ -20,7 +20,6 @@ from tests.spark.streams.helpers import World
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "spark.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
 @pytest.fixture
@@ -29,10 +28,10 @@ def names(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
     database = sqlite3.connect(tmp_path / "effects.db", check_same_thread=False)
     database.executescript("CREATE TABLE cursor (next); CREATE TABLE effects (value); INSERT INTO cursor VALUES (0)")
     rows = spark.range(20).selectExpr("id", "IF(id % 2 = 0, 'north', 'south') AS region")
-    table = spark.sql(f"SELECT 1 AS id, 'token {SECRET}' AS notes, named_struct('street', 'x') AS address")
+    table = spark.sql("SELECT 1 AS id, 'a note' AS notes, named_struct('street', 'x') AS address")
     for name in ("src", "deploy"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "settings").write_text(f"token = {SECRET}\n")
+        (tmp_path / name / "settings").write_text("colour = blue\n")
     with (
         running_nats() as server,
         World(server.url, Target("stream", "ORDERS"), subjects=["orders.>", "ORDERS.>"]) as orders,

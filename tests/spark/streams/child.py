@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from strandline.spark.sessions import session
 from strandline.spark.sink.writers import SinkStreamWriter, Staged
 from strandline.spark.source import StrandlineSource
-from strandline.spark.streams import publishing
-from strandline.spark.streams.publishing import Publisher
+from strandline.spark.streams import publisher as publisher_module
+from strandline.spark.streams.publisher import Publisher
 from strandline.spark.streams.sink_state import Entry, SinkStates
 from tests.servers_spark import SETTINGS
 
@@ -59,7 +59,7 @@ class KilledWriter(SinkStreamWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit, and die at the moment."""
         moment = os.environ[MOMENT_VARIABLE]
-        publishing.WINDOW_ROWS = WINDOW
+        publisher_module.WINDOW_ROWS = WINDOW
         write, send, sent = SinkStates.write, Publisher.send, [0]
 
         def written(states: SinkStates, key: str, entry: Entry, revision: int) -> int:

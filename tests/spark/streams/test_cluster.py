@@ -11,10 +11,11 @@ import pytest
 from strandline.errors import StrandlineError
 from strandline.spark.logs.ranges import resolve_range
 from strandline.spark.sink import Commit, commit_rows, stage
-from strandline.spark.streams import Target, publishing, read_stream
+from strandline.spark.streams import Target, read_stream
+from strandline.spark.streams import publisher as publisher_module
 from strandline.spark.streams.log import StreamLog, open_session, read_frames
 from strandline.spark.streams.options import parse_publish_options
-from strandline.spark.streams.publishing import Publisher
+from strandline.spark.streams.publisher import Publisher
 from strandline.spark.streams.sink import StreamSink
 from tests.servers_nats import NatsCluster
 from tests.spark.streams.helpers import World, batch_options
@@ -50,7 +51,7 @@ def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, re
 def test_a_commit_whose_leader_is_killed_is_finished_and_each_row_is_there_once(
     nats_cluster: NatsCluster, replicated: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "WINDOW_ROWS", 500)
+    monkeypatch.setattr(publisher_module, "WINDOW_ROWS", 500)
     options = parse_publish_options({**replicated.options, "checkpointLocation": "/none"}, "stream", is_stream=True)
     values = [b"%d" % number for number in range(COUNT)]
     rows = pa.RecordBatch.from_pydict({"subject": [f"{replicated.name}.x"] * COUNT, "data": values})

@@ -11,9 +11,8 @@ from strandline.errors import InvalidInput
 from strandline.nats.errors import AccessRefused, Unreachable
 from strandline.nats.settings import NatsSettings
 from strandline.spark.logs.ranges import resolve_range, split_range
-from strandline.spark.streams import RecordsMissing, Target, fetching, read_stream
+from strandline.spark.streams import RecordsMissing, Target, pull_consumer, read_stream
 from strandline.spark.streams.columns import COLUMNS
-from strandline.spark.streams.fetching import ConsumerLost, check_order
 from strandline.spark.streams.log import (
     ROWS_PER_PART,
     StreamLog,
@@ -23,6 +22,7 @@ from strandline.spark.streams.log import (
     read_frames,
 )
 from strandline.spark.streams.options import Kind
+from strandline.spark.streams.pull_consumer import ConsumerLost, check_order
 from strandline.wire.acks import AckColumns
 from tests.identities_nats import USER, USER_INFO
 from tests.servers_nats import NatsServer, running_nats
@@ -80,7 +80,7 @@ def test_deleted_messages_leave_gaps_and_nothing_hangs(stream: World, monkeypatc
     stream.fill(100)
     for sequence in (1, 2, 50, *range(91, 101)):
         stream.delete_message(sequence)
-    monkeypatch.setattr(fetching, "QUIET_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(pull_consumer, "QUIET_S", 2 * PATIENCE_S)
     began = time.monotonic()
     assert read(stream) == [*range(3, 50), *range(51, 91)]
     assert read(stream, startingOffset=91) == []
@@ -93,8 +93,8 @@ def test_a_range_whose_messages_are_deleted_while_it_is_read_ends(
     stream: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that was counted as pending and is deleted then never comes: the consumer is asked."""
-    monkeypatch.setattr(fetching, "QUIET_S", 0.1)
-    monkeypatch.setattr(fetching, "FETCH_MESSAGES", 10)
+    monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
+    monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 10)
     stream.fill(50)
     wanted = plan(stream)
     frames = read_frames(batch_options(stream), wanted)
@@ -150,8 +150,8 @@ def test_messages_that_are_evicted_after_they_were_read_are_no_loss(stream: Worl
 
 
 def test_a_purge_in_the_middle_of_a_query_is_told(stream: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "FETCH_MESSAGES", 10)
-    monkeypatch.setattr(fetching, "QUIET_S", 0.1)
+    monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 10)
+    monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     stream.fill(100)
     frames = read_frames(batch_options(stream), plan(stream))
     next(frames)
@@ -191,8 +191,8 @@ def test_a_lost_connection_is_made_again_and_the_range_goes_on(nats_bucket: str)
 
 
 def test_a_consumer_that_is_deleted_is_made_again(stream: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "FETCH_MESSAGES", 100)
-    monkeypatch.setattr(fetching, "QUIET_S", 0.1)
+    monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 100)
+    monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     stream.fill(5000)
     frames = read_frames(batch_options(stream), plan(stream))
     came = [next(frames)]
@@ -290,7 +290,7 @@ def test_prefixes_of_a_bucket_are_filtered_by_the_server(bucket: World) -> None:
 def test_a_bucket_that_is_written_while_its_values_are_read_misses_no_key_and_repeats_none(
     bucket: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "FETCH_MESSAGES", 50)
+    monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 50)
     bucket.fill(500, subjects=500)
     frames = read_frames(batch_options(bucket), plan(bucket))
     keys = next(frames)[0].subjects()
@@ -304,8 +304,8 @@ def test_a_bucket_that_is_written_while_its_values_are_read_misses_no_key_and_re
 
 
 def test_keys_that_are_purged_while_values_are_read_are_told(bucket: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "FETCH_MESSAGES", 50)
-    monkeypatch.setattr(fetching, "QUIET_S", 0.1)
+    monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 50)
+    monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     for allowed in ("true", "false"):
         bucket.fill(500, subjects=500)
         frames = read_frames(batch_options(bucket, failOnDataLoss=allowed), plan(bucket))

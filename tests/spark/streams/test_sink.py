@@ -12,10 +12,11 @@ import pytest
 from strandline.errors import Damaged, FormatError, InvalidInput, RecordTooLarge
 from strandline.nats.errors import ServerRefused, StreamFull
 from strandline.spark.sink import Commit, PendingCommit, StagedFile, commit_rows, drop_staged, staging
-from strandline.spark.streams import SinkUnsure, Target, publishing, read_stream
-from strandline.spark.streams.fetching import Session
+from strandline.spark.streams import SinkUnsure, Target, read_stream
+from strandline.spark.streams import publisher as publisher_module
 from strandline.spark.streams.options import SINK_BUCKET, parse_publish_options
-from strandline.spark.streams.publishing import Publisher, Window
+from strandline.spark.streams.publisher import Publisher, Window
+from strandline.spark.streams.pull_consumer import Session
 from strandline.spark.streams.sink import StreamLog, StreamSink
 from strandline.spark.streams.sink_state import Entry, SinkStates, format_entry, key_of, parse_entry
 from tests.servers_nats import NatsServer, running_nats
@@ -61,7 +62,7 @@ def texts(begin: int, end: int) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "WINDOW_ROWS", 10)
+    monkeypatch.setattr(publisher_module, "WINDOW_ROWS", 10)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_commit_that_was_cut_short_is_finished_and_each_row_is_there_once(
         commit_rows(sink_of(stream), COMMIT, files)
     monkeypatch.undo()
     monkeypatch.setattr(
-        publishing, "WINDOW_ROWS", 7
+        publisher_module, "WINDOW_ROWS", 7
     )  # a later version may have another: the intent says what this one had
     _forget_ids(stream)
     again = staged(stream, tmp_path / "again", 0, 100)

@@ -9,8 +9,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from strandline.errors import FormatError, InvalidInput
 from strandline.spark.logs.readers import LogStreamReader
 from strandline.spark.streams import RecordsMissing, Target
-from strandline.spark.streams.counting import count_between, find_end
 from strandline.spark.streams.log import open_session
+from strandline.spark.streams.pull_consumer import count_between, find_end
 from tests.servers_nats import NatsServer, running_nats
 from tests.spark.streams.helpers import World, batch_options, column_of, stream_reader
 

@@ -43,9 +43,9 @@ from strandline.spark.ephemeral_query import EphemeralQuery
 from strandline.spark.errors import RecordsMissing
 from strandline.spark.folds.scope import first_cursor, options_of, stored_scope
 from strandline.spark.streams.columns import KINDS
-from strandline.spark.streams.fetching import Session
 from strandline.spark.streams.log import POSITIONS, check_retention, open_session
 from strandline.spark.streams.options import StreamOptions
+from strandline.spark.streams.pull_consumer import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,10 +5,10 @@ messages that were evicted before they were read, and a stream that was trimmed,
 refused unless `failOnDataLoss` is false. Committed rows are in the stream once, however often Spark replays them and
 whatever was killed meanwhile (`sink` states the limits).
 
-**Reading.** `log` reads ranges over `fetching`: one ephemeral pull consumer for each part, two requests for batches in
+**Reading.** `log` reads ranges over `pull_consumer`: one ephemeral consumer for each part, two requests for batches in
 flight over a socket of our own, and columns all the way (`columns`). The shared readers are in `strandline.spark.logs`;
 a range is cut by sequence into as many parts as there are cores. A batch has at most `maxRecordsPerTrigger` messages
-also where most sequences are deleted: its end is then found by counting (`counting`).
+also where most sequences are deleted: its end is then found by counting.
 
 **Why a pull consumer.** 600,000 messages of 128 bytes on two cores, thousand messages a second, three rounds each:
 direct gets in batches 290 to 530, before their headers (sequence, subject, time) are parsed; a push consumer 580 to
@@ -20,7 +20,7 @@ with another retention than limits are refused: there a consumer takes messages 
 task reads the last message of every key. `changes` has every update that the bucket still keeps; a stream has no other
 view.
 
-**The sink.** `sink` is the adapter of `strandline.spark.sink`: a commit publishes in windows (`publishing`), and its
+**The sink.** `sink` is the adapter of `strandline.spark.sink`: a commit publishes in windows (`publisher`), and its
 state is an entry in a bucket of the same server (`sink_state`). `messages` has the rows;
 `docs/formats/spark-stream.md` has the formats and the guarantee.
 

@@ -24,9 +24,8 @@ from strandline.spark.logs.options import ROWS_PER_BATCH, View
 from strandline.spark.logs.positions import PositionFormat
 from strandline.spark.logs.ranges import Bounds, Log, Range, resolve_range, tell_loss
 from strandline.spark.streams.columns import COLUMNS, PUT, kinds_of, project
-from strandline.spark.streams.counting import find_end, find_time
-from strandline.spark.streams.fetching import Session, fetch, select
 from strandline.spark.streams.options import StreamOptions, Target
+from strandline.spark.streams.pull_consumer import Session, fetch, find_end, find_time, select
 from strandline.wire import FrameBatch
 from strandline.wire.acks import AckColumns
 from strandline.wire.columns import Flags

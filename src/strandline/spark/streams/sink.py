@@ -27,11 +27,11 @@ from strandline.kv.nats.layout import write_prefix
 from strandline.spark.errors import SinkUnsure, invalid_input
 from strandline.spark.sink.commits import Commit, Committed, PendingCommit, Progress
 from strandline.spark.sink.staging import read_staged, sync_staged
-from strandline.spark.streams import publishing
-from strandline.spark.streams.fetching import Session, fetch
+from strandline.spark.streams import publisher as publisher_module
 from strandline.spark.streams.messages import STAGED, check_writable, messages_of
 from strandline.spark.streams.options import PublishOptions
-from strandline.spark.streams.publishing import ID_HEADER, Publisher, check_messages, windows
+from strandline.spark.streams.publisher import ID_HEADER, Publisher, check_messages, windows
+from strandline.spark.streams.pull_consumer import Session, fetch
 from strandline.spark.streams.sink_state import Entry, SinkStates, format_id_prefix, key_of
 from strandline.wire.columns import gather
 
@@ -125,7 +125,7 @@ class StreamLog:
         for batch in read_staged(commit.files):
             check_messages(self._stream, self._session.socket.info.payload_bytes_max, batch)
         sync_staged(commit.files)
-        created, first, window = self._stream.created, self._stream.last + 1, publishing.WINDOW_ROWS
+        created, first, window = self._stream.created, self._stream.last + 1, publisher_module.WINDOW_ROWS
         files = tuple(map(str, commit.files))
         self._write(Entry(created, commit.commit.number, commit.rows, commit.bytes, first, None, window, files))
 

@@ -24,7 +24,7 @@ from strandline.kv.errors import error_from_code
 from strandline.kv.nats.layout import STREAM_PREFIX
 from strandline.nats.errors import ServerRefused, StreamNotFound
 from strandline.spark.sink.commits import Commit
-from strandline.spark.streams.fetching import Session
+from strandline.spark.streams.pull_consumer import Session
 from strandline.wire import format_headers
 
 STATE_VERSION = 1

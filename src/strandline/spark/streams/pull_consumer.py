@@ -1,4 +1,4 @@
-"""Messages of a stream from one sequence to another, fetched with a pull consumer of its own, as batches of frames.
+"""A pull consumer for each part of a stream: messages from one sequence to another as batches of frames, and counts.
 
 A part of a stream is read so: a consumer is made that begins at the first sequence; batches are asked for, two at a
 time so that the server never waits; the consumer is deleted. The end is known by the message that carries it: it has
@@ -7,7 +7,8 @@ since a message may be deleted after it was counted.
 
 Invariants: messages come in the order of the stream, without gaps of the consumer's own count; after a lost connection
 or consumer they go on behind the last one that was handed out. A consumer acknowledges nothing and is kept in memory,
-so that reading leaves no trace in a stream that is kept by limits.
+so that reading leaves no trace in a stream that is kept by limits. A consumer that only counts is deleted at once; a
+count between two sequences may be too high where messages are added meanwhile, and never too low.
 """
 
 import json
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +44,9 @@ OUTAGE_S = 60.0
 EXPIRES_NS = 60 * 1_000_000_000
 _ENDED = (404, 408, 409)
 """A request is over, with less than it asked for."""
+_NS = 1_000_000_000
+_NEAR = 0.75
+"""A search ends at an end with this share of the allowed messages."""
 _LOST = (ConnectionDropped, NoAnswer, Unreachable)
 
 
@@ -193,6 +198,46 @@ def fetch(
             time.sleep(0.1)
             continue
         return
+
+
+def find_time(session: Session, state: StreamState, time_ns: int) -> int:
+    """Return the sequence of the first message that was stored at a time or later; the one to come if there is none."""
+    seconds, rest = divmod(time_ns, _NS)
+    moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+    consumer = Consumer(session, None)
+    sequence = consumer.first(moment)
+    consumer.delete()
+    return min(max(sequence, state.first), state.last + 1)
+
+
+def count_between(session: Session, start: int, stop: int, filters: tuple[str, ...] = ()) -> int:
+    """Return how many messages lie in [start, stop)."""
+    behind = _count_from(session, stop, filters)
+    return _count_from(session, start, filters) - behind
+
+
+def find_end(session: Session, start: int, stop: int, rows_max: int, filters: tuple[str, ...] = ()) -> int:
+    """Return the end of a range from `start` on that has at most `rows_max` messages, or nearly, and ends by `stop`."""
+    if stop - start <= rows_max or count_between(session, start, stop, filters) <= rows_max:
+        return stop
+    low, high = start + rows_max, stop
+    while high - low > rows_max:
+        middle = (low + high) // 2
+        count = count_between(session, start, middle, filters)
+        if count > rows_max:
+            high = middle
+            continue
+        low = middle
+        if count >= rows_max * _NEAR:
+            break
+    return low
+
+
+def _count_from(session: Session, start: int, filters: tuple[str, ...]) -> int:
+    consumer = Consumer(session, start, filters)
+    count = consumer.create()
+    consumer.delete()
+    return count
 
 
 def select(messages: FrameBatch, acks: AckColumns, chosen: Flags) -> tuple[FrameBatch, AckColumns]:
