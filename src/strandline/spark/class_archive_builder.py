@@ -84,7 +84,7 @@ def _look(batch: "DataFrame", _: int) -> None:
 
 
 def main() -> int:
-    """Prepare, and say in one line what came of it."""
+    """Build the archive, and print the result in one line."""
     try:
         archive = build_class_archive()
     except (StrandlineError, OSError) as error:

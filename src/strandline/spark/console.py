@@ -24,7 +24,7 @@ class _NotFromPy4J(logging.Filter):
 
 
 _FILTER = _NotFromPy4J()
-_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")  # a filter of the root is not asked about what others hand on
+_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")  # a filter of the root sees no records of other loggers
 _CANCELS_WITHIN_S = 5.0
 
 

@@ -61,7 +61,7 @@ FILES_PER_TASK = 500
 
 @dataclass(frozen=True)
 class Scanner:
-    """What a task needs to scan; its `repr` shows no key."""
+    """The rules, limits and key of a task; its `repr` shows no key."""
 
     rules: RuleSet = field(repr=False)
     limits: Limits
@@ -117,7 +117,7 @@ def scan_stream(
     secret_key: TenantSecretKey | None = None,
     name: str = "stream",
 ) -> "DataFrame":
-    """Return the findings in a stream as a stream; see `scan_dataframe`. Its writer decides what is kept."""
+    """Return the findings in a stream as a stream; see `scan_dataframe`. Its writer decides which rows are kept."""
     if not stream.isStreaming:
         raise InvalidInput("this DataFrame is no stream", hint="use scan_dataframe")
     return scan_dataframe(
@@ -227,7 +227,7 @@ def _scan_file(
 
 
 def _found(result: ItemResult, source: str, path: str, row: str = "", column: str = "") -> Iterator[dict[str, Any]]:
-    """Yield what an item's result says, as rows."""
+    """Yield the rows of an item's result."""
     for found in result.findings:
         if found.comment:
             continue

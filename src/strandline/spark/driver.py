@@ -30,7 +30,7 @@ _LINKED = ("bin", "jars", "sbin")
 
 
 class SparkNotStarted(Unavailable):
-    """Spark's Java process ended, or did not answer, while it was starting; `log` is the end of what it said."""
+    """Spark's Java process ended, or did not answer, while it was starting; `log` is the end of its output."""
 
     def __init__(self, reason: str, log: str) -> None:
         super().__init__(f"Spark did not start: {reason}\n{log}".rstrip(), hint="see the output of Java above")
@@ -86,7 +86,7 @@ def worker_python() -> str:
 
 
 class Driver:
-    """The Java process, started at once and not waited for; `connect` returns what PySpark calls the gateway to it."""
+    """The Java process, started at once and not waited for; `connect` returns PySpark's gateway to it."""
 
     def __init__(self, java: Java, home: Path, workspace: Workspace, settings: Mapping[str, str]) -> None:
         self.workspace = workspace
@@ -124,7 +124,7 @@ class Driver:
             self._gateway = launch_gateway()  # type: ignore[no-untyped-call]
         jvm = self._gateway.jvm
         folder = jvm.java.io.File(str(self.workspace.path))
-        # Should this process be killed, Java ends too, and removes what it can of the folder on its way.
+        # If this process is killed, Java ends too, and its shutdown hook removes the folder.
         jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
         return self._gateway
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for what is thrown away
+_SHM = Path("/dev/shm")  # noqa: S108 - a folder in memory, for files that are thrown away
 
 
 class EphemeralQuery:

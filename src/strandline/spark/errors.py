@@ -127,7 +127,7 @@ def _no_space() -> StrandlineError:
     return StorageRefused("Spark's temporary folder", "no space left on device", "ENOSPC", hint=hint)
 
 
-# The first that is found wins: a lost worker is often the consequence of what stands above it here.
+# The first match wins: a lost worker is often the consequence of an error above it in this list.
 _SIGNS: tuple[tuple[str, Callable[[], StrandlineError]], ...] = (
     (r"No space left on device|Disk quota exceeded", _no_space),
     (r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError", SparkOutOfMemory),
@@ -169,7 +169,7 @@ def _condition(text: str) -> str | None:
 
 
 def first_cause(error: BaseException) -> str:
-    """Return what Java called it and said about it, in one line; for errors that no task can have written."""
+    """Return Java's class and message of an error in one line; only for errors that no task can have written."""
     text = (_text(error) or "").strip() or type(error).__name__
     found = re.search(r"^:? ?([\w.$]+(?:Exception|Error): .+)$", text, re.MULTILINE)
     return found[1] if found else text.splitlines()[0]
@@ -186,4 +186,4 @@ def spark_errors() -> Iterator[None]:
         ours = translate(error)
         if ours is None:
             raise
-        raise ours from None  # what Spark says may quote what a task printed
+        raise ours from None  # Spark's message may quote a task's output

@@ -24,7 +24,7 @@ _MIB = {"k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
 
 
 class Wanted(NamedTuple):
-    """What each executor needs; `cores` is 0 where it takes as many as it gets."""
+    """The needs of each executor; `cores` is 0 where it takes as many as it is granted."""
 
     memory_mib: int
     cores: int = 0
@@ -40,7 +40,7 @@ class MasterWorker(NamedTuple):
 
 
 class MasterState(NamedTuple):
-    """What a standalone master says: its status, living workers, other applications, executors of ours that ended."""
+    """A standalone master: its status, living workers, other applications, executors of ours that ended."""
 
     status: str
     workers: Sequence[MasterWorker]
@@ -100,7 +100,7 @@ def reason(master: str, state: MasterState, wanted: Wanted) -> str:
 
 
 def _shortage(state: MasterState, wanted: Wanted) -> str | None:
-    """Return what an executor needs and no worker has, or has free."""
+    """Return the resource that an executor needs and no worker has, or has free."""
     cores = max(wanted.cores, 1)
     memory = f"{wanted.memory_mib:,} MiB of memory (spark.executor.memory)"
     largest_mib = max(one.memory_mib for one in state.workers)

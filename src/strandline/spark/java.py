@@ -1,6 +1,6 @@
 """Find a Java that Spark runs on: the one of JAVA_HOME, else the one on PATH, else the one that came with the set-up.
 
-Invariants: what is returned was read, not guessed: a home folder whose `bin/java` exists, of a version Spark supports.
+Invariants: a returned Java was read, not guessed: a home folder whose `bin/java` exists, of a version Spark supports.
 """
 
 import contextlib

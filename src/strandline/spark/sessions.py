@@ -157,6 +157,6 @@ def end(within_s: float = 10.0) -> None:
     """End Java, and with it the session; the process may start another. Python's exit does it by itself."""
     if _driver is None:
         return
-    with contextlib.suppress(Exception):  # Java may be gone already; what counts is that it is in the end
+    with contextlib.suppress(Exception):  # Java may have ended already
         _driver.end(within_s)
     _running_context()

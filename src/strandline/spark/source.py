@@ -147,7 +147,7 @@ class FoldReader(DataSourceReader):
 
 
 def kind_of(given: Mapping[str, str]) -> Literal["path", "stream", "bucket", "fold"]:
-    """Return what the options name; nothing at all is a journal without a path, which says so itself."""
+    """Return the kind that the options name; without any it is a journal, whose missing path is refused later."""
     names = {name.lower() for name, value in given.items() if value}
     if len(names & set(KINDS)) > 1:
         both = ", ".join(sorted(names & set(KINDS)))

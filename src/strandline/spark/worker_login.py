@@ -53,7 +53,7 @@ def _address(login: Login, *, is_private: bool) -> str:
 
 
 def is_private(master: str, setting: Callable[[str], str]) -> bool:
-    """Return whether what Spark sends to the executors stays private."""
+    """Return whether Spark's traffic to the executors stays private."""
 
     def is_on(name: str) -> bool:
         return setting(name).lower() == "true"
@@ -68,5 +68,5 @@ def _is_here(master: str, setting: Callable[[str], str]) -> bool:
 
 
 def worker_error(kind: str, reason: str, hint: str | None) -> WorkersFailed:
-    """Return the error for what a worker said when it gave up."""
+    """Return the error for a worker that gave up."""
     return WorkersFailed(kind, reason, LOGIN_HINT if kind == AccessRefused.__name__ else hint)

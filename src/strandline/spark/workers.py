@@ -123,7 +123,7 @@ class SparkWorkers:
         return self._made is None or _is_local(self._made.conf.get("spark.master", "local") or "local")
 
     def make_ready(self, request: ScanRequest) -> None:
-        """Start Spark and its Python workers in a thread; what goes wrong there goes wrong again in `run`."""
+        """Start Spark and its Python workers in a thread; an error there is raised again by `run`."""
 
         def warm() -> None:
             with suppress(Exception):
@@ -195,7 +195,7 @@ def _slots(spark: "SparkSession", master: str, expected: int) -> int:
 
 
 def _setting(spark: "SparkSession") -> Callable[[str], str]:
-    """Return what reads a setting of a session; empty where it has none."""
+    """Return a function that reads a setting of a session, empty where it has none."""
     if _is_connect(spark):
         return lambda name: spark.conf.get(name, "") or ""
     conf = spark.sparkContext.getConf()
@@ -211,7 +211,7 @@ def _is_connect(spark: "SparkSession") -> bool:
 
 
 def _polled(spark: "SparkSession", collect: Callable[[], list["Row"]], poll: Callable[[], None]) -> list["Row"]:
-    """Run a job in a thread of its own, and look how far it is meanwhile."""
+    """Run a job in a thread of its own, and poll meanwhile."""
     results: list[list[Row]] = []
     errors: list[BaseException] = []
     tag = f"strandline-scan-{uuid.uuid4().hex}"

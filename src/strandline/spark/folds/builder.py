@@ -84,7 +84,7 @@ def fold_build(
         since_ns = time.time_ns()
         with open_session(wanted) as session:
             state, whole = session.state(), resolve_range(StreamLog(session, wanted), wanted)
-        # What is pushed out meanwhile comes again behind the end, has left a mirror, or is before an archive's floor.
+        # A value evicted meanwhile comes again behind the end, has left a mirror, or is before an archive's floor.
         wanted = replace(wanted, is_floor_watched=False)
         parts = split_range(
             whole, max(wanted.partitions or os.cpu_count() or 1, state.stored_bytes // PART_BYTES), ROWS_PER_PART
@@ -149,7 +149,7 @@ def read_parts(spark: "SparkSession", options: StreamOptions, parts: list[Stream
 def stage_part(
     options: StreamOptions, parts: list[StreamRange], folder: Path, cuts: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the parts with these numbers and stage what is left of them: the body of a task."""
+    """Read the parts with these numbers and stage the last rows of their keys: the body of a task."""
     for batch in numbers:
         for part in batch.column(0).to_pylist():
             wanted, is_bucket = parts[part], options.target.kind == "bucket"
@@ -182,7 +182,7 @@ def _check_end(options: StreamOptions, whole: StreamRange, entries: int) -> Stre
 
 
 def _fill(store: SnapshotStore, folder: Path, parts: int, cuts: int) -> tuple[int, bool]:
-    """Apply what is left of every cut, and return how many keys that is, and whether one of them expires."""
+    """Apply the rows of every cut, and return the number of keys, and whether one of them expires."""
     entries, expires = 0, False
     for cut in range(cuts):
         rows = puts_of(read_cut(folder, range(parts), cut))

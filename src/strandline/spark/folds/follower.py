@@ -92,7 +92,7 @@ def keep_current(
 def stored_cursor(
     store: SnapshotStore, state: StreamState, options: StreamOptions, mode: FoldMode | None = None
 ) -> FoldCursor:
-    """Return where the fold stands; refuse what is not a fold of this stream and these keys, or lacks its cursor."""
+    """Return the fold's cursor; refuse a fold of another stream or of other keys, and one that lacks its cursor."""
     scope, mark, held = stored_scope(options), parse_fold_cursor(store.cursor()), store.load()
     chosen = decided_mode(mark, options.target.name, mode, asked=False)
     if not mark.revision:
@@ -131,7 +131,7 @@ def _unfit(options: StreamOptions, problem: str) -> RecordsMissing:
 
 
 class FoldFollower:
-    """A fold that a query keeps current; `revision` is how far it is, `applied` how many changes this query applied."""
+    """A fold that a query keeps current; `revision` is its position, `applied` counts this query's changes."""
 
     def __init__(self, store: SnapshotStore, options: StreamOptions, mark: FoldCursor) -> None:
         """Use `keep_current`."""
@@ -171,7 +171,7 @@ class FoldFollower:
         self._query.start(stream, self._apply, follow=follow)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the query has ended, which one that follows does not by itself; raises what made it fail."""
+        """Wait until the query has ended; one that follows ends only by `stop`. Raises the error that ended it."""
         return self._query.wait(timeout_s)
 
     def stop(self) -> None:
@@ -202,7 +202,7 @@ class FoldFollower:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what left the bucket, if the fold holds everything else; the next look waits, longer after a scan."""
+        """Remove entries that left the bucket, if the fold is complete; the next sweep waits, longer after a scan."""
         if time.monotonic() < self._sweep_after or self._options.target.kind != "bucket":
             return
         began = time.monotonic()
@@ -233,7 +233,7 @@ class FoldFollower:
 
 
 def sweep_of(session: Session, state: StreamState, left: Sequence[FoldEntry]) -> FoldBatch:
-    """Return what becomes of entries that have left their bucket: where it keeps a history, the value before is back.
+    """Return the changes for entries that left their bucket: where it keeps a history, the value before returns.
 
     What the server still tells, because it removes a little late, is found by the next sweep.
     """

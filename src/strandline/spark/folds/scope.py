@@ -1,6 +1,6 @@
-"""What a fold that Spark builds or keeps says of its source: options, scope, and the cursor that it begins with.
+"""The source of a fold that Spark builds or keeps current: its options, its scope, and the first cursor.
 
-Invariants: the scope of a bucket is what `watch_applied` would write for the same prefixes, so that either goes on from
+Invariants: the scope of a bucket is that of `watch_applied` for the same prefixes, so that either goes on from
 the other's fold.
 """
 

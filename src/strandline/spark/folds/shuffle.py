@@ -72,7 +72,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def write_cuts(folder: Path, part: int, tables: Iterable[pa.Table], cuts: int) -> int:
-    """Write what is left of a part's rows into a file for each cut; return how many rows came in."""
+    """Write the last rows of a part's keys into a file for each cut; return the number of rows before."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = 0
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ from strandline.scan.worker.content_scan import scan_content
 from strandline.scan.worker.engine_cache import engine_for
 
 FIELDS = ("", "key", "headers")
-"""What a finding's place in a record is called, as `scan.sources.journals` does."""
+"""Names of a finding's place in a record, those of `scan.sources.journals`."""
 _COLUMNS = ("value", "key", "headers")
 ROWS_DDL = (
     "first LONG, next LONG, records LONG, bytes LONG, members LONG, decodes LONG, dropped LONG, allowed LONG, "
@@ -36,7 +36,7 @@ _SUMS = ("records", "bytes", "members", "decodes", "dropped", "allowed")
 
 @dataclass(frozen=True)
 class BlockScanner:
-    """What a task needs; its `repr` shows no key."""
+    """The source, rules, limits and key of a task; its `repr` shows no key."""
 
     source: JournalSource
     rules: RuleSet = field(repr=False)

@@ -1,10 +1,10 @@
-"""What streaming scans of a journal have looked at, kept as an inventory, so that results are shown as of any scan.
+"""The inventory of streaming scans of a journal, by which results are shown as of any scan.
 
 A bounded scan writes its inventory when it ends. A stream need not end: each batch adds the parts that it is about
 to commit to the last chunk, or begins another, and then the page is committed. Rows beyond the cursor were never
 committed, and go when the next scan begins. All is written under the fence of the stream's shard.
 
-Invariants: what was committed is in the inventory; an inventory is listed once the stream has come to where the journal
+Invariants: committed parts are in the inventory; an inventory is listed once the stream has reached where the journal
 ended when it was first begun, so that a policy that is still catching up hides nothing of what an older one found.
 """
 
@@ -31,7 +31,7 @@ CHUNK_ROWS = 1_000
 
 
 def inventory_digest(request: ScanRequest) -> bytes:
-    """Return what names the inventory of the streaming scans of a request."""
+    """Return the name of the inventory of the streaming scans of a request."""
     return derive("strandline/stream-inventory/v1", request.digest)
 
 
@@ -69,7 +69,7 @@ class StreamInventory:
         self._keep_head(parts[-1].next)
 
     def _take_over(self, known: Inventory, begin: int, done: int) -> None:
-        """Leave out what was never committed, and what retention took; the rest goes into new chunks."""
+        """Drop parts that were never committed or that retention removed; write the rest into new chunks."""
         for rows in known.items(self._state, self._tenant):
             is_kept = [begin < next_ <= done for next_ in map(_next_of, rows["version"].to_pylist())]
             self._append(rows.filter(pa.array(is_kept, pa.bool_())))

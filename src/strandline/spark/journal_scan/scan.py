@@ -202,7 +202,7 @@ class RunChain:
 
 
 class JournalScan:
-    """A scan at work; `offset` is how far it is, and `totals` what its run has seen."""
+    """A running scan; `offset` is its position, and `totals` are the counts of its run."""
 
     def __init__(
         self, stores: Stores, request: ScanRequest, source: JournalSource, chain: RunChain, shard: HeldShard
@@ -234,7 +234,7 @@ class JournalScan:
         self._query.start(stream, self._apply, follow=follow)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the scan has ended, which one that follows does not by itself; raises what made it fail."""
+        """Wait until the scan has ended; one that follows ends only by `stop`. Raises the error that ended it."""
         return self._query.wait(timeout_s)
 
     def stop(self) -> None:
@@ -282,7 +282,7 @@ class JournalScan:
         self.offset, self.totals = parts[-1].next, after
 
     def _renew(self) -> None:
-        """Keep the lease while the scan is at work, also when nothing comes."""
+        """Keep the lease while the scan is at work, also when no records arrive."""
         while not self._ended.wait(self._request.lease_ttl_s / 3):
             with self._lock:
                 if not self._shard.is_held:

@@ -70,7 +70,7 @@ class JournalLog:
         self._reader = reader
 
     def bounds(self, least: int = 0) -> Bounds:
-        """Return what the journal holds; an end below `least` is looked at again for a moment."""
+        """Return the bounds of the journal; an end below `least` is looked at again for a moment."""
         reader = self._reader
         return Bounds(_identity(reader), reader.first_offset, _next_offset(reader, least))
 

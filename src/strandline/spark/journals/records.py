@@ -67,7 +67,7 @@ def records_of(batch: pa.RecordBatch, staged: pa.Schema) -> pa.RecordBatch:
 
 
 def pieces(files: Sequence[Path], *, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield staged rows, but for the first `skip`, in pieces that one append takes: alike in what they lack."""
+    """Yield staged rows, but for the first `skip`, in pieces for one append each: their rows lack the same columns."""
     held: list[pa.RecordBatch] = []
     pattern, size = -1, 0
     for run, run_pattern in _runs(files, skip):

@@ -88,7 +88,7 @@ def format_state(state: SinkState) -> bytes:
 
 
 def parse_state(data: bytes, path: str) -> SinkState:
-    """Return what the file says; `FormatError` for a later version's, `Damaged` where it is not whole."""
+    """Return the state in a file; `FormatError` for a later version's, `Damaged` where it is not whole."""
     first, _, body = data.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
     version = words[1] if len(words) > 1 else ""

@@ -1,4 +1,4 @@
-"""What the readers of journals and streams share: a log is a sequence of records with rising offsets and an identity.
+"""The readers that journals and streams share: a log is a sequence of records with rising offsets and an identity.
 
 **Promise.** A query sees every record of its range, in order, or fails and says why: records that were removed before
 they were read, and a log that was made again or shrank, are refused unless `failOnDataLoss` is false.

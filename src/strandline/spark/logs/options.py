@@ -36,7 +36,7 @@ STREAM_READ_OPTIONS = (*READ_OPTIONS, "maxRecordsPerTrigger")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Which part of a log is read, and in what pieces."""
+    """The part of a log that is read, and the sizes of its pieces."""
 
     starting: Place = "earliest"
     ending: Place = "latest"
@@ -53,7 +53,7 @@ class ReadOptions:
 
     @property
     def offset_word(self) -> str:
-        """Return what the log calls an offset."""
+        """Return the log's word for an offset."""
         return "offset"
 
     @property

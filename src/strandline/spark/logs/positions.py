@@ -36,7 +36,7 @@ class PositionFormat:
     is_identity: Callable[[str], bool] = lambda _: True
 
     def format(self, position: Position) -> dict[str, Any]:
-        """Return what Spark writes into its checkpoint."""
+        """Return the JSON that Spark writes into its checkpoint."""
         offset = EARLIEST if position.offset is None else position.offset
         return {**dict(zip(self.identity_keys, position.identity, strict=True)), self.offset_key: offset}
 

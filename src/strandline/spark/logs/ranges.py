@@ -43,7 +43,7 @@ class Log(Protocol[R_co]):
     """A log that is open for questions of a planner."""
 
     def bounds(self, least: int = 0) -> Bounds:
-        """Return what the log holds now; an end below `least` is looked at again where it may be torn."""
+        """Return the present bounds; an end below `least` is read again where it may be torn."""
 
     def range(self, start: int, stop: int, view: View = "changes") -> R_co:
         """Return a range of the log."""
@@ -75,7 +75,7 @@ def split_range(wanted: R, parts_max: int, rows_min: int) -> list[R]:
 
 
 def resolve_range(log: Log[R], options: ReadOptions) -> R:
-    """Return the range that a bounded read means, by what the log holds now."""
+    """Return the range of a bounded read, by the present bounds of the log."""
     bounds = log.bounds()
     if options.view == "latest":
         return log.range(bounds.first, bounds.end, "latest")

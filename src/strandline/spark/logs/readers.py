@@ -35,7 +35,7 @@ class LogSource(Protocol):
 
     @property
     def options(self) -> ReadOptions:
-        """Return what is read."""
+        """Return the options of the read."""
 
     @property
     def columns(self) -> Columns:
@@ -76,7 +76,7 @@ class LogBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Resolve the range by what the log holds now, and cut it."""
+        """Resolve the range by the present bounds of the log, and cut it."""
         try:
             with hints_as_notes():
                 return _partitions(self._source, self._source.ask(lambda log: resolve_range(log, self._source.options)))

@@ -87,7 +87,7 @@ def project(frames: FrameBatch, acks: AckColumns, schema: pa.Schema, skip: int =
 
 
 def kinds_of(frames: FrameBatch) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Return what each message of a bucket does to its key: `PUT`, `DELETE` or `PURGE`; an empty value deletes."""
+    """Return the effect of each message of a bucket on its key: `PUT`, `DELETE` or `PURGE`; an empty value deletes."""
     kinds = np.full(len(frames), PUT, np.uint8)
     kinds[frames.column("payload_end") == frames.column("payload_start")] = DELETE
     marked = np.flatnonzero(frames.with_headers())

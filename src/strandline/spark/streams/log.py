@@ -102,7 +102,7 @@ class StreamLog:
         self._known: StreamState | None = None
 
     def bounds(self, least: int = 0) -> Bounds:  # noqa: ARG002 - the server's word is never torn
-        """Return what the stream holds; `InvalidInput` for a stream that a reader would change."""
+        """Return the bounds of the stream; `InvalidInput` for a stream that a reader would change."""
         self._known = None
         state = self._state()
         return Bounds(identity_of(state), state.first, state.last + 1)

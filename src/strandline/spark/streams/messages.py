@@ -108,7 +108,7 @@ def _check_each(what: str, column: pa.Array, check: Any) -> None:  # noqa: ANN40
 
 
 def _head(headers: list[tuple[str, Any]] | None) -> bytes:
-    """Return the lines of a header block: what is between its first line and its end."""
+    """Return the lines of a header block between its first line and its end."""
     pairs = [
         (name, value)
         for name, values in headers or ()

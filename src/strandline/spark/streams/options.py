@@ -1,6 +1,6 @@
-"""Options of a stream or a bucket, parsed once: which server, as whom, which part of what, in what pieces.
+"""Options of a stream or a bucket, parsed once: server, login, target, range, and sizes.
 
-Invariants: pure. No refusal quotes an option that may hold a secret, and what is returned shows none. A bounded write
+Invariants: pure. No refusal quotes an option that may hold a secret, and the parsed options show none. A bounded write
 takes secrets only under names that Spark hides from its plans.
 """
 
@@ -74,7 +74,7 @@ class StreamOptions(ReadOptions):
 
     @property
     def offset_word(self) -> str:
-        """Return what a stream calls an offset."""
+        """Return the stream's word for an offset."""
         return "sequence"
 
     @property
@@ -83,7 +83,7 @@ class StreamOptions(ReadOptions):
         return 1
 
     def subjects(self, prefix: str) -> tuple[str, ...]:
-        """Return the subjects that the server filters by; `prefix` is what those of the bucket's keys begin with."""
+        """Return the subjects that the server filters by; `prefix` is the beginning of the bucket's subjects."""
         if self.target.kind == "stream":
             return self.filters
         return tuple(f"{prefix}{keys}>" for keys in self.filters)

@@ -1,4 +1,4 @@
-"""Many messages published with few waits: a window goes out in one write, and its answers are counted and checked.
+"""A publisher of many messages with few waits: a window is one write, and its answers are counted and checked.
 
 Invariants: a window is sent only when every message of the one before was acknowledged, so that a crash leaves whole
 windows and a part of one in the stream. The rows of a window follow from the rows alone: at most `WINDOW_ROWS` and
@@ -121,7 +121,7 @@ class Publisher:
         self._socket.send(frames)
 
     def collect(self) -> None:
-        """Wait for the answers to what was sent.
+        """Wait for the answers to the messages that were sent.
 
         Raises the error of the first row that the server refused; the others may be stored.
         """

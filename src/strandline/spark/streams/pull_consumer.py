@@ -51,7 +51,7 @@ _LOST = (ConnectionDropped, NoAnswer, Unreachable)
 
 
 class ConsumerLost(StrandlineError):
-    """The consumer is gone, or skipped something; another one goes on."""
+    """The consumer is gone, or skipped a message; another one goes on."""
 
     retryable = True
 
@@ -77,7 +77,7 @@ class Session:
         return self._socket
 
     def state(self) -> StreamState:
-        """Return what the stream holds now; `InvalidInput` if there is none."""
+        """Return the state of the stream; `InvalidInput` if there is none."""
         try:
             return self._api().stream(self.stream)
         except StreamNotFound:
@@ -191,7 +191,7 @@ def fetch(
                 handed_out = int(acks.stream_sequence[-1])
                 give_up = time.monotonic() + OUTAGE_S
         except (ConsumerLost, *_LOST):
-            # A listing of the last messages cannot go on in the middle: what is behind may have moved on.
+            # A listing of the last messages cannot resume in the middle: keys before it may have newer messages.
             if time.monotonic() > give_up or (start is None and handed_out):
                 raise
             session.close()

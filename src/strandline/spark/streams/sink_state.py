@@ -51,7 +51,7 @@ def format_entry(entry: Entry) -> bytes:
 
 
 def parse_entry(data: bytes, key: str) -> Entry:
-    """Return what an entry says; `FormatError` for a later version's, `Damaged` where it is none."""
+    """Return the entry of a value; `FormatError` for a later version's, `Damaged` where it is none."""
     try:
         fields: dict[str, Any] = json.loads(data)
         version = fields.pop("version")
@@ -70,7 +70,7 @@ def format_id_prefix(commit: Commit) -> str:
 
 
 def key_of(stream: str, writer: str) -> str:
-    """Return the key of a writer's entry; what a key may not hold is hashed."""
+    """Return the key of a writer's entry; names that a key may not hold are hashed."""
     name = stream if _NAME.fullmatch(stream) else f"x-{blake3(stream.encode()).hexdigest(length=12)}"
     kind, _, rest = writer.partition("/")
     return f"{name}.{kind}/{rest if _NAME.fullmatch(rest) else blake3(rest.encode()).hexdigest(length=16)}"
