@@ -177,9 +177,8 @@ def test_connections_are_kept_open_shown_by_user_and_closed_on_nonsense() -> Non
             port = server.http_port
             assert port is not None
             client = await nats.connect(server.url, user="ann", password="s")  # noqa: S106 - of a server that lives for seconds
-            twice = (
-                b"GET /nats/healthz HTTP/1.1\r\nHost: x\r\n\r\nHEAD /nats/varz HTTP/1.1\r\nConnection: close\r\n\r\n"
-            )
+            kept_open = b"GET /nats/healthz HTTP/1.1\r\nHost: x\r\nX-Connection: close\r\n\r\n"
+            twice = kept_open + b"HEAD /nats/varz HTTP/1.1\r\nConnection: close\r\n\r\n"
             answers = await _raw(port, twice)
             assert answers.count(b"HTTP/1.1 200 OK") == 2
             assert answers.count(b'{"status":"ok"}') == 1

@@ -78,34 +78,45 @@ def _parse(line: str, number: int, source: str) -> Glob | None:
 
 
 def _translated(body: str, number: int, source: str) -> str:
-    parts = []
-    segments = body.split("/")
-    for at, segment in enumerate(segments):
-        is_last = at == len(segments) - 1
-        if segment == "**":
-            parts.append(".+" if is_last else "(?:[^/]+/)*")
-        else:
-            parts.append(_segment(segment, number, source) + ("" if is_last else "/"))
-    return "".join(parts)
+    """Return a body as an expression; the segments between two `**` are matched at their first place only.
+
+    An earlier place leaves more of the path to the rest, so no other has to be tried (atomic groups). Otherwise the
+    time would grow with a power of the number of `**`.
+    """
+    runs: list[list[str]] = [[]]
+    for segment in body.split("/"):
+        if segment != "**":
+            runs[-1].append(_segment(segment, number, source))
+        elif len(runs) == 1 or runs[-1]:
+            runs.append([])
+    parts = ["".join(f"{segment}/" for segment in run) for run in runs]
+    parts[-1] = "/".join(runs[-1])
+    if len(runs) == 1:
+        return parts[0]
+    between = [f"(?>(?:[^/]+/)*?{part})" for part in parts[1:-1]]
+    return "".join([parts[0], *between, f"(?:[^/]+/)*?{parts[-1]}" if runs[-1] else ".+"])
 
 
 _TOKEN = re.compile(r"\\(?P<escaped>.)|(?P<stars>\*+)|(?P<any>\?)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|(?P<plain>.)")
 
 
 def _segment(segment: str, number: int, source: str) -> str:
-    out = []
+    """Return a segment as an expression; text between two stars is matched at its first place only, as above."""
+    runs = [""]
     for token in _TOKEN.finditer(segment):
         if token["stars"]:
-            out.append("[^/]*")
+            runs.append("")
         elif token["any"]:
-            out.append("[^/]")
+            runs[-1] += "[^/]"
         elif token["set"] is not None:
-            out.append(_class(token["not"], token["set"], number, source))
+            runs[-1] += _class(token["not"], token["set"], number, source)
         elif token["plain"] == "[":
             raise InvalidInput(f"{source}, line {number}: a class of characters is not closed")
         else:
-            out.append(re.escape(token["escaped"] or token["plain"]))
-    return "".join(out)
+            runs[-1] += re.escape(token["escaped"] or token["plain"])
+    first, *others = runs
+    between = [f"(?>[^/]*?{run})" for run in others[:-1] if run]
+    return "".join([first, *between, *(f"[^/]*{run}" for run in others[-1:])])
 
 
 def _class(negated: str, members: str, number: int, source: str) -> str:

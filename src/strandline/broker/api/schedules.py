@@ -153,7 +153,8 @@ def parse_zone(name: str) -> ZoneInfo:
 
 
 def _is_any(field: str) -> bool:
-    return field.startswith(("*", "?"))
+    """Tell whether a field restricts nothing; as in nats-server, one with a step (`*/2`) does."""
+    return any(part.removesuffix("/1") in ("*", "?") for part in field.split(","))
 
 
 def _parse_field(field: str, low: int, high: int, names: dict[str, int]) -> tuple[int, ...]:

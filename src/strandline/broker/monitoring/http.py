@@ -1,7 +1,7 @@
-"""The HTTP listener of the monitoring endpoints: as much of HTTP/1.1 as probes, scrapers and browsers speak.
+"""The HTTP listener of the monitoring endpoints: the part of HTTP/1.1 that probes, scrapers and browsers use.
 
-Invariants: a request's head is short and comes in time, or the connection is closed; a body is not read, and a request
-that has one is the last of its connection. An answer that fails is a 500, and the server goes on.
+Invariants: a request's head is short and arrives in time, or the connection is closed; a body is not read, and a
+request that has one is the last of its connection. A page that fails is a 500, and the server continues.
 """
 
 import asyncio
@@ -93,15 +93,15 @@ class Monitor:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
         first, _, rest = head.decode("latin-1").partition("\r\n")
         words = first.split(" ")
-        headers = rest.lower()
+        headers = dict(line.split(":", 1) for line in rest.lower().splitlines() if ":" in line)
         if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004 - method, target, version
             writer.write(_format(Page(b"400 Bad Request\n", 400, TEXT), last=True))
             return False
         last = (
-            "connection: close" in headers
+            "close" in headers.get("connection", "")
             or words[2] == "HTTP/1.0"
-            or "content-length:" in headers
-            or "transfer-encoding:" in headers
+            or "content-length" in headers
+            or "transfer-encoding" in headers
         )
         page = self._page(words[1])
         writer.write(_format(page, last=last, body=words[0] != "HEAD"))
