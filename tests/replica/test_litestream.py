@@ -1,5 +1,6 @@
 """litestream 0.5, the real one: it restores what we wrote, and we restore what it wrote."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.objects import open_objects
-from strandline.replica import Layout, Replicator, restore
+from strandline.objects import ObjectStore, open_objects
+from strandline.replica import Layout, Maintenance, Replicator, restore
 from tests.replica.databases import PAGE_SIZES, content, database, fill
+from tests.servers_seaweed import ACCESS_KEY, SECRET_KEY, SeaweedServer
 from tests.waiting import PATIENCE_S, eventually
 
 Make = Callable[[apsw.Connection], None]
@@ -140,3 +142,82 @@ def _has_marker(tmp_path: Path) -> bool:
         return bool(list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'marker'")))
     finally:
         connection.close()
+
+
+def litestreams_environ() -> dict[str, str]:
+    """Return an environment in which litestream talks to S3: it fails where a bundle of certificates is named."""
+    return {name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"}
+
+
+def s3_config(tmp_path: Path, server: SeaweedServer, address: str) -> Path:
+    """Write a configuration of litestream's for a replica in S3."""
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    path = tmp_path / "litestream.yml"
+    path.write_text(
+        f"dbs:\n  - path: {tmp_path}/a.db\n    monitor-interval: 50ms\n    replica:\n      type: s3\n"
+        f"      bucket: {bucket}\n      path: {prefix}\n      endpoint: {server.endpoint}\n      region: us-east-1\n"
+        "      force-path-style: true\n      sync-interval: 50ms\n"
+        f"      access-key-id: {ACCESS_KEY}\n      secret-access-key: {SECRET_KEY}\n"
+    )
+    return path
+
+
+def test_litestream_restores_what_we_wrote_to_s3(
+    tmp_path: Path, seaweed_server: SeaweedServer, seaweed_address: str
+) -> None:
+    store = open_objects(seaweed_address, conditional=True, environ=seaweed_server.environ)
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 2, table="first")
+        with Replicator(tmp_path / "a.db", store) as running:
+            running.wait_durable(PATIENCE_S)
+            rows(connection)
+            first = running.wait_durable(PATIENCE_S)
+            Maintenance(store).compact(1)
+            keyed(connection)
+            running.wait_durable(PATIENCE_S)
+            Maintenance(store).snapshot()
+            texts(connection)
+            running.wait_durable(PATIENCE_S)
+    expected = content(tmp_path / "a.db")
+    config = s3_config(tmp_path, seaweed_server, seaweed_address)
+    command = [litestream(), "restore", "-config", str(config), "-o", str(tmp_path / "out.db"), str(tmp_path / "a.db")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=litestreams_environ())
+    assert ran.returncode == 0, ran.stderr
+    assert content(tmp_path / "out.db") == expected
+    restore(store, Layout(store), tmp_path / "ours.db")
+    assert content(tmp_path / "ours.db") == expected
+    restore(store, Layout(store), tmp_path / "then.db", txid=first.txid)
+    assert {row[0] for row in content(tmp_path / "then.db")} == {"first", "t"}
+    store.close()
+
+
+def test_we_restore_what_litestream_wrote_to_s3(
+    tmp_path: Path, seaweed_server: SeaweedServer, seaweed_address: str
+) -> None:
+    store = open_objects(seaweed_address, environ=seaweed_server.environ)
+    config = s3_config(tmp_path, seaweed_server, seaweed_address)
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 2, table="first")
+        theirs = subprocess.Popen(
+            [litestream(), "replicate", "-config", str(config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=litestreams_environ(),
+        )
+        try:
+            eventually(lambda: Layout(store).all_files(), "the first file of litestream's")
+            rows(connection)
+            (count,) = next(iter(connection.execute("SELECT count(*) FROM t")))
+            eventually(lambda: _rows_restored(store, tmp_path / "out.db") == count, "all rows in litestream's replica")
+        finally:
+            theirs.terminate()
+            theirs.wait(PATIENCE_S)
+    store.close()
+
+
+def _rows_restored(store: ObjectStore, out: Path) -> int:
+    out.unlink(missing_ok=True)
+    restore(store, Layout(store), out)
+    return sum(row[0] == "t" for row in content(out))
