@@ -25,7 +25,6 @@ NOT_SHOWN = {
     "follow it in one process; others use open_read_only": "a followed fold is an object of a program",
     "too many open files: raise `ulimit -n`, or lower `open_files_max`": "an option of journals, which has no flag",
     "reading takes $JS.API.>, writing $KV.<bucket>.>, and answers come to _INBOX.>": "these are subjects",
-    "let the bucket keep more (history, max_age, size), or read it from nearer": "max_age is the stream's own word",
 }
 
 

@@ -1,4 +1,4 @@
-"""`strandline fold`: a local copy of a bucket, kept up to date, asked, checked and compared."""
+"""`strandline fold`: local copies of buckets: keep up to date, read, verify and compare."""
 
 import typer
 

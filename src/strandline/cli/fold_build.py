@@ -1,4 +1,4 @@
-"""`strandline fold build`: make the fold of a bucket or a stream of any size with Spark."""
+"""`strandline fold build`: build the fold of a bucket or a stream of any size with Spark."""
 
 import time
 from pathlib import Path
@@ -30,7 +30,7 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     stream: Annotated[bool, typer.Option("--stream", help="NAME is a stream; its subjects are the keys.")] = False,
     prefix: Annotated[str, typer.Option(help="Only keys below this prefix, which ends with a dot.")] = "",
     backend: Annotated[
-        Backend | None, typer.Option(help="What keeps the fold.", show_default="by the name of PATH")
+        Backend | None, typer.Option(help="The store of the fold.", show_default="by the name of PATH")
     ] = None,
     mode: ModeOption = None,
     master: Annotated[
@@ -43,9 +43,9 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     tls_key: TlsKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the fold of a bucket or a stream with Spark, in parallel, where there is none yet.
+    """Build a new fold of a bucket or a stream with Spark, in parallel.
 
-    The last value of each key counts. The fold of a bucket is kept up to date by `strandline fold run` from there on.
+    The fold holds the last value of each key. `strandline fold run` keeps the fold of a bucket up to date afterwards.
     """
     if stream and prefix:
         raise typer.BadParameter("--prefix is for buckets")

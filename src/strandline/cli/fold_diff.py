@@ -1,4 +1,4 @@
-"""`strandline fold diff`: what two folds do not have in common."""
+"""`strandline fold diff`: the differences between two folds."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -22,15 +22,15 @@ def diff_(
         Path | None, typer.Argument(metavar="[OTHER]", help="Another fold, of any backend.", show_default=False)
     ] = None,
     since: Annotated[
-        int | None, typer.Option(min=0, help="Instead of another fold: what was put after this revision.")
+        int | None, typer.Option(min=0, help="Instead of another fold: keys put after this revision.")
     ] = None,
-    prefix: Annotated[str, typer.Option(help="Only keys that begin so.")] = "",
+    prefix: Annotated[str, typer.Option(help="Only keys that begin with this.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print the keys that two folds do not hold alike, or that changed since a revision; exit code 1 if there are any.
+    """Print the keys that differ between two folds, or that changed since a revision; exit code 1 if there are any.
 
-    `-` is only in the first, `+` only in the second, `~` in both but not the same. With --since, `+` is what was put
-    after that revision; deletes leave nothing in a fold, so they cannot be shown.
+    `-` is only in the first fold, `+` only in the second, `~` in both with different values. With --since, `+` is a key
+    that was put after that revision; a fold keeps no deletes, so none are shown.
     """
     if (other is None) == (since is None):
         raise typer.BadParameter("give another fold, or --since")

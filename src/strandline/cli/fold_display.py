@@ -1,4 +1,4 @@
-"""What a running fold shows: where it stands, how fast it goes, how far behind it is, and what it had to mend.
+"""The progress of a running fold: its revision, its rate, its lag, and its repairs.
 
 Invariants: everything goes to standard error. A terminal gets one line that moves; elsewhere a plain line is printed
 now and then, and at once for what somebody should know.
@@ -24,18 +24,18 @@ from strandline.fold.progress import FoldProgress, FoldStatus
 
 
 class FoldDisplay(StatusLine):
-    """Hears the events of a watched fold, and shows them; use it in a `with` statement."""
+    """Shows the events of a watched fold; use it in a `with` statement."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
         self._progress = FoldProgress()
 
     def status(self) -> FoldStatus:
-        """Return what was heard so far."""
+        """Return the progress so far."""
         return self._progress.status()
 
     def tell(self, event: Event) -> None:
-        """Take an event in, and show what it changes."""
+        """Show an event."""
         self._progress(event)
         line = _described(event)
         if line is not None:
@@ -60,10 +60,10 @@ def _line(status: FoldStatus) -> str:
 
 
 def _described(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
-    """Return what somebody should know at once, None for anything else."""
+    """Return the line to print for an event, None if it only changes the status line."""
     match event:
         case WatchBegan(bucket=bucket, revision=revision, anew=anew):
-            return f"watching {bucket}" + (", its state first" if anew else f" after revision {revision:,}")
+            return f"watching {bucket}" + (" from its state" if anew else f" after revision {revision:,}")
         case CaughtUp(revision=revision):
             return f"up to date at revision {revision:,}"
         case RepairBegan(reason=reason):
@@ -71,20 +71,20 @@ def _described(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - on
         case RepairEnded(put=put, deleted=deleted):
             return f"repaired: {put:,} keys put, {deleted:,} deleted"
         case GapPassed(revision=revision):
-            return f"going on after revision {revision:,}: what the bucket dropped there was overwritten"
+            return f"resumed after revision {revision:,}: the removed updates were overwritten since"
         case StaleKeysPossible():
-            return "warning: deletes may have been missed, and nothing was asked to find them (--repair none)"
+            return "warning: deletes may have been missed and are not repaired (--repair none)"
         case EvictingSeen():
-            return "note: this bucket can drop current values; a mirror follows it there, an archive keeps them"
+            return "note: this bucket can evict current values; a mirror removes them, an archive keeps them"
         case EntriesLeft(removed=removed):
-            return f"{removed:,} keys left the bucket, and the fold"
+            return f"{removed:,} keys that the bucket evicted were removed"
         case SourceAway(reason=reason, seconds=seconds):
-            return f"the bucket has been away for {seconds:.0f} s: {reason}"
+            return f"the bucket has been unreachable for {seconds:.0f} s: {reason}"
         case SourceBack(seconds=seconds):
-            return f"the bucket is back after {seconds:.0f} s"
+            return f"the bucket is reachable again after {seconds:.0f} s"
         case StoreFailed(failures=failures, reason=reason):
             return f"storing failed ({failures} in a row): {reason}"
         case StoreReopened(revision=revision):
-            return f"the store was opened again at revision {revision:,}"
+            return f"the store was reopened at revision {revision:,}"
         case _:
             return None

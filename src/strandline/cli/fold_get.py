@@ -1,4 +1,4 @@
-"""`strandline fold get`: the values of some keys, from the local fold alone."""
+"""`strandline fold get`: the values of some keys, from a local fold."""
 
 import sys
 from typing import Annotated
@@ -14,10 +14,10 @@ EXIT_MISSING = 1
 def get(
     path: FoldPath,
     keys: Annotated[list[str], typer.Argument(metavar="KEY…", help="The keys.", show_default=False)],
-    raw: Annotated[bool, typer.Option("--raw", help="Write the value's bytes, and nothing else; for one key.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Write only the bytes of the value; for one key.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the entries of keys as the fold holds them; exit code 1 if one is missing. Works beside `fold run`."""
+    """Print the entries of some keys; exit code 1 if one is missing. Works while `fold run` runs."""
     if raw and len(keys) > 1:
         raise typer.BadParameter("--raw takes one key")
     reader = open_existing(path)

@@ -1,4 +1,4 @@
-"""`strandline fold history`: what a bucket still holds of a key's past."""
+"""`strandline fold history`: the updates of a key that a bucket still holds."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ def history_(
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print the updates of a key that its bucket still holds, the oldest first.
+    """Print the updates of a key that its bucket still holds, oldest first.
 
-    How many those are is the bucket's setting: its history is 1 unless it was made with more.
+    The bucket's history setting limits them: 1 by default.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     updates = asyncio.run(_history(address, settings, key))

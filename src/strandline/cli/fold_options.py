@@ -1,4 +1,4 @@
-"""What the commands of `strandline fold` share: how a bucket and a fold are named, and how entries are printed."""
+"""Options that the commands of `strandline fold` share, and how entries are printed."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -18,7 +18,7 @@ from strandline.protocol.repairs import RepairMode
 BucketAddress = Annotated[
     str, typer.Argument(metavar="BUCKET", help="The bucket: nats://HOST:PORT/NAME, or tls://…", show_default=False)
 ]
-FoldPath = Annotated[Path, typer.Argument(metavar="PATH", help="Where the fold is kept.", show_default=False)]
+FoldPath = Annotated[Path, typer.Argument(metavar="PATH", help="The path of the fold.", show_default=False)]
 Prefixes = Annotated[
     list[str] | None,
     typer.Option("--prefix", help="Only keys below this prefix, which ends with a dot; may be repeated."),
@@ -27,13 +27,15 @@ Creds = Annotated[
     Path | None, typer.Option("--creds", envvar="NATS_CREDS", help="A creds file, or a file with an nkey's seed.")
 ]
 TlsCa = Annotated[Path | None, typer.Option("--tls-ca", envvar="NATS_CA", help="The authority of the server (PEM).")]
-TlsCert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="Our certificate (PEM).")]
-TlsKey = Annotated[Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="The key of our certificate (PEM).")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that any one request may take.")]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="The client's certificate (PEM).")]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="The key of the client's certificate (PEM).")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Time limit of each request, in seconds.")]
 
 
 class Repair(Enum):
-    """From what a fold may be repaired when it has missed updates."""
+    """The source of repairs of a fold that has missed updates."""
 
     AUTO = "auto"
     RELIST = "relist"
@@ -49,14 +51,14 @@ RepairOption = Annotated[
     Repair,
     typer.Option(
         "--repair",
-        help="What to do about missed updates: go by the listing where it is the truth, go by it unless it is known "
-        "not to be, or tell the state again and leave missed deletes.",
+        help="How to repair missed updates: from the bucket's listing where it is complete (auto), from the listing "
+        "unless it is known to be incomplete (relist), or not at all, which keeps missed deletes (none).",
     ),
 ]
 
 
 class Mode(Enum):
-    """What a fold is to its bucket."""
+    """The mode of a fold."""
 
     MIRROR = "mirror"
     ARCHIVE = "archive"
@@ -71,14 +73,14 @@ ModeOption = Annotated[
     Mode | None,
     typer.Option(
         "--mode",
-        help="A mirror drops what the bucket drops; an archive keeps it, and removes only what was deleted.",
+        help="A mirror removes keys that the bucket evicts; an archive keeps them, and removes deleted keys only.",
         show_default="mirror for a new fold",
     ),
 ]
 
 
 def fold_mode(mode: Mode | None) -> FoldMode | None:
-    """Return the mode that was asked for, None if none was."""
+    """Return the mode of the option, None without one."""
     return None if mode is None else mode.fold_mode
 
 
@@ -92,13 +94,13 @@ def connection_settings(
 
 
 def check_existing(path: Path) -> None:
-    """Raise an error that helps if there is no fold."""
+    """Raise `InvalidInput` with a hint if there is no fold."""
     if existing_backend(path) is None:
-        raise InvalidInput(f"{path}: there is no fold", hint="check the path; `strandline fold run` makes one")
+        raise InvalidInput(f"{path}: there is no fold", hint="check the path; `strandline fold run` creates one")
 
 
 def open_existing(path: Path) -> FoldReader:
-    """Open a fold to read it, beside whoever keeps it up to date; an error that helps if there is none."""
+    """Open a fold for reading, while another process may keep it up to date; `InvalidInput` if there is none."""
     check_existing(path)
     return open_read_only(path)
 

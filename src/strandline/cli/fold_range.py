@@ -11,17 +11,17 @@ from strandline.fold import FoldEntry
 
 
 class _Enough(Exception):
-    """So many entries were asked for."""
+    """The limit is reached."""
 
 
 def range_(
     path: FoldPath,
-    prefix: Annotated[str, typer.Argument(help="What the keys begin with.", show_default="all keys")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="How many entries at most.", show_default="all")] = None,
-    keys_only: Annotated[bool, typer.Option("--keys", help="Print the keys alone.")] = False,
+    prefix: Annotated[str, typer.Argument(help="Prefix of the keys.", show_default="all keys")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of entries.", show_default="all")] = None,
+    keys_only: Annotated[bool, typer.Option("--keys", help="Print keys only.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the entries below a prefix, one per line, as they are at one moment. Works beside `fold run`."""
+    """Print the entries below a prefix, one per line, at one cursor. Works while `fold run` runs."""
     printed = 0
 
     def show(entry: FoldEntry) -> None:

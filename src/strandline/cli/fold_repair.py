@@ -1,4 +1,4 @@
-"""`strandline fold repair`: compare a fold with its bucket and mend it, or say what would be mended."""
+"""`strandline fold repair`: compare a fold with its bucket and repair it, or print what a repair would change."""
 
 import asyncio
 from collections import Counter
@@ -53,11 +53,11 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a fold equal to its bucket, whatever its cursor says; also after a change of --prefix.
+    """Make a fold equal to its bucket, whatever its cursor says; also after --prefix has changed.
 
-    From an archive, keys that the bucket does not list are deleted only where that proves that they were deleted: a
-    bucket that drops current values (by age, by a time to live, because it is full) is refused. `--mode mirror` makes
-    an archive a mirror, which drops all that the bucket no longer has.
+    An archive whose bucket evicts current values (by age, by a time to live, because it is full) is not repaired from
+    the listing, because a missing key may not have been deleted. `--mode mirror` turns an archive into a mirror, and
+    removes all keys that the bucket no longer has.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
@@ -68,7 +68,7 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     check_existing(path)
     with FoldDisplay() as display:
         hooks = Hooks(events=Events(display.tell))
-        cursor = asyncio.run(_mend(address, settings, path, scope, policy, hooks))
+        cursor = asyncio.run(_repair(address, settings, path, scope, policy, hooks))
     emit(
         {
             "bucket": bucket,
@@ -92,7 +92,7 @@ async def _preview(
         fold.close()
 
 
-async def _mend(
+async def _repair(
     address: str, settings: NatsSettings, path: Path, scope: Scope, policy: RepairPolicy, hooks: Hooks
 ) -> FoldCursor:
     async with connect_bucket(address, settings) as store:

@@ -1,4 +1,4 @@
-"""`strandline fold run`: keep a fold of a bucket up to date until told to stop."""
+"""`strandline fold run`: keep a fold of a bucket up to date until it is stopped."""
 
 import asyncio
 import signal
@@ -43,13 +43,13 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     path: FoldPath,
     prefixes: Prefixes = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="What keeps a new fold.", show_default="by the name of PATH")
+        Backend | None, typer.Option(help="The store of a new fold.", show_default="by the name of PATH")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Leave when everything that is there now is stored.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when the fold is up to date.")] = False,
     mode: ModeOption = None,
     repair: RepairOption = Repair.AUTO,
     written: Annotated[
-        bool, typer.Option("--written", help="Do not wait for the disk; a power cut costs the last seconds.")
+        bool, typer.Option("--written", help="Do not sync each batch; a power cut may lose the last seconds.")
     ] = False,
     creds: Creds = None,
     tls_ca: TlsCa = None,
@@ -59,11 +59,11 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a local copy of a bucket up to date, until Ctrl-C or SIGTERM; it goes on where it stopped.
+    """Keep a local copy of a bucket up to date until Ctrl-C or SIGTERM; run it again to resume.
 
-    Data and cursor are one durable write. After a crash only what is missing is fetched. If the bucket has dropped
-    updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from
-    what may vouch for deletes, or it is refused with the reason.
+    Data and cursor are one durable write. After a crash only missing updates are fetched. If the bucket has removed
+    updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from a
+    complete listing or another fold. If neither exists, the command fails with the reason.
     """
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 class _Fold:
-    """A fold and how it is kept."""
+    """A fold and its settings."""
 
     def __init__(
         self, path: Path, backend: Backend | None, scope: Scope, policy: RepairPolicy, hooks: Hooks, *, synced: bool
@@ -99,7 +99,7 @@ class _Fold:
         self._hooks = hooks
 
     async def keep(self, address: str, settings: NatsSettings, *, once: bool) -> FoldCursor:
-        """Connect, and keep the fold until a signal, or until it has everything; return where it stands."""
+        """Connect, and keep the fold up to date until a signal, or once; return its cursor."""
         async with connect_bucket(address, settings) as store:
             if once:
                 return await catch_up(store, self._scope, self._open, policy=self._policy, hooks=self._hooks)

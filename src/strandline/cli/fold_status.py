@@ -1,4 +1,4 @@
-"""`strandline fold status`: where a fold stands, who keeps it, and how far its bucket has gone meanwhile."""
+"""`strandline fold status`: the cursor of a fold, the process that keeps it, and how far its bucket is ahead."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from strandline.protocol.repairs import RepairMode
 def status(
     path: FoldPath,
     address: Annotated[
-        str | None, typer.Option("--bucket", metavar="BUCKET", help="Ask the bucket too: nats://HOST:PORT/NAME.")
+        str | None, typer.Option("--bucket", metavar="BUCKET", help="Also ask the bucket: nats://HOST:PORT/NAME.")
     ] = None,
     creds: Creds = None,
     tls_ca: TlsCa = None,
@@ -44,7 +44,7 @@ def status(
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print where a fold stands; with --bucket, how far behind it is and what starting it would do."""
+    """Print the cursor of a fold; with --bucket, also its lag and what `fold run` would do."""
     reader = open_existing(path)
     try:
         held = reader.load()
@@ -97,7 +97,7 @@ def _scope(scope: StoredScope) -> str | None:
 
 
 def _mode(cursor: FoldCursor) -> str | None:
-    """Return the mode; of a fold of before modes, the one that it will have."""
+    """Return the mode; for a fold written before modes existed, the mode that it will get."""
     if not cursor.revision and cursor.mode is FoldMode.UNKNOWN:
         return None
     return chosen_mode(cursor.mode, None, seen_evicting=cursor.seen_evicting).name.lower()

@@ -1,4 +1,4 @@
-"""`strandline fold verify`: read a whole fold and say its hash; with its bucket, whether the two agree."""
+"""`strandline fold verify`: read a whole fold and print its hash; compare it with its bucket."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ EXIT_DIFFERENT = 1
 def verify(  # noqa: PLR0913, PLR0917 - one parameter for each option
     path: FoldPath,
     address: Annotated[
-        str | None, typer.Option("--bucket", metavar="BUCKET", help="Compare with it: nats://HOST:PORT/NAME.")
+        str | None, typer.Option("--bucket", metavar="BUCKET", help="Compare with this bucket: nats://HOST:PORT/NAME.")
     ] = None,
     prefixes: Prefixes = None,
     creds: Creds = None,
@@ -44,10 +44,10 @@ def verify(  # noqa: PLR0913, PLR0917 - one parameter for each option
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Read everything a fold holds and print "state at revision C has hash H"; the hash is the same on every backend.
+    """Read a whole fold and print "state at revision C has hash H"; the hash is the same on every backend.
 
-    With --bucket, compare it with its source at that revision, key by key; exit code 1 if they differ. Keys that were
-    written since are counted, and nothing is said about them.
+    With --bucket, compare it with the bucket at that revision, key by key; exit code 1 if they differ. Keys that were
+    written since are counted and not compared.
     """
     began = time.perf_counter()
     reader = open_existing(path)

@@ -1,4 +1,4 @@
-"""`strandline lease`: who holds a lease, as it changes, and how an operator takes it away."""
+"""`strandline lease`: show, watch and release leases."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""What the commands of `strandline lease` share: how a lease is named, and how its record is printed."""
+"""Options that the commands of `strandline lease` share, and how a record is printed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LeaseAddress = Annotated[
     str,
     typer.Argument(
         metavar="ADDRESS",
-        help="Where it is: s3://BUCKET/PREFIX, gs://…, az://…, file:///FOLDER, or nats://HOST:PORT/BUCKET/KEY.",
+        help="The store of the lease: s3://BUCKET/PREFIX, gs://…, az://…, file:///FOLDER, or nats://HOST:PORT/BUCKET/KEY.",
         show_default=False,
     ),
 ]
@@ -33,7 +33,7 @@ def lease_at(
     tls: tuple[Path | None, Path | None, Path | None],
     timeout_s: float,
 ) -> Iterator[LeaseStore]:
-    """Open the place of a lease for the block; nothing is written to try it."""
+    """Open the store of a lease for the block, without writing to it."""
     store = open_lease_store(address, key, probe=False, nats=connection_settings(creds, *tls, timeout_s))
     try:
         yield store

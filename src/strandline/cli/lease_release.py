@@ -1,4 +1,4 @@
-"""`strandline lease release`: an operator takes a lease from its holder."""
+"""`strandline lease release`: an operator revokes a lease."""
 
 from typing import Annotated
 
@@ -19,10 +19,8 @@ from strandline.cli.output import AsJson, emit
 from strandline.errors import InvalidInput
 from strandline.lease import revoke
 
-Epoch = Annotated[
-    int, typer.Option("--epoch", min=1, help="The epoch that `lease show` has shown.", show_default=False)
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it: the holder stops leading.")]
+Epoch = Annotated[int, typer.Option("--epoch", min=1, help="The epoch that `lease show` prints.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", help="Confirm: the holder stops leading.")]
 
 
 def release(  # noqa: PLR0913 - options
@@ -38,13 +36,11 @@ def release(  # noqa: PLR0913 - options
     timeout_s: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take a lease from its holder: it cannot renew, and others claim when its time is over.
+    """Revoke a lease: its holder cannot renew, and others claim it after its time to live.
 
-    The record keeps its epoch. It is changed only if it still has the epoch that is given.
+    The record keeps its epoch, and is changed only if it still has the given one.
     """
     if not yes:
-        raise InvalidInput(
-            f"the holder of epoch {epoch} would stop leading", hint="say --yes to take the lease from it"
-        )
+        raise InvalidInput(f"the holder of epoch {epoch} would stop leading", hint="add --yes to revoke the lease")
     with lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store:
         emit(lease_record(store.address, revoke(store, epoch)), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`strandline lease show`: the record of a lease, by one look."""
+"""`strandline lease show`: the record of a lease, read once."""
 
 from strandline.cli.lease_options import (
     Creds,
@@ -24,9 +24,9 @@ def show(
     timeout_s: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show the record of a lease: who holds it, under which epoch, for how long.
+    """Show the record of a lease: its holder, epoch and time to live.
 
-    One look cannot tell whether its holder is alive: `strandline lease watch` can.
+    One read cannot tell whether the holder is alive: `strandline lease watch` can.
     """
     with lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store:
         found = store.read()

@@ -1,4 +1,4 @@
-"""`strandline lease watch`: the record of a lease as it changes, and when it was seen unchanged for its whole time."""
+"""`strandline lease watch`: the changes of a lease's record, and its expiry."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ from strandline.cli.output import AsJson, Record, to_json
 from strandline.errors import Unavailable
 from strandline.lease import Claimant, LeaseRecord
 
-Interval = Annotated[float, typer.Option("--interval", min=0.05, help="Seconds between two looks.")]
+Interval = Annotated[float, typer.Option("--interval", min=0.05, help="Seconds between two reads.")]
 
 
 def watch(  # noqa: PLR0913, PLR0917 - options
@@ -38,7 +38,7 @@ def watch(  # noqa: PLR0913, PLR0917 - options
 ) -> None:
     """Print a line whenever the record changes or expires, until Ctrl-C.
 
-    Renewals are no change. What is expired may be claimed; it is judged by this machine's own clock.
+    Renewals are not printed. An expired lease may be claimed; this machine's clock decides.
     """
     with lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store:
         observer = Claimant(store, "watch")

@@ -17,7 +17,7 @@
     ├── NotConnected             connect first, or again
     └── BucketFull               the bucket is full and discards new values   10077
     UnknownOutcome
-    └── AnswerLost               the write was sent and its answer never came
+    └── AnswerLost               the write was sent and no answer came
 
 A bucket on a NATS server also raises the errors of the connection (`strandline.nats.errors`): `ConnectionDropped`,
 `Unreachable`, `NoAnswer`, `AccessRefused`, `LoginRefused`, `TlsRefused`, `JetStreamDisabled`, `ServerRefused`.
@@ -49,7 +49,7 @@ class InvalidBucket(InvalidInput):
 
     def __init__(self, bucket: str) -> None:
         super().__init__(
-            f"{bucket!r} cannot be the name of a bucket", hint="letters of ASCII, digits, - and _, at most 200 of them"
+            f"{bucket!r} cannot be the name of a bucket", hint="at most 200 ASCII letters, digits, - and _"
         )
         self.bucket = bucket
 
@@ -70,7 +70,7 @@ class NotSupported(InvalidInput):
     code: ClassVar[int] = 10166
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{what} is not supported here", hint=hint or "look at the connection's capabilities first")
+        super().__init__(f"{what} is not supported here", hint=hint or "check the connection's capabilities first")
         self.what = what
 
 
@@ -80,7 +80,7 @@ class RevisionMismatch(Conflict):
     code: ClassVar[int] = 10071
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"key {key!r} has another version", hint="read the entry again and decide anew")
+        super().__init__(f"key {key!r} has another version", hint="read the entry again, then decide")
         self.key = key
 
 
@@ -105,8 +105,8 @@ class CursorExpired(Conflict):
 
     def __init__(self, bucket: str, revision: int, first_revision: int, last_revision: int) -> None:
         super().__init__(
-            f"bucket {bucket!r} holds revisions {first_revision} to {last_revision}; the cursor stands at {revision}",
-            hint="repair from a listing, if that is the truth here, or from an artifact; then watch again",
+            f"bucket {bucket!r} holds revisions {first_revision} to {last_revision}; the cursor is at {revision}",
+            hint="repair from a listing, if it is complete, or from an artifact; then watch again",
         )
         self.bucket = bucket
         self.revision = revision
@@ -142,10 +142,10 @@ class BucketFull(Unavailable):
 
 
 class AnswerLost(UnknownOutcome):
-    """The write was sent, and the connection or time was lost before its answer: it may or may not be done."""
+    """The write was sent, and no answer came in time: it may or may not be done."""
 
     def __init__(self, key: str, what: str = "key") -> None:
-        super().__init__(f"nobody knows whether {what} {key!r} was written", hint="read the entry to see")
+        super().__init__(f"it is unknown whether {what} {key!r} was written", hint="read the entry to find out")
         self.key = key
 
 

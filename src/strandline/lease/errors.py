@@ -7,8 +7,8 @@
     Unavailable
     └── LeaseUnanswered          the store did not answer a read within the limit
     Conflict
-    ├── LeaseHeld                another holds it
-    ├── LeaseLost                it is not held, or no longer; whatever was to be done must not be done
+    ├── LeaseHeld                another process holds it
+    ├── LeaseLost                it is not held, or no longer: do nothing under it
     └── FenceStale               the data was written under a greater epoch
     UnknownOutcome
     └── LeaseWriteUnanswered     the store did not answer a write within the limit
@@ -27,10 +27,7 @@ class LeaseDamaged(Damaged):
     """The record is not one of ours, or no longer whole; it was left alone, for its epoch is not known."""
 
     def __init__(self, address: str, problem: str) -> None:
-        safe = (
-            "stop every holder, delete the record, and start them again with a floor: the highest epoch that your data "
-            "names"
-        )
+        safe = "stop every holder, delete the record, and start them again with a floor: the highest epoch in your data"
         super().__init__(address, problem, safe=safe)
         self.address = address
 
@@ -39,13 +36,13 @@ class LeaseUnanswered(Unavailable):
     """The store did not answer a read in time; nothing was changed."""
 
     def __init__(self, address: str, limit_s: float) -> None:
-        super().__init__(f"{address}: no answer within {limit_s:.1f} s", hint="look at the store and the network")
+        super().__init__(f"{address}: no answer within {limit_s:.1f} s", hint="check the store and the network")
         self.address = address
         self.limit_s = limit_s
 
 
 class LeaseWriteUnanswered(UnknownOutcome):
-    """The store did not answer a write in time: it may be done, or may still be done."""
+    """The store did not answer a write in time: it may have been done, or may still be done."""
 
     def __init__(self, address: str, limit_s: float) -> None:
         super().__init__(f"{address}: no answer to a write within {limit_s:.1f} s", hint="read the record back")
@@ -54,7 +51,7 @@ class LeaseWriteUnanswered(UnknownOutcome):
 
 
 class LeaseHeld(Conflict):
-    """Another holds the lease."""
+    """Another process holds the lease."""
 
     retryable = True
 
@@ -71,7 +68,7 @@ class LeaseHeld(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The lease is not held, or no longer, or under another epoch; `epoch` is the one that was meant, 0 if none."""
+    """The lease is not held, or no longer, or under another epoch; `epoch` is the expected one, 0 if none."""
 
     def __init__(self, address: str, epoch: int, reason: str) -> None:
         under = f" under epoch {epoch}" if epoch else ""
@@ -84,11 +81,11 @@ class LeaseLost(Conflict):
 
 
 class FenceStale(Conflict):
-    """What is to be changed was written under a greater epoch: another leads since."""
+    """The data was written under a greater epoch: another process leads since then."""
 
     def __init__(self, epoch: int, found: int) -> None:
         super().__init__(
-            f"epoch {epoch} is older than epoch {found}, under which this was written",
+            f"epoch {epoch} is older than epoch {found}, under which the data was written",
             hint="stop writing: another holder leads",
         )
         self.epoch = epoch

@@ -65,15 +65,15 @@ class ConnectionDropped(Unavailable):
     retryable = True
 
     def __init__(self) -> None:
-        super().__init__("the connection was dropped", hint="try again; watches go on by themselves")
+        super().__init__("the connection was dropped", hint="try again; watches resume by themselves")
 
 
 class Unreachable(Unavailable):
     """No server answers at the addresses; nothing was done."""
 
-    def __init__(self, addresses: str, problem: str = "nobody listens") -> None:
+    def __init__(self, addresses: str, problem: str = "no connection") -> None:
         super().__init__(
-            f"no server answers at {addresses}: {problem}", hint="look at the addresses, and whether the server runs"
+            f"no server answers at {addresses}: {problem}", hint="check the addresses, and whether the server runs"
         )
         self.addresses = addresses
         self.problem = problem
@@ -105,11 +105,11 @@ class AccessRefused(Unavailable):
 
 
 class LoginRefused(AccessRefused):
-    """The server does not take these credentials, or wants some; nothing was done."""
+    """The server refuses these credentials, or requires some; nothing was done."""
 
     def __init__(self, addresses: str) -> None:
         super().__init__(
-            f"the server at {addresses} does not take the login",
+            f"the server at {addresses} refused the login",
             hint="give creds, creds_file, or user:password@ in the URL; they may also have expired",
         )
         self.addresses = addresses
@@ -123,21 +123,21 @@ class TlsRefused(Unavailable):
     def __init__(self, addresses: str, problem: str) -> None:
         super().__init__(
             f"no TLS with the server at {addresses}: {problem}",
-            hint="give tls_ca for its authority, tls_cert and tls_key if it wants to know yours, tls:// if it has TLS",
+            hint="give tls_ca for its authority, tls_cert and tls_key if it asks for one, tls:// if it has TLS",
         )
         self.addresses = addresses
         self.problem = problem
 
 
 class JetStreamDisabled(Unavailable):
-    """The server, or the account, has no JetStream, which keeps the buckets."""
+    """The server, or the account, has no JetStream."""
 
     retryable = False
     code: ClassVar[int] = 10076
 
     def __init__(self) -> None:
         super().__init__(
-            "JetStream is not enabled for this account", hint="start the server with it, or name the right domain"
+            "JetStream is not enabled for this account", hint="enable it on the server, or give the right domain"
         )
 
 
@@ -145,7 +145,7 @@ class ServerRefused(Unavailable):
     """The server refused with a code that has no class of its own; `code` is its error code."""
 
     def __init__(self, code: int, description: str) -> None:
-        hint = _HINTS.get(code, "look the code up in the server's list")
+        hint = _HINTS.get(code, "see the server's list of error codes")
         super().__init__(f"the server refused: {description} ({code})", hint=hint)
         self.code = code
         self.description = description
@@ -155,7 +155,7 @@ class DeliveryBroken(Unavailable):
     """A consumer stopped delivering; the reader makes another."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"the delivery of a stream broke: {problem}", hint="a reader goes on by itself")
+        super().__init__(f"the delivery of a stream broke: {problem}", hint="a reader resumes by itself")
         self.problem = problem
 
 
@@ -178,8 +178,8 @@ ELECTING_CODES = frozenset({10004, 10008, 10009, 10118})
 """Incomplete, temporarily unavailable, not the leader, offline: servers that have not elected a leader yet."""
 
 _HINTS = {
-    10005: "the cluster has not enough servers for the replicas",
-    10008: "try again: the servers are choosing who leads",
+    10005: "the cluster has too few servers for the replicas",
+    10008: "try again: the servers are electing a leader",
     10023: "the server is short of memory, storage or peers",
     10028: "the account's storage is used up",
     10047: "the server's storage has no room for another stream of this size; set a limit in bytes",

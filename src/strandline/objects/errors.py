@@ -7,10 +7,10 @@
     Conflict
     └── ObjectConflict           the condition of a write does not hold; nothing was written
     Unavailable
-    ├── StoreUnavailable         the store does not answer, or asks to come back later; nothing was done
+    ├── StoreUnavailable         the store does not answer, or asks to retry later; nothing was done
     └── StoreRefused             the credentials do not allow it, or the bucket does not exist
     UnknownOutcome
-    └── WriteUnknown             the write was sent, and its answer never came
+    └── WriteUnknown             the write was sent, and no answer came
 
 Invariants: a conflict, an unavailable store and an unknown outcome are three classes, never one. No message holds a
 credential.
@@ -58,13 +58,13 @@ class ObjectConflict(Conflict):
     """The object is not as the write expected it; nothing was written."""
 
     def __init__(self, key: str, wanted: str) -> None:
-        super().__init__(f"object {key}: {wanted}", hint="read it again, and decide anew")
+        super().__init__(f"object {key}: {wanted}", hint="read it again, then decide")
         self.key = key
         self.wanted = wanted
 
 
 class StoreUnavailable(Unavailable):
-    """The store did not answer, or asked to come back later; nothing was done."""
+    """The store did not answer, or asked to retry later; nothing was done."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address}: {reason}", hint="check the endpoint and the network; the call may be repeated")
@@ -73,7 +73,7 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreRefused(Unavailable):
-    """The store knows the request and will not do it: credentials, permissions, or a bucket that does not exist."""
+    """The store refuses the request: credentials, permissions, or a bucket that does not exist."""
 
     retryable = False
 
@@ -87,9 +87,9 @@ class StoreRefused(Unavailable):
 
 
 class WriteUnknown(UnknownOutcome):
-    """A write was sent and its answer never came: it may have happened, or may still happen."""
+    """A write was sent and no answer came: it may have happened, or may still happen."""
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f"object {key}: {reason}", hint="read the object back before deciding anything by it")
+        super().__init__(f"object {key}: {reason}", hint="read the object before you rely on it")
         self.key = key
         self.reason = reason

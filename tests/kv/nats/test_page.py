@@ -33,7 +33,7 @@ def test_examples_are_formatted() -> None:
 
 
 def test_the_table_names_every_error_of_buckets() -> None:
-    table = PAGE.split("## What can go wrong")[1].split("\n## ")[0]
+    table = PAGE.split("## Errors")[1].split("\n## ")[0]
     errors = {name for name, each in vars(kv).items() if inspect.isclass(each) and issubclass(each, StrandlineError)}
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
     assert errors | {"RecordTooLarge"} == named - {"error"}
