@@ -26,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Deadlines and slow draws measure a busy machine, not the code; the blob printed on failure replays it.
-settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -1,8 +1,9 @@
 """How hard tests look: `make test` takes a sample of what `make test-long` does in full.
 
-Invariants: a number of examples is that of `make test`, and the profile multiplies it; a test that is cut into parts
-runs the first in `make test` and all of them in `make test-long`, and each case is in exactly one part. A long test
-that is cut runs the first in `make test-long`, and the others in a campaign.
+Invariants: a number of examples stands beside the hundred that hypothesis tries by default: `make test` tries half of
+it, `make test-long` twenty times as many, and each run draws others. A test that is cut into parts runs the first in
+`make test` and all of them in `make test-long`, and each case is in exactly one part. A long test that is cut runs the
+first in `make test-long`, and the others in a campaign.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,7 +21,7 @@ Marks: TypeAlias = pytest.MarkDecorator | Collection[pytest.MarkDecorator]
 
 
 def examples(count: int, **more: Any) -> settings:  # noqa: ANN401 - those of hypothesis
-    """Return settings with a number of examples, which the profile multiplies as it does the default number."""
+    """Return settings with a number of examples, which the profile scales as it does the default number."""
     return settings(max_examples=count * settings().max_examples // DEFAULT_EXAMPLES, **more)
 
 

@@ -256,6 +256,7 @@ def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(calm: Calm
     assert done.hits_in_the_middle >= 1, "a quick machine may be done before the last strike"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_speculative_tasks_and_a_killed_executor_change_nothing(
     calm: Calm, postgres_state: str, two_hosts: list[str], tmp_path: Path

@@ -143,7 +143,7 @@ def test_nothing_is_printed_and_nothing_left(folder: Path) -> None:
     assert not scripts.workspaces(folder.parent)
 
 
-@pytest.mark.parametrize("made_in", ["the main thread", "another"])
+@pytest.mark.parametrize("made_in", ["the main thread", pytest.param("another", marks=pytest.mark.long)])
 def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_in: str) -> None:
     script = f"""
         import threading
