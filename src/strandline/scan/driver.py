@@ -1,7 +1,7 @@
-"""The whole scan: go on with what was begun, plan, run, settle.
+"""The driver of a scan: resume, plan, run, settle.
 
-Invariants: workers are asked for only if there is something to do; whatever ends this process, the same request goes on
-where it stopped; two drivers of one request work on one run.
+Invariants: workers start only if items are left to scan; after any end of this process the same request resumes; two
+drivers of one request work on one run.
 """
 
 import time
@@ -44,13 +44,13 @@ READY_AFTER_ITEMS = 10_000
 
 
 def scan(request: ScanRequest, workers: Workers | None = None, tell: Tell = silent) -> Outcome:
-    """Do a scan; without `workers`, in this process."""
+    """Run a scan; without `workers`, in this process."""
     with rare_collections(), request.open_stores() as stores:
         return scan_with(stores, request, workers or LocalWorkers(), tell)
 
 
 def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell) -> Outcome:
-    """Do a scan over open stores."""
+    """Run a scan over open stores."""
     workers.check(request)
     driver = _Driver(stores, request, workers, tell)
     driver.resume()
@@ -62,13 +62,13 @@ def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell
 
 
 def explain(request: ScanRequest, tell: Tell = silent) -> Plan:
-    """Return what a scan would do, and do nothing."""
+    """Return the plan of a scan without running it."""
     with rare_collections(), request.open_stores() as stores:
         return explain_with(stores, request, tell)
 
 
 def explain_with(stores: Stores, request: ScanRequest, tell: Tell = silent) -> Plan:
-    """Return what a scan over open stores would do."""
+    """Return the plan of a scan over open stores."""
     return _plan(stores, request, tell, lambda _: False)
 
 
@@ -77,7 +77,7 @@ def _plan(stores: Stores, request: ScanRequest, tell: Tell, is_new: IsNew) -> Pl
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
-    """Return the items of shards that were put aside."""
+    """Return the items of parked shards."""
     items = set[bytes]()
     for run in parked_runs(stores, request):
         for shard in parked_shards(stores, run):
@@ -97,10 +97,10 @@ class _Driver:
         self._is_ready = False
         self._worked = Totals()
         self._fences: dict[int, dict[int, int]] = {}
-        """The runs that were worked on, and the fences that their shards had: what came under later ones is new."""
+        """Runs of this scan, with the first fences of their shards: rows under later fences are new."""
 
     def resume(self) -> None:
-        """Finish what was begun before; take up what was put aside, if that is asked for."""
+        """Finish interrupted runs; with `retry_parked` also parked shards."""
         while (found := find_run(self._stores, self._request)) is not None:
             self._tell(Resumed(found.key.run))
             self._drive(found)
@@ -110,16 +110,13 @@ class _Driver:
                 self._drive(run, unpark(self._stores, run))
 
     def plan(self) -> Plan:
-        """List, and decide what is left."""
+        """List the sources, and find the items that are left."""
         left = _plan(self._stores, self._request, self._listening(), self._is_new)
         self._tell(Planned(left))
         return left
 
     def _listening(self) -> Tell:
-        """Return who is told of the listing: a long one, of sources that nobody has looked at, makes workers ready.
-
-        There will be something to do, and while the rest is listed they can start.
-        """
+        """Return the receiver of listing events: a long first listing of some sources already prepares the workers."""
         request = self._request
         if self._is_ready or find_inventory(self._stores.state, request.tenant, request.inputs_digest) is not None:
             return self._tell
@@ -133,7 +130,7 @@ class _Driver:
         return told
 
     def run(self, left: Plan) -> bool:
-        """Do what is left; return whether it was done by this plan, and not by another driver's."""
+        """Scan the items that are left; return whether this plan began the run, not another driver's."""
         run, is_ours = begin_run(self._stores, self._request, left)
         if is_ours:
             self._fences[run.key.run] = {}
@@ -141,7 +138,7 @@ class _Driver:
         return is_ours
 
     def settle(self, left: Plan) -> Outcome:
-        """Tell what the scan comes to."""
+        """Return the outcome of the scan."""
         stores, request = self._stores, self._request
         aside = sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request))
         run_id = self._last.key.run if self._last else None
@@ -159,7 +156,7 @@ class _Driver:
         return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
 
     def _is_new(self, row: LedgerRecord) -> bool:
-        """Return whether a row of the ledger was written by the runs of this scan, and since it began."""
+        """Return whether a run of this scan wrote a row of the ledger, since the scan began."""
         fences = self._fences.get(row.run_id)
         return fences is not None and row.fence > fences.get(row.shard_id, -1)
 

@@ -1,38 +1,38 @@
-"""What can go wrong with a scan as a whole; part of the one tree of `strandline.errors`.
+"""Errors of a scan as a whole; part of the tree of `strandline.errors`.
 
 StrandlineError
-└── EngineUnusable      the rules could not be made into an engine: no item is to blame
+└── EngineUnusable      the rules could not be compiled
 InvalidInput
 ├── StateNotShared      the stores are a file of this machine, and the workers are on others
-└── SourceNotShared     what the driver listed is not there for the workers
+└── SourceNotShared     workers do not see the files that the driver listed
 Unavailable
-└── WorkersFailed       workers stopped before the run was done; what they committed stays
+└── WorkersFailed       workers stopped before the run ended; committed pages stay
 Damaged
-└── ManifestBroken      what a run was to look at is gone or cannot be read
+└── ManifestBroken      the manifest of a run is missing or unreadable
 """
 
 from strandline.errors import Damaged, InvalidInput, StrandlineError, Unavailable
 
-AGAIN = "run the same command again: it goes on where this one stopped"
+AGAIN = "run the same command again: it resumes the scan"
 
 
 class EngineUnusable(StrandlineError):
-    """The rules could not be made into an engine; `kind` is the class of the error that says why."""
+    """The rules could not be compiled; `kind` is the class of the cause."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
-            f"the rules could not be made into an engine: {kind}",
-            hint="see that there is memory left; with our own rules this is a defect: please report it",
+            f"the rules could not be compiled: {kind}",
+            hint="check the free memory; with the built-in rules this is a defect: please report it",
         )
         self.kind = kind
 
 
 class StateNotShared(InvalidInput):
-    """SQLite is a file of one machine; workers of a cluster would each have their own, or none."""
+    """The state is a SQLite file, which machines of a cluster cannot share."""
 
     def __init__(self, master: str) -> None:
         super().__init__(
-            f"the state is a SQLite file, which workers of {master} cannot share",
+            f"the state is a SQLite file, which the workers of {master} cannot share",
             hint="give --state postgresql://…, or a master on this machine such as local[*]",
         )
         self.master = master
@@ -52,7 +52,7 @@ class SourceNotShared(InvalidInput):
 
 
 class WorkersFailed(Unavailable):
-    """Workers gave up before the run was done; `kind` is the error's class."""
+    """A worker stopped before the run ended; `kind` is the class of its error."""
 
     def __init__(self, kind: str, reason: str, hint: str | None = None) -> None:
         super().__init__(f"a worker stopped: {reason}", hint=hint or AGAIN)
@@ -61,7 +61,7 @@ class WorkersFailed(Unavailable):
 
 
 class ManifestBroken(Damaged):
-    """The rows of a run are gone or cannot be read."""
+    """The manifest of a run is missing or unreadable."""
 
     def __init__(self, problem: str) -> None:
         super().__init__("the manifest of a run", problem, safe=AGAIN)

@@ -1,4 +1,4 @@
-"""Events of a scan, told to whoever shows its progress."""
+"""Events of a scan, for displays of its progress."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -8,32 +8,32 @@ from strandline.scan.run.progress import Progress
 
 
 class Listed(NamedTuple):
-    """So many items are listed."""
+    """A number of listed items."""
 
     items: int
 
 
 class Resumed(NamedTuple):
-    """A run that was begun before is gone on with."""
+    """An interrupted run is resumed."""
 
     run_id: int
 
 
 class Planned(NamedTuple):
-    """It is known what is left to do."""
+    """The plan is made."""
 
     plan: Plan
 
 
 class NoExecutor(NamedTuple):
-    """The cluster has granted no executor for some time."""
+    """The cluster has granted no executor for some seconds."""
 
     seconds: float
     reason: str
 
 
 class StateNearby(NamedTuple):
-    """The state was reached at a place of this machine alone, and the workers may be on others."""
+    """The state is at an address of this machine alone, and workers may be on other machines."""
 
     place: str
 

@@ -1,6 +1,6 @@
-"""Python's collector, told to look rarely while very many small objects come and go that are in no cycle.
+"""Rare garbage collections during a scan, which makes very many small objects without cycles.
 
-Invariants: of several scans that a process does at once, the first changes it, and the last puts it back as it was.
+Invariant: of several scans in one process, the first changes the collector, and the last restores it.
 """
 
 import gc
@@ -12,7 +12,7 @@ _OBJECTS = 200_000
 
 
 class _Setting:
-    """How the collector was set before the first scan that is still going on."""
+    """The collector's settings before the first running scan."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ _setting = _Setting()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cycles rarely, and never at what is there already; afterwards it is as it was."""
+    """Collect rarely, and only objects that are made in the block; restore the settings afterwards."""
     _setting.begin()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Inventories: what the last scan of some sources listed, so that results can be shown by path, and changes be named.
+"""Inventories: the items that the last scan of some sources listed, for reports by path and for the next plan.
 
     inventories                                 digests of sources, 32 bytes each, the latest first
     inventory/<digest of the sources>           head: JSON, see `Inventory`
@@ -36,7 +36,7 @@ ITEMS = pa.schema(
         *FACTS,
     ]
 )
-"""An item as it was listed, and what the ledger said of it under the policy; see `LISTED` and `FACTS`.
+"""An item as it was listed, with its columns of the ledger under the policy; see `LISTED` and `FACTS`.
 
 `path` is the display path, in UTF-8 with bytes that are not as they are; `source` counts from 0. `stat` is kept only
 where it vouches for the version.
@@ -49,7 +49,7 @@ _INDEX = b"inventories"
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What is said of a source; one that `is_part` listed only some of what its instance has."""
+    """A source of an inventory; one that `is_part` listed only some items of its instance."""
 
     tag: str
     name: str
@@ -59,7 +59,7 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What one scan listed; `items` reads the rows."""
+    """The head of an inventory; `items` reads the rows."""
 
     inputs: str
     policy: PolicyHash
@@ -80,14 +80,14 @@ class Inventory:
             yield table
 
     def chunked(self, state: ScannerState, tenant: TenantId) -> list[Chunk]:
-        """Return the rows of `ITEMS` as chunks that are read when they are needed, and may be gone by then."""
+        """Return the rows of `ITEMS` as chunks that are read at first use, and may be gone by then."""
         return [
             Chunk(max(0, min(_CHUNK_ROWS, self.rows - at * _CHUNK_ROWS)), partial(_read_chunk, state, tenant, key))
             for at, key in enumerate(self.chunk_keys())
         ]
 
     def chunk_keys(self) -> list[bytes]:
-        """Return where the chunks are."""
+        """Return the keys of the chunks."""
         begin = _head_key(bytes.fromhex(self.inputs)) + b"/" + self.stamp.to_bytes(8, "big")
         return [begin + at.to_bytes(4, "big") for at in range(self.chunks)]
 
@@ -107,7 +107,7 @@ def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inve
 def write_inventory(
     state: ScannerState, tenant: TenantId, head: Inventory, items: Iterable[pa.RecordBatch]
 ) -> Inventory:
-    """Keep what a scan listed, in place of what the last one of these sources did."""
+    """Store the items of a scan in place of the last inventory of its sources."""
     before = find_inventory(state, tenant, bytes.fromhex(head.inputs))
     new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0)
     for chunk in rechunked(items, ITEMS, _CHUNK_ROWS):
@@ -140,7 +140,7 @@ def touch_inventory(
 
 
 def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
-    """Return what is said of sources."""
+    """Return sources as an inventory names them."""
     return tuple(SourceFacts(one.tag, one.name, one.instance.hex(), one.is_part) for one in sources)
 
 

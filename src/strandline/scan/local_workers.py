@@ -1,4 +1,4 @@
-"""A worker in this process, without Spark: for little work that has to be quick, such as what is staged for a commit.
+"""A worker in this process, without Spark: for few items, such as the staged files of a commit.
 
 Invariants: it takes shards under leases and commits pages as every other worker does, and may work beside them.
 """
@@ -21,7 +21,7 @@ class LocalWorkers:
     are_here = True
 
     def check(self, request: ScanRequest) -> None:
-        """Take any request: whatever this process reads, it can share with itself."""
+        """Accept any request."""
 
     def make_ready(self, request: ScanRequest) -> None:
         """Do nothing: this process is ready."""
@@ -39,8 +39,8 @@ class LocalWorkers:
 
 
 def _poll_until(over: threading.Event, poll: Callable[[], None]) -> None:
-    # The work itself is in the main thread, where Ctrl-C ends it. What goes wrong here is only the showing of progress:
-    # whatever ails the stores, the worker meets it too, and tells.
+    # The work is in the main thread, where Ctrl-C ends it. This thread only shows progress: the worker meets the errors
+    # of the stores too, and raises them.
     with suppress(StrandlineError):
         while not over.wait(POLL_S):
             poll()

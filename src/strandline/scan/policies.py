@@ -1,8 +1,8 @@
-"""The policies that a tenant's scans had last: where results may be carried over from.
+"""The latest policies of a tenant's scans, whose results a new policy may carry over.
 
     policies     their hashes, 32 bytes each, the latest first
 
-Two drivers may write the list at once and one of them be forgotten: then more is scanned than need be, and no less.
+Of two drivers that write the list at once, one may be lost: then more is scanned than needed, never less.
 """
 
 from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId

@@ -1,4 +1,4 @@
-"""Patience with stores: what can be repeated is, with growing pauses, for a minute."""
+"""Retries of idempotent calls to stores, with growing pauses, for a minute."""
 
 import time
 from collections.abc import Callable
@@ -13,9 +13,9 @@ _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.05, 2.0
 
 
 def retried(call: Callable[[], T]) -> T:
-    """Return what an idempotent call returns; it is repeated while a store is away, or does not know what it did.
+    """Call, and repeat the call while the store is unavailable or the outcome is unknown.
 
-    A conflict is an answer: whoever gets one decides anew.
+    A conflict is an answer and is raised at once.
     """
     give_up_s = time.monotonic() + PATIENCE_S
     pause_s = _PAUSE_FIRST_S

@@ -1,9 +1,9 @@
-"""Whether workers see what the driver listed: sources are paths, and each machine has its own unless they are shared.
+"""Checks that workers see the files that the driver listed.
 
-A worker of a cluster looks for the sources before it takes a shard. After the run the driver tries some of the items
-that workers did not find: those that it can read itself are not gone.
+A worker of a cluster checks the sources before it takes a shard. After the run the driver reads a sample of the items
+that workers could not read: an item that the driver can read is not gone.
 
-Invariants: nothing is written; an item that is gone for everybody is no error.
+Invariants: nothing is written; an item that is gone on every machine is no error.
 """
 
 import os
@@ -21,14 +21,14 @@ from strandline.scan.sources.errors import problem_of
 from strandline.scan.sources.source import path_text
 
 UNREAD = (Problem.VANISHED, Problem.PERMISSION_DENIED, Problem.IO_ERROR)
-"""What workers say of files that they do not see as the driver does."""
+"""Problems of workers with files that only the driver sees."""
 SHARE_MIN = 0.1
 SAMPLES_MAX = 20
 
 
 @dataclass
 class Unread:
-    """Items of one source that workers tried to read, and those that they could not; some of these are samples."""
+    """Items of one source that workers tried to read: how many, how many failed, and a sample of the failed ones."""
 
     tried: int = 0
     failed: int = 0
@@ -36,7 +36,7 @@ class Unread:
     samples: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
     def add(self, listed: pa.RecordBatch, codes: pa.Array) -> None:
-        """Add items that were to be read, and what became of them."""
+        """Add items with the codes of their results."""
         unread = pc.is_in(codes, pa.array([code.value for code in UNREAD]))
         self.tried += len(listed)
         self.failed += unread.true_count
@@ -47,7 +47,7 @@ class Unread:
 
 
 def check_sources(request: ScanRequest) -> None:
-    """Refuse, in a worker, to work on sources that this machine does not have."""
+    """Raise `SourceNotShared` in a worker whose machine lacks a source."""
     for source in request.sources:
         problem = _problem(source)
         if problem is not None:
@@ -55,7 +55,7 @@ def check_sources(request: ScanRequest) -> None:
 
 
 def check_unread(request: ScanRequest, number: int, unread: Unread) -> None:
-    """Refuse a result in which workers could not read much of what this process can."""
+    """Raise `SourceNotShared` if workers could not read many items that this process can."""
     if not unread.failed or unread.failed < SHARE_MIN * unread.tried:
         return
     source = request.sources[number]
@@ -65,7 +65,7 @@ def check_unread(request: ScanRequest, number: int, unread: Unread) -> None:
 
 
 def _readable(source: Source, unread: Unread) -> int:
-    """Return how many of the samples this process can read."""
+    """Return the number of sample items that this process can read."""
     count = 0
     try:
         with source.open() as reader:
@@ -81,7 +81,7 @@ def _readable(source: Source, unread: Unread) -> int:
 
 
 def _problem(source: Source) -> str | None:
-    """Return why a source cannot be read on this machine, if that is so."""
+    """Return the reason why a source cannot be read on this machine, or None."""
     try:
         match source:
             case FileSource(root=folder, only=only) | TableSource(files=FileSource(root=folder, only=only)):

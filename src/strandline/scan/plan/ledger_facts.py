@@ -1,4 +1,4 @@
-"""What the ledger says of items, as columns beside their listing."""
+"""Rows of the ledger as columns beside a listing."""
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -48,7 +48,7 @@ def ledger_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
 
 
 def is_done(row: LedgerRecord | None, problem: str | None) -> bool:
-    """Return whether an item need not be looked at: it was, or the problem it has is recorded already."""
+    """Return whether an item is done: it was scanned, or its problem is recorded already."""
     if row is None or row.status == DoneStatus.FAILED_RETRYABLE:
         return False
     return row.error_code == problem if problem is not None else not row.weak

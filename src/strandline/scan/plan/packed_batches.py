@@ -1,4 +1,4 @@
-"""Record batches that wait in memory, packed: a column of paths or of stat data has much that repeats.
+"""Record batches compressed in memory: columns of paths and stat data repeat much.
 
 Invariants: batches come back in their order and with their rows; no column is ever longer than its batch, so that
 however many rows there are, offsets of 32 bits are enough.
@@ -29,7 +29,7 @@ class PackedBatches:
             self._rows += len(batch)
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return self._rows
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,9 @@
-"""The plan of a scan: everything is listed, the ledger is asked, and what is left to do is named, with the reason.
+"""The planner: lists the sources, asks the ledger, and finds the items that are left to scan, each with the reason.
 
 Invariants: planning writes nothing, so that a plan can be shown instead of run; an item is left out only if the ledger
 has its very version done under the policy, or the problem it has; the order is that of the sources and their listings.
-What a former look left in doubt (a file too fresh to trust its timestamps, or one that could not be read) is read here,
-within bounds, so that a scan with nothing to do needs no workers.
+The planner itself reads doubtful items (a file too fresh to trust its timestamps, or one that could not be read),
+within bounds, so that a scan without new items needs no workers.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ _NO_BASE = -1
 
 
 class Reason(StrEnum):
-    """Why an item is looked at, or is not."""
+    """The reason for scanning an item, or for skipping it."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -67,26 +67,26 @@ IsNew: TypeAlias = Callable[[LedgerRecord], bool]
 
 @dataclass(frozen=True)
 class Plan:
-    """What was listed, what the ledger says of it, and what is left to do."""
+    """Listed items with their ledger rows, and the number that is left to scan."""
 
     planned: PackedBatches = field(repr=False)
     """Batches of `PLANNED`, each of one source."""
     todo_items: int
     todo_bytes: int
-    """How many bytes the items to look at have, as far as that is known."""
+    """Bytes of the items to scan, as far as sizes are known."""
     counts: Mapping[Reason, int]
     left_out: Mapping[str, int]
     bases: tuple[Base, ...] = field(repr=False)
     is_same: bool
-    """Whether the listing, and what the ledger says of it, is that of the last scan."""
+    """Whether listing and ledger rows are those of the last scan."""
 
     @property
     def items(self) -> int:
-        """Return how many items were listed."""
+        """Return the number of listed items."""
         return len(self.planned)
 
     def todo(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left to do, as rows of a manifest."""
+        """Yield the items to scan, as rows of a manifest."""
         for batch in self.planned:
             wanted = pc.and_(batch["pending"], pc.invert(batch["parked"]))
             if wanted.true_count:
@@ -104,7 +104,7 @@ def plan(
     parked: frozenset[bytes] = frozenset(),
     is_new: IsNew = _nothing_is_new,
 ) -> Plan:
-    """List the sources and decide what is left to do; `parked` are items that wait for somebody to look at them."""
+    """List the sources and find the items that are left; items of parked shards are not among them."""
     planner = _Planner(stores, request, parked, is_new)
     for number, source in enumerate(request.sources):
         before = planner.items
@@ -114,7 +114,7 @@ def plan(
 
 
 class _Planner:
-    """Gathers batches; one for each plan."""
+    """Builds one plan, batch by batch."""
 
     def __init__(self, stores: Stores, request: ScanRequest, parked: frozenset[bytes], is_new: IsNew) -> None:
         self._stores = stores
@@ -158,7 +158,7 @@ class _Planner:
         self._planned.append(done)
 
     def _decided(self, number: int, source: Source, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Decide about items that are not unchanged."""
+        """Decide about items that may have changed."""
         listed = identified(number, source, batch, self._cache)
         rows = self._rows(listed)
         if not self._is_first:
@@ -173,7 +173,7 @@ class _Planner:
         return _planned(listed, ledger_columns(rows), pending, *self._left(listed.filter(pending), left, pending), new)
 
     def plan(self) -> Plan:
-        """Return what all batches come to."""
+        """Return the plan of all batches."""
         return Plan(
             self._planned,
             self._todo_items,
@@ -254,5 +254,5 @@ def _reason(row: LedgerRecord | None, problem: str | None, base: int, seen_befor
 
 
 def explained(plan: Plan) -> Iterator[tuple[Reason, int]]:
-    """Yield why items are looked at and why not, in a fixed order, without reasons that no item has."""
+    """Yield the reasons of a plan with their numbers of items, in a fixed order."""
     return ((reason, plan.counts[reason]) for reason in Reason if plan.counts.get(reason))

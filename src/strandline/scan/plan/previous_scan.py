@@ -1,10 +1,10 @@
-"""What the last scan knew, recalled: items that look as they did, and were done under the same policy, are still done.
+"""The previous scan: items that are unchanged since its inventory, under the same policy, are still done.
 
 The ledger's rows only grow, and the inventory stands in the same database, so what the ledger said of a version then it
-says now. An item is recalled if its stat data are the same and vouched for the version, or if the source itself names
+says now. An item is unchanged if its stat data are the same and vouched for the version, or if the source itself names
 the same version; nothing is hashed or looked up for it.
 
-Invariants: only items that were done are recalled; a recalled item has the identities and the row that the long way
+Invariants: only done items count as unchanged; an unchanged item has the identities and the ledger row that a lookup
 would give.
 """
 
@@ -20,7 +20,7 @@ from strandline.scan.sources.row_index import RowIndex
 
 
 class UnchangedItems(NamedTuple):
-    """Items of a batch that are recalled: which, as listed, and what the ledger says of them."""
+    """The unchanged items of a batch: a mask, the items as listed, and their ledger columns."""
 
     mask: pa.Array
     listed: pa.RecordBatch
@@ -36,11 +36,11 @@ class PreviousScan:
 
     @property
     def rows(self) -> int:
-        """Return how many items the last scan listed."""
+        """Return the number of items that the last scan listed."""
         return len(self._index)
 
     def unchanged(self, number: int, batch: pa.RecordBatch) -> UnchangedItems | None:
-        """Return the items of a batch that are done as they were; None if none is."""
+        """Return the unchanged items of a batch; None if there are none."""
         if not len(self._index):
             return None
         before = self._index.rows(number, batch["locator"])
@@ -60,7 +60,7 @@ class PreviousScan:
 
 
 def _is_done(items: pa.Table) -> pa.ChunkedArray:
-    """Return which items need not be looked at if they are listed so again; see `facts.is_done`."""
+    """Return which items are done if they are listed so again; see `ledger_facts.is_done`."""
     done = pc.and_(pc.is_valid(items["status"]), pc.not_equal(items["status"], int(DoneStatus.FAILED_RETRYABLE)))
     problem_is_known = pc.coalesce(pc.equal(items["code"], items["problem"]), pa.scalar(value=False))
     fits = pc.if_else(pc.is_valid(items["problem"]), problem_is_known, pc.invert(items["weak"]))
@@ -68,7 +68,7 @@ def _is_done(items: pa.Table) -> pa.ChunkedArray:
 
 
 def _looks_the_same(batch: pa.RecordBatch, before: pa.Table) -> pa.ChunkedArray:
-    """Return which items have the version they had, as far as that can be told without reading."""
+    """Return which items have the same version, as far as that is known without reading."""
     by_stat = pc.coalesce(pc.equal(batch["stat"], before["stat"]), pa.scalar(value=False))
     by_version = pc.coalesce(pc.equal(batch["version"], before["version"]), pa.scalar(value=False))
     return pc.and_(pc.or_(by_stat, by_version), _equal(batch["problem"], before["problem"]))

@@ -1,4 +1,4 @@
-"""Second looks: items that a former scan left in doubt are read by the planner itself, within bounds.
+"""Probes: the planner itself reads items that an earlier scan left in doubt, within bounds.
 
 A file that was written just before it was read may have been written again within the same tick of the clock, so its
 stat data vouch for nothing; one that could not be read may be readable by now. Both are read here: if the ledger knows
@@ -26,7 +26,7 @@ BYTES_MAX = 64 << 20
 
 
 class Probes:
-    """The second looks of one plan."""
+    """The probes of one plan."""
 
     def __init__(self, stores: Stores, request: ScanRequest) -> None:
         self._stores = stores
@@ -37,7 +37,7 @@ class Probes:
     def resolved(
         self, source: Source, listed: pa.RecordBatch, rows: Sequence[LedgerRecord | None]
     ) -> tuple[pa.RecordBatch, list[LedgerRecord | None]]:
-        """Return a batch and its rows of the ledger, with those that a second look adds."""
+        """Return a batch and its ledger rows, with those that probes add."""
         after = list(rows)
         problems = listed["problem"].to_pylist()
         unseen = [at for at, (row, problem) in enumerate(zip(rows, problems, strict=True)) if row is problem is None]
@@ -103,7 +103,7 @@ def _look(reader: ItemReader, listed: pa.RecordBatch, place: int) -> _Look:
 
 
 def _with_versions(listed: pa.RecordBatch, settled: dict[int, _Look], ovids: dict[int, OvidHash]) -> pa.RecordBatch:
-    """Return a batch in which the items that a second look settled have their versions."""
+    """Return a batch in which probed items have their versions."""
     columns = {name: listed[name].to_pylist() for name in ("version", "problem", "ovid", "weak", "is_sure")}
     for place, look in settled.items():
         columns["is_sure"][place] = look.is_sure

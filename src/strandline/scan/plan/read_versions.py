@@ -1,4 +1,4 @@
-"""What workers read, page by page, until the inventory of the scan has it.
+"""Versions that workers read, stored with each page until the inventory of the scan holds them.
 
     vouched/<inputs digest><u64 run><u64 row><u64 fence><u16 part>    an Arrow IPC stream (zstd) of `VOUCHED`
 
@@ -8,7 +8,7 @@ versions from the notes, keeps them in the inventory, and forgets the notes then
 them when it plans.
 
 Invariants: a note is durable before its page is committed; notes are read before the inventory, and forgotten after it
-is written, so that whoever looks for both finds one; what cannot be read as a note counts as none.
+is written, so that a reader of both finds one; what cannot be read as a note counts as none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,14 +40,14 @@ _RUN_AT = len(_PREFIX) + DIGEST_BYTES
 
 
 class ReadVersions(NamedTuple):
-    """The notes of some inputs: where each is, and what they say, packed, in the order of their keys."""
+    """The notes of some sources: their keys, and their rows in compressed chunks."""
 
     keys: Sequence[bytes]
     chunks: Sequence[Chunk]
 
 
 def read_version_puts(inputs: bytes, writer: WriteContext, row: int, files: pa.Table) -> list[Put]:
-    """Return what keeps the notes of a page that ends before a row."""
+    """Return the writes that store the notes of a page that ends before a row."""
     begin = _begin(inputs) + b"".join(number.to_bytes(8, "big") for number in (writer.run_id, row, writer.fence))
     parts = range(0, max(len(files), 1), PART_ROWS_MAX)
     return [
@@ -57,7 +57,7 @@ def read_version_puts(inputs: bytes, writer: WriteContext, row: int, files: pa.T
 
 
 def load_read_versions(state: ScannerState, tenant: TenantId, inputs: bytes) -> ReadVersions:
-    """Return all notes of some inputs."""
+    """Return all notes of some sources."""
     first, end = _begin(inputs), _begin(inputs) + b"\xff" * 27
     keys: list[bytes] = []
     chunks: list[Chunk] = []
@@ -71,7 +71,7 @@ def load_read_versions(state: ScannerState, tenant: TenantId, inputs: bytes) -> 
 
 
 def delete_read_versions(stores: Stores, request: ScanRequest, keys: Iterable[bytes]) -> None:
-    """Forget notes of runs that are over; those of others are still to be gathered by them."""
+    """Delete the notes of runs that are over; other runs still need theirs."""
     over: dict[int, bool] = {}
     gone: list[Delete] = []
     for key in keys:
@@ -85,7 +85,7 @@ def delete_read_versions(stores: Stores, request: ScanRequest, keys: Iterable[by
 
 
 def stat_cache(notes: ReadVersions, inventory: RowIndex) -> StatCache:
-    """Return the versions that notes and an inventory know by stat data."""
+    """Return a cache of versions by stat data, from notes and an inventory."""
     lookups: list[Lookup] = [] if not len(inventory) else [partial(_of_inventory, inventory)]
     if notes.chunks:
         lookups.append(RowIndex(VOUCHED, notes.chunks).rows)
@@ -106,7 +106,7 @@ def inventory_index(inventory: Inventory | None, state: ScannerState, tenant: Te
 
 
 def _is_over(stores: Stores, run: RunKey) -> bool:
-    """Return whether nobody works on a run any more; one with shards put aside counts as over."""
+    """Return whether a run is over; a run with only parked shards left counts as over."""
     try:
         return stores.coordinator.get_run(run).over or not stores.coordinator.progress(run).active
     except RunNotFound:

@@ -1,4 +1,4 @@
-"""Which version an item has: what the listing says, what the stat cache knows, and what the last look left in doubt.
+"""Versions of items: from the listing, from the stat cache, or late, from reading.
 
     late/<item, 32 bytes>     u8 kind, 16 bytes of BLAKE3 over what was listed, then the version
 

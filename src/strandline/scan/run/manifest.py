@@ -1,4 +1,4 @@
-"""The manifest: what one run looks at, in order, kept in the scanner's state until the run is over.
+"""The manifest: the items of one run, in order, kept in the scanner's state until the run is over.
 
     manifest/<u64 id, big-endian>             head: JSON, see `Manifest`
     manifest/<u64 id, big-endian>/<u32 n>     chunk n: an Arrow IPC stream (zstd) of `ROWS`, at most 4,096 rows
@@ -49,12 +49,12 @@ ROWS = pa.schema(
 CHUNK_ROWS = 4_096
 CHUNK_BYTES_MAX = 8 << 20
 ITEM_BYTES = 4_096
-"""What an item weighs beside its bytes, where work is divided."""
+"""The weight of an item beside its bytes."""
 _FORMAT = 1
 
 
 class Row(NamedTuple):
-    """A row of the manifest; the columns stand in its order."""
+    """A row of the manifest, in the order of its columns."""
 
     source: int
     locator: bytes
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a manifest without its rows: where chunks begin, and what each weighs."""
+    """The head of a manifest: the first row and the weight of each chunk."""
 
     number: int
     rows: int
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def rows_of(spec: ShardSpec) -> ManifestHint:
-    """Return which rows of which manifest a shard is."""
+    """Return the rows of a shard, and their manifest."""
     hint = parse_metadata(spec.metadata).hint
     if not isinstance(hint, ManifestHint):
         raise ManifestBroken("a shard of it does not name its rows")
@@ -100,14 +100,14 @@ def rows_of(spec: ShardSpec) -> ManifestHint:
 
 
 def weights(sizes: pa.Array) -> pa.Array:
-    """Return what rows of some sizes weigh, where work is divided."""
+    """Return the weights of rows with some sizes."""
     return pc.add(pc.fill_null(sizes, 0), ITEM_BYTES)
 
 
 def write_manifest(
     state: ScannerState, tenant: TenantId, number: int, rows: Iterable[pa.RecordBatch], bases: Sequence[PolicyHash]
 ) -> Manifest:
-    """Keep rows as a manifest, chunks first; return its head."""
+    """Store rows as a manifest, chunks first; return its head."""
     starts, heavy = [0], list[int]()
     total = 0
     for at, chunk in enumerate(_chunks(rows)):
@@ -127,7 +127,7 @@ def read_manifest(state: ScannerState, tenant: TenantId, number: int) -> Manifes
 
 
 def delete_manifest(state: ScannerState, tenant: TenantId, manifest: Manifest) -> None:
-    """Forget a manifest: the head first, so that nobody finds one without rows."""
+    """Delete a manifest: the head first, so that no reader finds one without rows."""
     state.apply_batch(tenant, [Delete(_head_key(manifest.number))])
     keys = [Delete(_chunk_key(manifest.number, at)) for at in range(len(manifest.starts))]
     for begin in range(0, len(keys), 1_000):

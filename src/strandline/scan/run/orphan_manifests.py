@@ -1,4 +1,4 @@
-"""Manifests that a driver began and that may never have had a run: noted first, so that what a dead one left is found.
+"""Orphan manifests: written by a driver that died before its run began; a note made first lets a later scan find them.
 
     begun/<digest of the scan><u64 number of the manifest>     u64 when, nanoseconds since 1970
 
@@ -14,21 +14,21 @@ from strandline.protocol.canonical import u64
 from strandline.scan.run.manifest import manifest_keys
 
 KEPT_NS = 86_400 * 10**9
-"""How long a driver may take from its manifest to its run."""
+"""The longest time that a driver may take from its manifest to its run."""
 
 
 def record_manifest(state: ScannerState, tenant: TenantId, scan: bytes, number: int, now_ns: int) -> None:
-    """Note that a manifest is about to be written."""
+    """Store the note of a manifest before its first chunk."""
     state.apply_batch(tenant, [Put(_key(scan, number), u64(now_ns))])
 
 
 def forget_manifest(state: ScannerState, tenant: TenantId, scan: bytes, number: int) -> None:
-    """Forget the note of a manifest that has a run, or is gone."""
+    """Delete the note of a manifest that has a run, or is gone."""
     state.apply_batch(tenant, [Delete(_key(scan, number))])
 
 
 def delete_orphans(state: ScannerState, tenant: TenantId, scan: bytes, used: Collection[int], now_ns: int) -> None:
-    """Delete what dead drivers of a scan left; `used` are the manifests of its runs."""
+    """Delete the orphan manifests of a scan; `used` are the manifests of its runs."""
     begin = _key(scan, 0)
     for key, value in state.list_range(tenant, begin, _key(scan, 2**64 - 1)):
         number = int.from_bytes(key[-8:], "big")

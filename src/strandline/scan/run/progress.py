@@ -1,4 +1,4 @@
-"""How far a run is: the sum over its shards, from the coordinator alone; and how fast, from two such sums.
+"""Progress of a run: the sum over its shards, from the coordinator alone; and its rates, from two such sums.
 
 Invariants: counts are of what is committed; they are at most behind, by the pages in the making. Everything but
 `progress_of` is pure.
@@ -16,7 +16,7 @@ from strandline.scan.run.totals import Totals, parse_totals
 
 
 class Progress(NamedTuple):
-    """What a run has done, of how much, and where its shards stand; `bytes_todo` is what the listing said."""
+    """Counts of a run, its totals, and its shards by status; `bytes_todo` is from the listing."""
 
     done: Totals
     items_todo: int
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """How fast a run is, and how long the rest takes; None where that cannot be told."""
+    """Rates of a run, and the time left; None if that is unknown."""
 
     items_per_s: float
     bytes_per_s: float
@@ -35,12 +35,12 @@ class Rates(NamedTuple):
 
 
 def progress_of(coordinator: Coordinator, run: ScanRun) -> Progress:
-    """Return how far a run is."""
+    """Return the progress of a run."""
     return summed(run.manifest, all_shards(coordinator, run.key))
 
 
 def summed(manifest: Manifest, shards: Sequence[ShardRecord]) -> Progress:
-    """Return what shards say of a run."""
+    """Return the progress of a run from its shards."""
     done = reduce(Totals.plus, (parse_totals(shard.cursor.token) for shard in shards), Totals())
     states = [shard.status for shard in shards]
     counts = (states.count(state) for state in (ShardStatus.ACTIVE, ShardStatus.DONE, ShardStatus.PARKED))
@@ -48,7 +48,7 @@ def summed(manifest: Manifest, shards: Sequence[ShardRecord]) -> Progress:
 
 
 def rates(before: Progress, now: Progress, seconds: float) -> Rates:
-    """Return how fast a run went between two looks, and how long the rest takes at that pace."""
+    """Return the rates between two progresses, and the time left at these rates."""
     if seconds <= 0:
         return Rates(0.0, 0.0, None)
     items, size = (getattr(now.done, name) - getattr(before.done, name) for name in ("items", "bytes"))

@@ -1,8 +1,8 @@
-"""The run of a scan: found, or begun, or joined; and ended.
+"""The run of a scan: found, begun or joined, and ended.
 
     run id       derived from the scan (tenant, policy, sources) and an ordinal
     runs/<digest of the scan>       u64 ordinal from which to look for the current run: a hint, never behind by harm
-    parked/<digest of the scan>     u64 ordinals of runs that have shards put aside
+    parked/<digest of the scan>     u64 ordinals of runs with parked shards
 
 Two drivers of one scan derive the same run. Each writes a manifest of its own; the one whose shards are registered
 first has begun the run, and the other joins it. A run that is over is never touched again: the next run has the next
@@ -63,7 +63,7 @@ def run_key(request: ScanRequest, ordinal: int) -> RunKey:
 
 
 def find_run(stores: Stores, request: ScanRequest) -> ScanRun | None:
-    """Return the current run of a scan, if it has shards; None if there is nothing to go on with."""
+    """Return the current run of a scan, if it has shards; None if no run can be resumed."""
     ordinal, record = _current(stores, request)
     if record is None or record.status != RunStatus.ACTIVE:
         return None
@@ -76,7 +76,7 @@ def find_run(stores: Stores, request: ScanRequest) -> ScanRun | None:
 
 
 def begin_run(stores: Stores, request: ScanRequest, plan: Plan) -> tuple[ScanRun, bool]:
-    """Begin a run over what a plan leaves to do, or join another driver's; return it, and whether it is ours."""
+    """Begin a run over the items of a plan, or join another driver's; return it, and whether it is ours."""
     remember_policy(stores, request.tenant, request.policy.record)
     state, number, now = stores.state, secrets.randbits(63), time.time_ns()
     used = {
@@ -104,7 +104,7 @@ def _begun(stores: Stores, request: ScanRequest, plan: Plan, manifest: Manifest)
 
 
 def end_run(stores: Stores, request: ScanRequest, run: ScanRun) -> bool:
-    """End a run of which no shard is active; one with parked shards is kept for later. Return whether that is so."""
+    """End a run without active shards, and return True; a run with parked shards is kept for later."""
     now = time.time_ns()
     progress = stores.coordinator.progress(run.key)
     if progress.active:
@@ -130,14 +130,14 @@ def end_run(stores: Stores, request: ScanRequest, run: ScanRun) -> bool:
 
 
 def parked_ordinals(stores: Stores, request: ScanRequest) -> list[int]:
-    """Return which runs of a scan have shards put aside."""
+    """Return the ordinals of runs with parked shards."""
     (value,) = stores.state.multi_get(request.tenant, [_parked_key(request)])
     ordinals: list[int] = np.frombuffer(value or b"", "<u8").tolist()
     return ordinals
 
 
 def parked_runs(stores: Stores, request: ScanRequest) -> list[ScanRun]:
-    """Return the runs of a scan that have shards put aside."""
+    """Return the runs of a scan with parked shards."""
     found = [_opened(stores, request, ordinal) for ordinal in parked_ordinals(stores, request)]
     return [run for run in found if run is not None]
 
@@ -151,7 +151,7 @@ def all_shards(coordinator: Coordinator, run: RunKey) -> list[ShardRecord]:
 
 
 def parked_shards(stores: Stores, run: ScanRun) -> list[ShardRecord]:
-    """Return the shards of a run that were put aside."""
+    """Return the parked shards of a run."""
     return [shard for shard in all_shards(stores.coordinator, run.key) if shard.status == ShardStatus.PARKED]
 
 

@@ -1,4 +1,4 @@
-"""What a shard has done so far, as the token of its cursor: progress is the sum over the shards of a run.
+"""Counts of a shard, kept as the token of its cursor: progress is the sum over the shards of a run.
 
     token    u8 version = 1, then eleven u64, little-endian: see `Totals`, in the order of its fields
 
@@ -29,12 +29,12 @@ class Totals(NamedTuple):
     commit_ns: int = 0
 
     def plus(self, other: "Totals") -> "Totals":
-        """Return both together; the cursor moved last under the larger fence."""
+        """Return the sum; `moved_at` is the larger fence."""
         counts = (one + more for one, more in zip(self[1:], other[1:], strict=True))
         return Totals(max(self.moved_at, other.moved_at), *counts)
 
     def minus(self, before: "Totals") -> "Totals":
-        """Return what was done since; the cursor moved last as it did."""
+        """Return the counts since `before`, with the same `moved_at`."""
         return Totals(self.moved_at, *(now - one for now, one in zip(self[1:], before[1:], strict=True)))
 
 
@@ -44,7 +44,7 @@ def format_totals(totals: Totals) -> bytes:
 
 
 def parse_totals(token: bytes) -> Totals:
-    """Return what a token counts."""
+    """Return the counts of a token."""
     if len(token) != _TOKEN.size or token[0] != _VERSION:
         return Totals()
     return Totals(*_TOKEN.unpack(token)[1:])

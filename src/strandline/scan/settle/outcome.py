@@ -1,7 +1,7 @@
-"""The end of a scan: what the ledger says of everything that was listed, and what was found in it.
+"""The outcome of a scan: the ledger rows and the findings of every listed item.
 
-Invariants: nothing is taken from what workers said: only what is durable counts; an item that nobody looked at is
-counted as such, never as clean. Settling again gives the same.
+Invariants: only durable rows count, never messages of workers; an item without a row counts as not scanned, never as
+clean. Settling again gives the same outcome.
 """
 
 import time
@@ -44,7 +44,7 @@ _GAPS = ("members_skipped", "decodes_skipped", "findings_dropped")
 
 @dataclass(frozen=True)
 class ItemNote:
-    """An item that was not looked at, or not wholly, and why."""
+    """An incomplete item, and the reason."""
 
     path: str
     code: str
@@ -52,7 +52,7 @@ class ItemNote:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scan comes to: `unseen` items were listed and not looked at; `incomplete` ones have gaps."""
+    """The outcome of a scan: `unseen` items were listed and not scanned; `incomplete` ones have gaps."""
 
     policy: PolicyHash = field(repr=False)
     items: int
@@ -68,22 +68,22 @@ class Outcome:
     read_findings: Callable[[], Sequence[Observed]] = field(repr=False)
     parked_shards: int = 0
     progress: Progress | None = None
-    """How far the last run got, whoever worked on it."""
+    """Progress of the last run, of all its workers."""
     worked: Totals = field(default_factory=Totals)
-    """What the runs of this scan did meanwhile, times included, as their cursors tell."""
+    """Counts and times of the runs of this scan, from their cursors."""
     new_items: int = 0
     new_bytes: int = 0
-    """What the ledger has of the runs of this scan since it began, and how many bytes of it were seen."""
+    """Items and bytes in the ledger that runs of this scan wrote since it began."""
     unread: Mapping[int, Unread] = field(default_factory=dict, repr=False)
 
     @cached_property
     def findings(self) -> Sequence[Observed]:
-        """What was found in all that was listed; read when it is first asked for."""
+        """Findings in all listed items; read at first use."""
         return self.read_findings()
 
     @property
     def is_whole(self) -> bool:
-        """Return whether everything that was listed was looked at, all of it."""
+        """Return whether every listed item was scanned completely."""
         seen = sum(count for status, count in self.statuses.items() if status.is_scanned)
         return seen == self.items and not self.incomplete
 
@@ -97,7 +97,7 @@ def settle(
     started_ns: int,
     is_new: IsNew,
 ) -> Outcome:
-    """Ask the ledger about everything that was listed, keep the inventory, and return what the scan comes to."""
+    """Ask the ledger about every listed item, store the inventory, and return the outcome."""
     notes = load_read_versions(stores.state, request.tenant, request.inputs_digest)
     before = find_inventory(stores.state, request.tenant, request.inputs_digest)
     cache = stat_cache(notes, inventory_index(before, stores.state, request.tenant))
@@ -124,7 +124,7 @@ def settle(
 
 
 class _Sums:
-    """What the batches of a plan come to, added up one after another."""
+    """Sums over the batches of a plan."""
 
     def __init__(self, stores: Stores, request: ScanRequest, cache: StatCache, is_new: IsNew) -> None:
         self._stores = stores
@@ -199,7 +199,7 @@ def _observed(stores: Stores, request: ScanRequest, ovids: list[OvidHash]) -> It
 def _notes(
     request: ScanRequest, listed: pa.RecordBatch, facts: pa.RecordBatch, with_gaps: pa.Array, most: int
 ) -> list[ItemNote]:
-    """Return the first items that were not looked at, or not wholly."""
+    """Return the first incomplete items."""
     troubled = pc.or_(pc.or_(pc.is_null(facts["status"]), pc.is_valid(facts["code"])), with_gaps)
     places = pc.indices_nonzero(troubled).slice(0, most)
     rows = zip(

@@ -1,7 +1,7 @@
-"""The listing of a plan, looked at again after its run: which versions were read, and what the ledger says of them.
+"""The items of a plan after its run: the versions that were read, and their ledger rows.
 
-Invariants: what was done before the run is not asked for again; the order is that of the plan; one batch is in memory
-at a time.
+Invariants: items that were done before the run are not looked up again; the order is that of the plan; one batch is
+in memory at a time.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from strandline.scan.sources import StatCache
 
 
 class Rechecked(NamedTuple):
-    """A batch of a plan as it is known now: what was listed, what the ledger says, and what is new in it."""
+    """A batch of a plan after the run: listed items, ledger columns, and which rows are new."""
 
     listed: pa.RecordBatch
     facts: pa.RecordBatch
@@ -29,7 +29,7 @@ class Rechecked(NamedTuple):
 
 
 def recheck(stores: Stores, request: ScanRequest, batch: pa.RecordBatch, cache: StatCache, is_new: IsNew) -> Rechecked:
-    """Return a batch of `PLANNED`, of one source, with what is known now of the items that were to be done."""
+    """Return a batch of `PLANNED`, of one source, with new versions and ledger rows for its pending items."""
     listed = pa.record_batch([batch[name] for name in LISTED.names], LISTED)
     facts = pa.record_batch([batch[name] for name in FACTS.names], FACTS)
     pending = batch["pending"]

@@ -1,4 +1,4 @@
-"""From an item's bytes to what a page says of it: engine, locations, gaps, and what a comment allowed.
+"""The scan of an item's bytes: engine, locations, gaps, and findings that comments allow.
 
 Invariants: a finding that a comment allows is counted and not kept; what the engine cannot take is a failure of that
 item alone, under the name of the error's class, without its message: that might hold scanned bytes.
@@ -20,7 +20,7 @@ _ADDRESS_BITS = 32
 
 
 class ContentResult(NamedTuple):
-    """What was seen in an item, and how many findings comments allowed."""
+    """The findings and coverage of an item, and the number of findings that comments allowed."""
 
     scanned: Scanned
     allowed: int
@@ -51,7 +51,7 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
 
 
 def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
-    """Return whether one of some rules finds anything in an item, allowed or not, or not all of it could be seen."""
+    """Return whether some rules find anything in an item, allowed or not, or the scan has gaps."""
     parts = content.parts
     if isinstance(parts, list) and len(parts) == 1:
         (part,) = parts

@@ -1,8 +1,8 @@
-"""Reading ahead: the next items, with all that is known of them, while those before them are scanned.
+"""The fetcher: reads the next items while the items before them are scanned.
 
 An item comes out as one of
 
-    known       the ledger has it: done by somebody since the plan was made
+    known       the ledger has it: another worker did it after the plan
     problem     it cannot be read; its version is weak
     carried     an older policy saw it whole; with `content` if added rules have to look at it
     content     its bytes, to be scanned
@@ -44,7 +44,7 @@ _NO_VERSION = ObjectVersionId(b"")
 
 @dataclass(slots=True)
 class Entry:
-    """An item, and what is known of it so far."""
+    """An item, as far as it is known."""
 
     row: Row
     item: StableItemId
@@ -59,12 +59,12 @@ class Entry:
     was_allowed: bool = False
     stat: bytes | None = field(default=None, repr=False)
     is_clear: bool = False
-    """Whether a look at many items at once told that there is nothing in this one."""
+    """Whether a test of many items found no secret in this one."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """Entries in order; `is_open` if the last one is still to be gone through."""
+    """Entries in order; `is_open` if the parts of the last one are still to be read."""
 
     entries: Sequence[Entry]
     is_open: bool
@@ -81,7 +81,7 @@ class Fetcher:
         self._stack = ExitStack()
 
     def close(self) -> None:
-        """Let go of the readers."""
+        """Close the readers."""
         self._stack.close()
         self._readers.clear()
 
@@ -129,7 +129,7 @@ class Fetcher:
                 entry.is_known, entry.content, entry.carried = True, None, None
 
     def _carry(self, entries: Sequence[Entry]) -> None:
-        """Give items what an older policy saw in them, where it still holds."""
+        """Give items the results of an older policy that still hold."""
         for number in {entry.row.base for entry in entries}:
             base = self._bases[number]
             if base is not None:
@@ -157,7 +157,7 @@ class Fetcher:
         return by_object(found)
 
     def _read(self, entries: Sequence[Entry]) -> tuple[int, bool]:
-        """Read what has to be, within bounds; return of how many items, and if the last is open."""
+        """Read items within bounds; return their number, and whether the last is open."""
         size = 0
         for count, entry in enumerate(entries, 1):
             if entry.is_known or entry.problem is not None:

@@ -1,4 +1,4 @@
-"""What becomes of one item: carried over, scanned, failed or skipped.
+"""The outcome of one item: carried over, scanned, failed or skipped.
 
 Invariants: one failure of an item is a failure of that item alone; only an error of a store, or one that says that the
 shard is lost, goes further. An outcome does not depend on what was scanned before.
@@ -31,7 +31,7 @@ class ItemOutcome(NamedTuple):
 
 
 class ItemScanner:
-    """Looks at items with the engines of a scan, which are made when they are needed."""
+    """Scans items with the engines of a scan, which are compiled at first use."""
 
     def __init__(self, request: ScanRequest, bases: Sequence[Base | None], fetcher: Fetcher) -> None:
         self._request = request
@@ -40,7 +40,7 @@ class ItemScanner:
         self._small: dict[int, Engine | None] = {}
 
     def prescan(self, entries: Sequence[Entry]) -> None:
-        """Mark those of many items in which there is nothing, so that they need no look of their own.
+        """Mark those of many items that hold no secret, so that they need no scan of their own.
 
         What goes wrong with all of them together, goes wrong again with the one whose fault it is.
         """
@@ -57,7 +57,7 @@ class ItemScanner:
             entry.is_clear = number not in named
 
     def scan(self, entry: Entry, beat: Callable[[], None]) -> ItemOutcome:
-        """Return what becomes of an item."""
+        """Return the outcome of an item."""
         if entry.problem is None:
             try:
                 return self._scan(entry, beat)
@@ -85,7 +85,7 @@ class ItemScanner:
         return self._made(self._request.rules)
 
     def _made(self, rules: RuleSet) -> Engine:
-        """Return an engine; that there is none is no failure of the item that was about to be looked at."""
+        """Return an engine; a failure to compile it is not a failure of the item."""
         try:
             return engine_for(rules, self._request.limits, self._request.key)
         except StrandlineError:

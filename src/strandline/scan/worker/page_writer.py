@@ -1,7 +1,7 @@
-"""A page in the making: items are outcome at one by one, and committed together.
+"""The pages of a shard: items are scanned one by one, and committed together.
 
-A page is committed as findings, ledger, checkpoint; before it, in one write, goes what is true whether or not the page
-is committed: which files were read (`vouched`), versions that only reading told, and what comments allowed.
+A page is committed as findings, ledger, checkpoint. One write before it stores what does not depend on the commit: read
+versions (`read_versions`), late versions (`versions`), and marks of findings that comments allowed.
 
 Invariants: the cursor's token counts exactly the items up to its key, those that were known already included; a page
 without items of its own moves no cursor: the next one does.
@@ -61,16 +61,16 @@ class PageWriter:
         self._page = _Tally()
         self._begun_s = time.monotonic()
         self.done = Totals()
-        """What was committed here."""
+        """Committed counts."""
 
     def prescan(self, entries: Sequence[Entry]) -> None:
-        """Look at items together before they are added, which tells most of those in which there is nothing."""
+        """Test items together before they are added, which finds most of those without a secret."""
         begun_ns = time.perf_counter_ns()
         self._item_scanner.prescan(entries)
         self._page.work_ns += time.perf_counter_ns() - begun_ns
 
     def add(self, entry: Entry) -> None:
-        """Look at an item, and put it on the page."""
+        """Scan an item, and add it to the page."""
         if entry.is_known:
             self._remember_version(entry)
             self._page.items += 1
@@ -103,11 +103,11 @@ class PageWriter:
         self._page.count(scanned)
 
     def is_due(self, items_max: int, seconds_max: float) -> bool:
-        """Return whether the page has grown to its size, or long enough."""
+        """Return whether the page has reached its size or age."""
         return len(self._builder) >= items_max or time.monotonic() - self._begun_s > seconds_max
 
     def flush(self, row: int) -> None:
-        """Commit the page up to a row, which is not on it."""
+        """Commit the page, which ends before a row."""
         begun_ns = time.perf_counter_ns()
         self._begun_s = time.monotonic()
         self._apply(row)
@@ -123,7 +123,7 @@ class PageWriter:
         self._page = _Tally()
 
     def _apply(self, row: int) -> None:
-        """Write what is true whether or not the page is committed."""
+        """Store the values that do not depend on the commit."""
         state, tenant = self._stores.state, self._request.tenant
         if self._vouched or self._puts:
             columns = list(zip(*self._vouched, strict=True)) or [()] * len(VOUCHED)
@@ -137,7 +137,7 @@ class PageWriter:
         self._puts = []
 
     def _remember_version(self, entry: Entry) -> None:
-        """Keep which version the item has, where only reading told.
+        """Store the version of an item that only reading told.
 
         Stat data that are not those of the listing vouch for the next scan, and do not tell this one what was read.
         """

@@ -1,10 +1,10 @@
-"""One shard in a worker's hands: pages of it are scanned and committed until it is done, lost, or put aside.
+"""One shard under a worker's lease: its pages are scanned and committed until it is done, lost or parked.
 
 A shard whose cursor did not move under several fences kills its workers. Then its pages have one item; then the item at
-the cursor is split off, so that others go on with the rest; then what is left, that item, is put aside.
+the cursor is split off, so that other workers scan the rest; then that item is parked.
 
-Invariants: nothing is asked of the coordinator after the shard is lost; the lease is renewed while items are read and
-scanned, and a page ends before a third of it is over. What a killed worker has to do again is a page.
+Invariants: no request follows the loss of the lease; the lease is renewed while items are read and scanned, and a page
+ends before a third of it is over. A killed worker costs at most one page of repeated work.
 """
 
 import time
@@ -26,15 +26,15 @@ from strandline.scan.worker.page_writer import PageWriter
 from strandline.scan.workers import WorkerTask
 
 ONE_BY_ONE_AFTER, SPLIT_AFTER, PARKED_AFTER = 3, 5, 8
-"""After so many fences without a move."""
+"""Numbers of fences without a move of the cursor."""
 SPLIT_LOOK_S = 0.5
 PAGE_ITEMS_MAX = 8_000
 PAGE_S = 1.0
-"""A page ends after so many items, or so long: a commit waits for the disk three times, whatever it holds."""
+"""A page ends after this many items or seconds: a commit of any size waits for the disk three times."""
 
 
 class ShardScanner:
-    """A shard that is worked on."""
+    """Scans one shard."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ShardScanner:
 
     @property
     def done(self) -> Totals:
-        """Return what was done here and committed."""
+        """Return the counts that this worker committed."""
         return self._page.done
 
     @property
@@ -71,7 +71,7 @@ class ShardScanner:
         return rows_of(self._shard.spec).end
 
     def finish(self) -> None:
-        """Scan and commit the shard to its end, or put it aside."""
+        """Scan and commit the shard to its end, or park it."""
         lease = self._shard.lease
         moved_at = max(parse_totals(self._shard.cursor.token).moved_at, self._task.forgiven.get(lease.shard, 0))
         stuck = lease.fence - moved_at - 1
@@ -84,7 +84,7 @@ class ShardScanner:
         retried(self._shard.complete)
 
     def settle(self) -> None:
-        """Wait for what is being read ahead, so that the fetcher is free."""
+        """Wait for the read-ahead, so that the fetcher is free."""
         if self._upcoming is not None:
             wait([self._upcoming])
 
@@ -144,7 +144,7 @@ class ShardScanner:
         return rows[row - first : end - first]
 
     def _share(self) -> None:
-        """Give half of what is left away if workers are idle."""
+        """Split off half of the rest if workers are idle."""
         if time.monotonic() - self._looked_s < SPLIT_LOOK_S or self._task.slots < 2:  # noqa: PLR2004 - nobody to share with
             return
         self._looked_s = time.monotonic()

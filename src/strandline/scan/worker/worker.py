@@ -1,8 +1,8 @@
 """A worker: takes shards of a run, one after another, until none is active.
 
-Invariants: it works on its own shard first, then on any that nobody has, and waits while others hold the rest, so that
-a run whose workers die is finished by those that live; one that loses its shard drops it, whatever it was doing; errors
-of a store that may pass are waited out for a minute, others end the worker.
+Invariants: a worker takes its own shard first, then any free one, and waits while other workers hold the rest, so that
+the survivors finish a run; a worker that loses its lease drops the shard at once; retryable errors of a store are
+retried for a minute, others end the worker.
 """
 
 import secrets
@@ -32,7 +32,7 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
 
 
 def work(task: WorkerTask, prefer: int | None = None) -> Totals:
-    """Work on a run until no shard of it is active; return what this worker did."""
+    """Work on a run until no shard of it is active; return the totals of this worker."""
     with rare_collections(), retried(task.request.open_stores) as stores:
         return Worker(stores, task).run(prefer)
 
@@ -71,16 +71,16 @@ class Worker:
         try:
             task.finish()
         except (LeaseLost, ShardTerminal, ShardReleased):
-            pass  # whoever has it now goes on from the last checkpoint
+            pass  # the next holder continues after the last checkpoint
         except ManifestBroken:
-            if not self._is_over():  # the rows of a run that is over are nobody's
+            if not self._is_over():  # a run that is over needs no rows
                 raise
         finally:
             task.settle()
             self._totals = self._totals.plus(task.done)
 
     def _own(self, prefer: int | None) -> HeldShard | None:
-        """Take the shard that this worker was started for, if it can be had."""
+        """Take the shard that this worker was started for, if it is free."""
         if prefer is None:
             return None
         key = ShardKey(*self._task.run, prefer)
@@ -96,7 +96,7 @@ class Worker:
         return HeldShard(self._stores.coordinator, acquired, self._clock, time.monotonic_ns, ends_ns)
 
     def _claimed(self) -> HeldShard | None:
-        """Take any shard that nobody has; wait while others hold all; None when none is active."""
+        """Take any free shard; wait while other workers hold all; None if no shard is active."""
         pause_s = _PAUSE_MIN_S
         while True:
             try:
@@ -117,7 +117,7 @@ class Worker:
         return retried(lambda: self._stores.coordinator.get_run(self._task.run)).over
 
     def _bases(self, manifest: Manifest) -> list[Base | None]:
-        """Return the older policies that rows of the manifest name; None for one that is of no use after all."""
+        """Return the older policies of the manifest; None for one whose results cannot be carried over."""
         request = self._task.request
         new = request.policy.record
         policies = self._stores.policies
