@@ -1,4 +1,4 @@
-"""A store that stays open while its watch begins again, so that readers are answered meanwhile.
+"""A store that a restarting watch and its readers share, so that readers are answered meanwhile.
 
 Invariants: at most one store is open. A watch that closes a store which has not failed only gives it back; one that
 failed is closed, and the next watch opens it anew. Readers wait while there is none, but not for ever.

@@ -1,4 +1,4 @@
-"""The end of all waits of one reader, whichever of its connections it waits on.
+"""A token that ends all waits of one reader, on any of its connections.
 
 Invariants: it may be called from any thread, and does not wait. What connects afterwards is ended at once.
 """
@@ -48,7 +48,7 @@ class CancelToken:
 
     @contextmanager
     def over(self, raw: socket.socket) -> Iterator[None]:
-        """Watch over a socket until it is a connection; a copy, since TLS makes another of it."""
+        """Shut a socket down too, until it is a connection; a copy of it, since TLS makes another socket."""
         with raw.dup() as same:
             with self._lock:
                 self._connecting.add(same)
@@ -61,7 +61,7 @@ class CancelToken:
                     self._connecting.discard(same)
 
     def add(self, connection: Closes) -> None:
-        """Watch over a connection as long as somebody has it."""
+        """Close a connection too, for as long as it is in use."""
         with self._lock:
             self._connected.add(connection)
         if self.is_set():

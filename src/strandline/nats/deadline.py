@@ -4,7 +4,7 @@ import time
 
 
 class Deadline:
-    """A moment after which nobody waits any longer."""
+    """The end of a time limit."""
 
     __slots__ = ("_at",)
 
@@ -12,5 +12,5 @@ class Deadline:
         self._at = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Return how long there still is, never below 0."""
+        """Return the seconds that are left, never below 0."""
         return max(self._at - time.monotonic(), 0.0)

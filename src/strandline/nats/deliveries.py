@@ -1,4 +1,4 @@
-"""What a consumer delivers, as columns; and what it says between messages.
+"""The deliveries of a consumer as columns, and its control messages.
 
 Invariants: rows are in the order of the stream. The columns hold copies: they stay as they are, whatever the
 connection does next.

@@ -1,4 +1,4 @@
-"""Who connects to a NATS server: a user and password, a token, or a key that signs what the server asks.
+"""The login of a connection: user and password, a token, or a key that signs the server's nonce.
 
 Invariants: no secret is shown by `repr`, and no error quotes one. A `Login` pickles, unless a caller's own function
 signs for it.
@@ -29,7 +29,7 @@ _BARE_SEED = re.compile(r"\s*(SU[A-Z2-7]{56})\s*")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What a client says of itself; all empty is nobody in particular.
+    """The credentials of a client; all empty is no login.
 
     `seed` is the nkey that signs, with the `jwt` it belongs to or alone. `signer` signs in its place: it takes the
     server's nonce and returns the signature in base64, as nats-py's `signature_cb` does.

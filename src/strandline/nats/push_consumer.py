@@ -2,7 +2,7 @@
 
 Invariants: what is returned carries on the consumer's numbers without a gap, from 1 on; anything else is
 `DeliveryBroken`, and nothing more comes of this consumer. Flow control is answered when what came before it was taken.
-Silence is broken too: three heartbeats that did not come while somebody was waiting.
+Silence is a fault too: three heartbeats that did not come during a wait.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ class PushConsumer:
     def have_waited(self, seconds: float) -> None:
         """Note that nothing came, and raise if that has been so for too long or has another reason.
 
-        Only time spent waiting counts: what came while nobody looked is still to be read.
+        Only time spent waiting counts: messages that came in between are still to be read.
         """
         self.connection.raise_refusal()
         self._silent_s += seconds

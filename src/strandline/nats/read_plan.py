@@ -1,4 +1,4 @@
-"""What a reader is to read, and how patient it is; a value that can be sent to wherever the reading is done."""
+"""The plan of a reader: subjects, start, and time limits; a value that pickles, for readers in other processes."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +27,7 @@ class Overrun(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Some subjects of a stream, from a place on.
+    """Some subjects of a stream, from a sequence on.
 
     `after` None is the last message of each subject first, then what is written; else what follows that revision.
     `identity`, if given, is that of the stream that `after` belongs to: another one is `StreamReplaced`.

@@ -1,4 +1,4 @@
-"""What a request over a client can come to, whatever carries it: an answer, nobody there, or nothing."""
+"""The contract of requests from an event loop, and their outcomes: an answer, no listener, or no answer."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -15,7 +15,7 @@ class Unanswered(Exception):
 
 
 class NoListener(Exception):
-    """Nobody listens to the subject of a request, so nothing was done."""
+    """No subscriber listens to the subject of a request, so nothing was done."""
 
 
 class RequestTransport(Protocol):

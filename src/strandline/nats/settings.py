@@ -1,4 +1,4 @@
-"""How to reach a NATS server: where, as whom, over which TLS, and how long to wait.
+"""The settings of a connection: servers, credentials, TLS and the time limit.
 
 Invariants: settings are values, compared by content; neither `repr` nor an error shows a secret. They pickle, so that
 workers elsewhere can connect too: the pickle carries the credentials, and certificates and creds files by their paths.
@@ -25,8 +25,8 @@ class NatsSettings:
     `servers` is one URL, several separated by commas, or a sequence: `nats://host:port`, or `tls://…`, which refuses a
     server without TLS. User info in a URL is taken out of it; where several have some, it must be the same.
 
-    Who connects is decided in this order: `creds` (the text of a creds file, in base64), `creds_file`, user info of
-    the URL (`user:password` or a token), nobody. `timeout_s` is the limit of every operation. `domain` names a
+    The login is the first of these that is given: `creds` (the text of a creds file, in base64), `creds_file`, user
+    info of the URL (`user:password` or a token), none. `timeout_s` is the limit of every operation. `domain` names a
     JetStream domain; `prefix` is the API's prefix where an account imports it under another name.
     """
 

@@ -244,7 +244,7 @@ class NatsSocket:
     def request(
         self, subject: str, payload: bytes = b"", headers: bytes = b"", *, timeout_s: float | None = None
     ) -> Reply:
-        """Ask and return the first answer; `NoAnswer` if none comes in time, `ServerRefused` if nobody listens.
+        """Ask and return the first answer; `NoAnswer` if none comes in time, `ServerRefused` if no subscriber listens.
 
         Messages of other subjects that come meanwhile are dropped: what is subscribed to is read elsewhere.
         """
@@ -376,12 +376,12 @@ def wait_for_any(connections: Sequence[NatsSocket], timeout_s: float) -> bool:
 
 
 def new_inbox() -> str:
-    """Return a subject that nobody else uses."""
+    """Return a subject that no other client uses."""
     return f"_INBOX.{secrets.token_hex(11)}"
 
 
 def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
-    """Return an answer; `ServerRefused` if it says that nobody listens to the subject."""
+    """Return an answer; `ServerRefused` if it says that the subject has no subscriber."""
     told = parse_headers(headers)
     if told.status == NO_RESPONDERS:
         raise ServerRefused(NO_RESPONDERS, f"nobody answers at {subject}")

@@ -1,4 +1,4 @@
-"""What the owner of a fold hands to `watch_applied`: what to do with updates besides storing them, and whom to tell.
+"""The hooks of `watch_applied`: code between receiving and storing, and listeners.
 
 Invariant: a hook is called for one batch at a time, in their order, in the event loop's thread.
 """

@@ -1,7 +1,7 @@
-"""Looks at a bucket: what it keeps, when that was, and what a fold learns from it.
+"""Observations of a bucket: its retention at a time, and what a fold's cursor remembers of it.
 
-Invariant: the time of a look is taken before the bucket is asked, so that whatever lies after its `last_revision` was
-written later than that.
+Invariant: the time of an observation is taken before the bucket is asked, so that every update
+after its `last_revision` was written later than that.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A source that is away: it is waited for, and tried again, as long as its owner allows.
+"""An outage of the source: the watch retries for as long as the policy allows.
 
 Invariants: only what may pass is waited for: a lost connection, an answer that did not come, a server that refuses for
 now. What the first watch meets is told at once, for that is more often a wrong address than an outage. A stop ends the

@@ -1,4 +1,4 @@
-"""How a watch begins: where the store stands, what the bucket has kept, and a repair in between if they do not meet.
+"""The start of a watch: the store's cursor, the bucket's retention, and a repair if updates in between are gone.
 
 Invariants: what a look has shown is durable before anything is done on its word. A cursor of another log is forgotten,
 durably, before its fold is repaired. After a repair the watch begins with the bucket's state, or where the artifact

@@ -1,4 +1,4 @@
-"""The keeper of a fold's store: every change in one thread, and a store that failed is opened again before anything.
+"""The worker of a fold's store: all changes in one thread; a store that failed is reopened before the next change.
 
 Invariants: `cursor` is what the store holds, as it said itself. A batch counts as stored if the store returned from it,
 or if the store, opened again, has its cursor. After a failure `flushes.after_reopening` decides, and nothing else does.

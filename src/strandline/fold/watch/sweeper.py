@@ -1,4 +1,4 @@
-"""What has left the bucket leaves the fold: entries below the log's beginning, and values whose own time is over.
+"""Removal of evicted entries from a fold: those below the log's first revision, and values whose time to live is over.
 
 Invariants: an entry is removed only if `fold_modes.has_left` says so of the entry as the store has it at that moment,
 by a look at the bucket whose end the fold has reached. Candidates are only where to look.

@@ -1,9 +1,9 @@
 """The requests of one bucket: JetStream API calls and publishes, with answers as values or typed errors.
 
 Invariants: every refusal is told by its code. A read that is lost changed nothing and says `NoAnswer` or
-`ConnectionDropped`; it is asked again within its time limit. A write that is lost says `AnswerLost`. One that nobody
-heard was not done, so it is sent again until the time limit: a bucket whose leader has died has no listener until there
-is a new one.
+`ConnectionDropped`; it is asked again within its time limit. A write that is lost says `AnswerLost`. One that had
+no listener was not done, so it is sent again until the time limit: a bucket whose leader has died has no listener
+until there is a new one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class BucketApi:
-    """What the roles of a bucket ask; `link` returns the connection's link or raises `NotConnected`."""
+    """The requests of one bucket; `link` returns the connection's transport or raises `NotConnected`."""
 
     def __init__(self, link: Callable[[], RequestTransport], bucket: str) -> None:
         self._link = link
@@ -127,7 +127,7 @@ async def open_bucket(api: BucketApi, config: StoreConfig | None) -> StreamState
 
 
 async def _create(api: BucketApi, config: StoreConfig) -> StreamState:
-    """Create a bucket, and return what is there: somebody else may have been first."""
+    """Create a bucket, and return its state: another client may have been first."""
     try:
         await api.change(f"STREAM.CREATE.{stream_name(api.bucket)}", stream_config(api.bucket, config))
     except Refused as refused:

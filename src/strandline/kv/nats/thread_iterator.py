@@ -1,6 +1,6 @@
-"""Items that a thread makes, handed to an event loop with back-pressure.
+"""An iterator in a thread, read by an event loop with back-pressure.
 
-Invariants: the thread makes at most `DEPTH` items ahead of who takes them. What it raises is raised by `take`, after
+Invariants: the thread makes at most `DEPTH` items ahead of the reader. What it raises is raised by `take`, after
 the items before it, unless it was stopped by then. It ends soon after `stop`, which ends what it waits for, and when
 the loop is gone; `stop` returns when it has ended.
 """
@@ -19,10 +19,10 @@ LOOKS_EVERY_S = 1.0
 Item = TypeVar("Item")
 
 IsOver = Callable[[], bool]
-"""Tells whether nobody wants more."""
+"""Tells whether the iterator was stopped."""
 
 Produce = Callable[[IsOver], Iterator[Item]]
-"""Makes items in the thread; it asks now and then whether nobody wants more, and ends then."""
+"""Makes items in the thread; it checks now and then whether it was stopped."""
 
 
 class Exhausted(Exception):

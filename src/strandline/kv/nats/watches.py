@@ -1,7 +1,7 @@
 """Watches of a NATS bucket: an ordered reader in a thread, handed to the event loop.
 
 Invariants: a watch tells what its reader tells, once and in order; the reader finds gaps, lost connections and overruns
-and begins anew where it stood. While nobody takes batches, the reader waits, and the server with it. A watch that is
+and begins anew where it stood. While no batch is taken, the reader waits, and the server with it. A watch that is
 given up while it begins, or whose connection is shut down then, leaves nothing behind.
 """
 
