@@ -3,14 +3,13 @@
 from random import Random
 from unittest.mock import patch
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strandline.fold import AppendLogStore, append_log
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.sim import SimDisk
-from tests.effort import examples
+from tests.effort import Part, examples, parts
 from tests.fold.model import CHANGES, PLACE, Rows, World
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d.e", b"d.f"])
@@ -135,9 +134,9 @@ def live(random: Random) -> World:
     return world
 
 
-@pytest.mark.parametrize("first", range(0, 800, 100))
-def test_many_lives_end_where_they_may(first: int) -> None:
-    for seed in range(first, first + 100):
+@parts(3)
+def test_many_lives_end_where_they_may(part: Part) -> None:
+    for seed in part.of(range(800)):
         index_bytes_min = 0 if seed % 2 else append_log.INDEX_BYTES_MIN
         try:
             with patch.object(append_log, "INDEX_BYTES_MIN", index_bytes_min):
