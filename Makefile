@@ -13,7 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 # make rebuilds a file it includes when that is older than what it depends on, then reads it: this is the whole set-up.
+# An environment of another version of Python than PYTHON is set up again.
 ifneq ($(filter-out help clean lock,$(MAKECMDGOALS)),)
+ASKED := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+FOUND := $(shell sed -n 's/^version *= *\([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
+ifneq ($(ASKED),$(or $(MAKE_RESTARTS:%=$(ASKED)),$(FOUND)))
+$(shell rm -f .venv/env.mk)
+endif
 include .venv/env.mk
 endif
 .venv/env.mk: requirements.lock requirements-java.lock pyproject.toml tools/setup.py

@@ -1,5 +1,7 @@
 """How long a server takes from its start to its first answer, beside nats-server and a bare interpreter.
 
+Commands are measured too: `strandline --help`, and `strandline findings list` over the state of a small scan.
+
 Both servers start over an empty folder, in turn, with JetStream; the answer is the PONG to a first PING. Bytecode is
 written before anything is measured; a second figure is for where there is none at all, that of the libraries included.
 """
@@ -22,6 +24,8 @@ from benchmarks._harness import alone, compare, report, scratch
 
 ROUNDS = 7
 GOAL_S = 0.4
+HELP_GOAL_S = 0.3
+LIST_GOAL_S = 0.6
 WITHIN_S = 60.0
 
 
@@ -62,10 +66,10 @@ def first_answer_s(command: Sequence[str], folder: Path, environment: Mapping[st
         server.wait()
 
 
-def bare_s(environment: Mapping[str, str]) -> float:
-    """Return the seconds that an interpreter takes that does nothing."""
+def command_s(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> float:
+    """Return the seconds that a command takes from its start to its end."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], check=True, env=environment)
+    subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
@@ -75,7 +79,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
     scripts = sysconfig.get_path("scripts")
-    ours = [str(Path(scripts) / "strandline"), "serve"]
+    program = str(Path(scripts) / "strandline")
+    ours = [program, "serve"]
     peer = [str(shutil.which("nats-server", path=scripts))]
     with scratch() as folder:
         cached = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
@@ -84,8 +89,15 @@ def main() -> None:
             "ours": lambda: first_answer_s(ours, folder, cached),
             "peer": lambda: first_answer_s(peer, folder, cached),
             "uncached": lambda: first_answer_s(ours, folder, uncached),
-            "bare": lambda: bare_s(cached),
+            "help": lambda: command_s([program, "--help"], folder, cached),
+            "list": lambda: command_s([program, "findings", "list"], folder, cached),
+            "bare": lambda: command_s([sys.executable, "-c", "pass"], folder, cached),
         }
+        (folder / "scanned").mkdir()
+        (folder / "scanned" / "a.txt").write_text("nothing to find\n")
+        command_s([program, "scan", "--without-spark", "--quiet", "scanned"], folder, cached)
+        jobs["help"]()
+        jobs["list"]()
         jobs["ours"]()  # writes the bytecode
         taken: dict[str, list[float]] = {name: [] for name in jobs}
         for _ in range(rounds):
@@ -98,6 +110,8 @@ def main() -> None:
             compare("start to first answer", middle["ours"], "nats-server", middle["peer"], "s", better="lower"),
             alone("the same without any bytecode", middle["uncached"], "s", better="lower"),
             alone("start to first answer, the best", min(taken["ours"]), "s", better="lower", goal=GOAL_S),
+            alone("strandline --help", middle["help"], "s", better="lower", goal=HELP_GOAL_S),
+            alone("strandline findings list", middle["list"], "s", better="lower", goal=LIST_GOAL_S),
             alone("python -c pass", middle["bare"], "s", better="lower"),
         ],
     )

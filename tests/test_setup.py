@@ -1,6 +1,9 @@
 """The set-up script: what it makes of the Javas it meets, and when it has nothing to do."""
 
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,3 +138,26 @@ def test_an_old_python_is_told_what_is_needed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(setup, "PYTHON_MIN", (99, 0))
     with pytest.raises(setup.SetupError, match=r"too old; 99\.0 is needed"):
         setup.set_up(tmp_path, {})
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("made_by", "is_set_up"), [(sys.version_info[:2], False), ((3, 9), True), (None, True)])
+def test_an_environment_of_another_python_is_set_up_again(
+    tmp_path: Path, made_by: tuple[int, int] | None, is_set_up: bool
+) -> None:
+    root = Path(setup.__file__).resolve().parent.parent
+    shutil.copy(root / "Makefile", tmp_path)
+    for name in setup.INPUTS:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "tools" / "setup.py").write_text(
+        "from pathlib import Path; Path('.venv').mkdir(exist_ok=True); Path('.venv/env.mk').touch(); print('set up')"
+    )
+    if made_by is not None:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"home = /usr\nversion = {made_by[0]}.{made_by[1]}.7\n")
+        (tmp_path / ".venv" / "env.mk").touch()
+    command = ["make", "-n", f"PYTHON={sys.executable}", "run"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environ)
+    assert ("set up" in ran.stdout) is is_set_up
