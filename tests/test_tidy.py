@@ -123,6 +123,16 @@ def module_names() -> set[str]:
     return below | {"strandline", "pyspark_strandline", "pytest_strandline"}
 
 
+def test_sentences_of_code_and_documents_have_a_subject_of_the_field() -> None:
+    pages = [path for path in kept_files() if path.suffix == ".md" and ROOT / "tests" not in path.parents]
+    assert not problems(rules.people, [*LIBRARY, *pages])
+
+
+def test_modules_are_called_by_what_they_hold() -> None:
+    names = {str(path.relative_to(ROOT)) for path in LIBRARY} | {str(path.parent.relative_to(ROOT)) for path in INITS}
+    assert not rules.private_names(sorted(names))
+
+
 def test_the_front_page_draws_the_packages_that_exist() -> None:
     assert not rules.layer_problems(read("README.md"), package_names())
 

@@ -181,3 +181,12 @@ def test_a_guarantee_names_the_module_that_keeps_it() -> None:
     page = "| promise | kept by | shown by |\n|---|---|---|\n| A | `journal.writer`, `tide` | `tests/a.py::test_b` |\n"
     assert rules.unknown_keepers(page, {"journal.writer"}) == ["no such module: tide"]
     assert not rules.unknown_keepers(page, {"journal.writer", "tide"})
+
+
+def test_people_and_private_names_are_named() -> None:
+    assert rules.people("A caller waits.\nWhoever waits is told.") == ["line 2 says 'Whoever'"]
+    assert not rules.people("A caller waits. Nobody's body.")
+    assert rules.private_names(["src/a/shelf.py", "src/a/record_cache.py", "src/a/mending"]) == [
+        "src/a/shelf.py: name it by what it holds",
+        "src/a/mending: name it by what it holds",
+    ]

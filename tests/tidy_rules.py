@@ -224,6 +224,60 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
     return wrong + [f"{name} is missing" for name in sorted(set(existing) - set(states))]
 
 
+_PEOPLE = re.compile(r"\b(?:somebody|whoever|anybody|everybody)\b", re.IGNORECASE)
+_PRIVATE_WORDS = {
+    "begun",
+    "beside",
+    "carried",
+    "delivering",
+    "errands",
+    "following",
+    "front",
+    "gate",
+    "here",
+    "holding",
+    "judging",
+    "keeper",
+    "leaving",
+    "listening",
+    "loading",
+    "looking",
+    "mended",
+    "mending",
+    "places",
+    "pulling",
+    "reading",
+    "readable",
+    "repairing",
+    "reserving",
+    "restoring",
+    "returning",
+    "scanning",
+    "sending",
+    "settling",
+    "shelf",
+    "surroundings",
+    "tellings",
+    "turn",
+    "upkeep",
+    "vouched",
+    "watching",
+    "writing",
+}
+"""Names that modules once had: activities, and words that the field does not use."""
+
+
+def people(text: str) -> list[str]:
+    """A sentence about machines has no "somebody" in it: its subject is a caller, a process, a worker, a reader."""
+    return [f"line {text.count(chr(10), 0, found.start()) + 1} says {found[0]!r}" for found in _PEOPLE.finditer(text)]
+
+
+def private_names(paths: Collection[str]) -> list[str]:
+    """A module is called by the noun that it holds."""
+    named = [(path, path.rpartition("/")[2].removesuffix(".py")) for path in paths]
+    return [f"{path}: name it by what it holds" for path, stem in named if stem in _PRIVATE_WORDS]
+
+
 def layer_problems(text: str, existing: Collection[str]) -> list[str]:
     """The layers that the front page draws are the packages that exist, each once; `testing` and `sim` stand beside."""
     drawn = re.search(r"^## Layers\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

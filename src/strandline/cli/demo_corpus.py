@@ -1,7 +1,7 @@
 """The corpus of the demonstration: a small company's files, history, table and journal, with fake secrets planted.
 
-Invariants: the same folder comes out every time; every secret in it was made here and never issued by anybody; what is
-planted is told, by source and rule, so that whoever scans can count. No secret is in the code: they are expanded from
+Invariants: the same folder comes out every time; every secret in it was made here and never issued; what is
+planted is listed by source and rule, so that a scan can be counted. No secret is in the code: they are expanded from
 the examples of the rules.
 """
 
@@ -126,10 +126,10 @@ def _plant_history(repository: Path, secrets: _Secrets) -> None:
 
 
 def _git(repository: Path, day: int, *arguments: str) -> None:
-    """Run git as nobody in particular, at a time of its own, so that commits have the same names everywhere."""
+    """Run git with a fixed author and time, so that commits have the same names everywhere."""
     repository.mkdir(parents=True, exist_ok=True)
     when = f"{_FIRST_COMMIT_S + day * _DAY_S} +0000"
-    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _SOMEBODY.items()}
+    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _AUTHOR.items()}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environ |= {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when, "GIT_CONFIG_GLOBAL": os.devnull}
     subprocess.run(["git", *arguments], cwd=repository, env=environ, check=True, capture_output=True)  # noqa: S603, S607
@@ -146,7 +146,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-_SOMEBODY = {"NAME": "Strandline", "EMAIL": "demo@strandline.invalid"}
+_AUTHOR = {"NAME": "Strandline", "EMAIL": "demo@strandline.invalid"}
 _HISTORY = {3: ("aws-access-key-id", "postgresql-uri"), 8: ("gitlab-pat",)}
 _FILES = {
     "config/production.env": ("openai-key", "stripe-webhook-secret", "postgresql-uri"),

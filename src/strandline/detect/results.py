@@ -18,7 +18,7 @@ class Found:
     Inside an archive the line and the column are those of the innermost member, and the span is the member's bytes as
     far as they stand in the item as they are, otherwise all of what the member is packed in. `via` names members and
     views from the outside in; `path` is the item's, with those of the members behind `!`. `comment` is the comment on
-    the line that allows the finding, if there is one: whoever shows findings leaves it out, and counts it.
+    the line that allows the finding, if there is one: reports leave it out, and count it.
     """
 
     rule_id: str

@@ -1,7 +1,7 @@
 """A local copy of a bucket that survives restarts: its stores, and the contract that they keep.
 
 **Promise.** A cursor never runs ahead of its data. Whatever happens (a kill, a full disk, a power cut), everything that
-a store's cursor covers is in the store when it is opened again; so whoever goes on from the cursor misses nothing. Data
+a store's cursor covers is in the store when it is opened again; so a watch from the cursor misses nothing. Data
 may be ahead of the cursor, which costs a repetition and is never wrong: a change says what holds after it.
 
 **Invariants.** `apply` takes a batch and the cursor after it in one step, in which the last write per key wins. What it

@@ -49,7 +49,7 @@ _BY_SUFFIX = {
 def open_fold(path: Path | str, backend: Backend | None = None, *, sync: Durability = SYNCED) -> SnapshotStore:
     """Open the fold at `path`, or begin one; the caller closes it.
 
-    `FormatError` if something else is there, `Damaged` if it is not whole, `Locked` if somebody keeps it open.
+    `FormatError` if something else is there, `Damaged` if it is not whole, `Locked` if another process has it open.
     """
     path = Path(path)
     chosen = backend_of(path, backend)
@@ -72,7 +72,7 @@ def open_fold(path: Path | str, backend: Backend | None = None, *, sync: Durabil
 
 
 def open_read_only(path: Path | str) -> FoldReader:
-    """Open the fold at `path` beside whoever keeps it up to date, without a lock; `StorageRefused` if there is none."""
+    """Open the fold at `path` beside its writer, without a lock; `StorageRefused` if there is none."""
     match backend_of(path):
         case Backend.APPEND_LOG:
             return AppendLogReader.open_read_only(path)

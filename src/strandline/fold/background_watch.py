@@ -2,7 +2,7 @@
 
 Invariants: the thread has its own event loop, so it does not matter whether the caller has one. What can pass (a server
 that is away) is tried again for ever once the first watch has begun; what cannot (credentials, a refused repair, a
-store that keeps failing) ends the thread, and is kept for whoever asks next. A first failure is told at once.
+store that keeps failing) ends the thread, and is kept for the next call. A first failure is told at once.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class BackgroundWatch:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as failure:  # noqa: BLE001 - it is told to whoever asks next
+        except BaseException as failure:  # noqa: BLE001 - the next call raises it
             self.failure = failure
             self.progress.troubled(str(failure))
         finally:

@@ -2,7 +2,7 @@
 
 Invariants: a `FoldBatch` that was made has columns of one length, of bytes within every limit of every store, so that a
 store either takes all of it or fails for a reason of its own. Columns that came as Arrow stay so: one object for each
-row is made only for whoever asks for `keys`, `values`, `versions`, `puts` or `deletes`.
+row is made only for a caller of `keys`, `values`, `versions`, `puts` or `deletes`.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ class PutColumns(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """A range of a fold at one moment: the cursor, and the rows by key; whoever does not take all of them closes it."""
+    """A range of a fold at one moment: the cursor, and the rows by key; close it unless all are taken."""
 
     cursor: WatchCursor
     columns: Generator[PutColumns]

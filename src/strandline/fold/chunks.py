@@ -1,6 +1,6 @@
 """The bytes of a snapshot log in memory, in pieces as they were appended.
 
-Invariants: pieces are only appended, never changed, so whoever holds a `Chunks` can read what was there on any thread.
+Invariants: pieces are only appended, never changed, so a holder of a `Chunks` can read what was there on any thread.
 """
 
 import struct

@@ -57,7 +57,7 @@ class _Side:
         self.rows = next(self._pages, None)
 
     def drop(self, count: int) -> None:
-        assert self.rows is not None  # noqa: S101 - whoever drops rows has seen them
+        assert self.rows is not None  # noqa: S101 - rows are dropped after they were seen
         left = len(self.rows.keys) - count
         self.rows = _slice(self.rows, count, left) if left else next(self._pages, None)
 

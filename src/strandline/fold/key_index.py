@@ -1,4 +1,4 @@
-"""Which record of a log is the last of each key: runs of columns until somebody asks, from then on a dictionary.
+"""Which record of a log is the last of each key: runs of columns until the first lookup, then a dictionary.
 
 Invariants: `spans` holds exactly the keys that are there. A fold that is filled or opened, and not asked, has no object
 for each key; how much of it counts can be told from below without any.
@@ -53,7 +53,7 @@ class KeyIndex:
 
     @property
     def is_built(self) -> bool:
-        """Tell whether somebody asked."""
+        """Return whether there was a lookup."""
         return self._runs is None
 
     @property

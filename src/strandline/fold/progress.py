@@ -84,7 +84,7 @@ class FoldProgress:
             )
 
     def troubled(self, trouble: str | None) -> None:
-        """Note what the fold struggles with, None if it is over; whoever runs it says so."""
+        """Note what the fold struggles with, None if it is over."""
         with self._changed:
             self._trouble = trouble
             self._is_current = self._is_current and trouble is None

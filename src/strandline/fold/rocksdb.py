@@ -176,7 +176,7 @@ class RocksDbReader:
             raise _typed(self._path, error) from error
 
     def _errors_of(self, rows: Iterator[tuple[bytes, bytes]]) -> Generator[tuple[bytes, bytes]]:
-        """Pass rows on, with errors of their own and not of whoever takes them."""
+        """Pass rows on, with errors of the store and not of their taker."""
         while True:
             with self._errors():
                 row = next(rows, None)
@@ -221,7 +221,7 @@ class RocksDbStore(RocksDbReader):
 
     @classmethod
     def open(cls, path: Path | str, *, sync: Durability = SYNCED, cache_bytes: int = CACHE_BYTES) -> Self:
-        """Open the folder at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
+        """Open the folder at `path`, or begin one; `FormatError` for a foreign one, `Damaged` for a broken one."""
         path, disk = Path(path), OsDisk()
         with storage_errors(path):
             disk.make_folder(path.parent)

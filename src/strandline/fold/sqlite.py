@@ -223,7 +223,7 @@ class SqliteStore(SqliteReader):
 
     @classmethod
     def open(cls, path: Path | str, *, sync: Durability = SYNCED) -> Self:
-        """Open the file at `path`, or begin one; `FormatError` for somebody else's, `Damaged` for a broken one."""
+        """Open the file at `path`, or begin one; `FormatError` for a foreign one, `Damaged` for a broken one."""
         path, disk = Path(path), OsDisk()
         with storage_errors(path):
             disk.make_folder(path.parent)

@@ -43,7 +43,7 @@ class StoreConfig:
 
     @property
     def evicts_current_values(self) -> bool:
-        """Tell whether a key's current value can vanish without anybody deleting it."""
+        """Tell whether a key's current value can vanish without a delete."""
         bounded = bool(self.updates_max or self.bytes_max)
         return self.age_max_s > 0 or self.ttl or (self.discard is Discard.OLD and bounded)
 

@@ -40,7 +40,7 @@ class Record:
 
 
 class Listener(Protocol):
-    """Somebody who hears of each update as it is written."""
+    """A listener to each update as it is written."""
 
     def tell(self, record: Record) -> None:
         """Hear of an update."""

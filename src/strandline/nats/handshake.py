@@ -26,7 +26,7 @@ PAYLOAD_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What a server says of itself when somebody connects."""
+    """The INFO that a server sends to a new connection."""
 
     server_id: str = ""
     version: str = ""

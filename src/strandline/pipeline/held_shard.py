@@ -115,7 +115,7 @@ class HeldShard:
         self._over = ShardReleased("completed")
 
     def park(self, reason: ParkReason) -> None:
-        """Put the shard aside until somebody looks at it."""
+        """Park the shard until an operator unparks it."""
         self._step(OpKind.PARK, lambda op: self._coordinator.park_shard(self._clock.now_ns(), self._lease, reason, op))
         self._over = ShardReleased("parked")
 

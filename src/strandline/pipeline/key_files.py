@@ -59,7 +59,7 @@ class TenantUnknown(InvalidInput):
 
 
 class KeyFileInvalid(InvalidInput):
-    """The file holds no key, or anybody may read it."""
+    """The file holds no key, or other users may read it."""
 
     def __init__(self, path: Path, problem: str, hint: str) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
@@ -92,7 +92,7 @@ def read_key(path: Path) -> TenantSecretKey | None:
         except FileNotFoundError:
             return None
     if mode & _OTHERS:
-        raise KeyFileInvalid(path, "everybody on this machine may read or change the key", f"chmod 600 {path}")
+        raise KeyFileInvalid(path, "other users of this machine may read or change the key", f"chmod 600 {path}")
     key = parse_key(data)
     if key is None:
         raise KeyFileInvalid(path, "it holds no key", _MAKE_ONE)

@@ -1,7 +1,7 @@
 """The done-ledger: was this object version looked at under this policy, and how well?
 
-One row for each (tenant, policy, object version); no row knows of shards, so that whoever looks an object up finds what
-anybody did. Rows only grow, along a lattice:
+One row for each (tenant, policy, object version); no row knows of shards, so that a lookup of an object finds what
+any worker did. Rows only grow, along a lattice:
 
     failed, retryable (1) < failed for good (2) < skipped (3) < partial (5) < clean (10) < with findings (11)
 
@@ -56,7 +56,7 @@ class DoneStatus(IntEnum):
 
     @property
     def is_scanned(self) -> bool:
-        """Return whether somebody looked at it, in part at least."""
+        """Return whether it was scanned, in part at least."""
         return self >= DoneStatus.SCANNED_PARTIAL
 
 

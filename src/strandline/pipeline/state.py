@@ -67,7 +67,7 @@ class ScannerState(Protocol):
         ...
 
     def put_first(self, tenant: TenantId, key: bytes, value: bytes) -> bytes:
-        """Set a key unless it is there, durably, and return its value then: whoever was first has set it for all."""
+        """Set a key unless it is there, durably, and return its value: the first writer sets it for all."""
         ...
 
     def apply_batch(

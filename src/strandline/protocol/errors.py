@@ -13,9 +13,9 @@
     └── TooManyShards
     Conflict
     ├── LeaseLost                stop: no checkpoint, split, complete or park may follow
-    │   ├── StaleFence           somebody else has it by now
-    │   └── LeaseExpired         it ran out, whether or not anybody took over
-    ├── AlreadyLeased            somebody has it until `deadline`
+    │   ├── StaleFence           another worker has it by now
+    │   └── LeaseExpired         it ran out, taken over or not
+    ├── AlreadyLeased            another worker has it until `deadline`
     ├── ShardTerminal            the shard is done, split or parked
     ├── ShardNotParked           only a parked shard can be unparked
     ├── ShardExists              the id is taken by another shard
@@ -38,7 +38,7 @@ Invariants: no key, cursor, token or hash in a message; ids are shown as the 16 
 from strandline.errors import Conflict, Damaged, InvalidInput, Unavailable
 from strandline.protocol.canonical import to_unsigned
 
-STOP = "stop working on the shard; whoever has it now goes on from the last checkpoint"
+STOP = "stop working on the shard; its new holder goes on from the last checkpoint"
 
 
 def shown(number: int) -> str:
@@ -164,7 +164,7 @@ class LeaseExpired(LeaseLost):
 
 
 class AlreadyLeased(Conflict):
-    """Somebody has the shard until `deadline`."""
+    """Another worker has the shard until `deadline`."""
 
     retryable = True
 
@@ -287,7 +287,7 @@ class RunUnfinished(Conflict):
 
 
 class Contended(Unavailable):
-    """Each attempt met a change by somebody else; nothing was done."""
+    """Each attempt met a change by another writer; nothing was done."""
 
     def __init__(self, what: str, attempts: int) -> None:
         super().__init__(f"{what}: changed by others in each of {attempts} attempts", hint="try again a little later")

@@ -181,7 +181,7 @@ class ShardRecord(NamedTuple):
         return ShardKey(self.tenant, self.run, self.shard)
 
     def leased(self, now: int) -> bool:
-        """Return whether somebody's lease lasts; at its deadline it does not."""
+        """Return whether a lease lasts; at its deadline it does not."""
         return self.deadline is not None and now < self.deadline
 
 

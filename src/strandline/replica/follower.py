@@ -264,7 +264,7 @@ def _page_one(page: bytes, counter: int, commit: int) -> bytes:
 
 
 def _write_journal(path: Path, before: int, page_size: int, pages: Iterator[tuple[int, bytes]]) -> None:
-    """Write SQLite's rollback journal: pages as they are, for whoever finds it to put back."""
+    """Write SQLite's rollback journal: the pages as they are, which the next opening puts back."""
     nonce, count = secrets.randbits(32), 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as journal:

@@ -181,7 +181,7 @@ class Replicator:
         try:
             while not self._stop.is_set():
                 self._round()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
             self._ended = error
         finally:
             with self._counts.changed:

@@ -179,7 +179,7 @@ class Publisher:
         return Checker(state.config, state.index, state.dedupe, read_last, state.last_id)
 
     def store(self, write_batch: WriteBatch, draft: Draft) -> int:
-        """Store a message that was checked, if anybody wants it; return its sequence."""
+        """Store a message that was checked, if a consumer wants it; return its sequence."""
         if not self._is_wanted(draft.subject):
             return write_batch.skip(draft)
         before = self._last_before(draft)

@@ -9,7 +9,7 @@ So no file of the repository holds anything that looks like a credential, and ev
 
 Invariants: the same text and seed give the same expansion on every machine; two placeholders of one text differ; an
 unknown name is an error that tells it; braces that are no placeholder (`{{ template }}`) are left alone. Nothing here
-is random: whatever comes out was never issued by anybody.
+is random: no result was ever issued.
 """
 
 import base64
@@ -197,7 +197,7 @@ def _pem_body(stream: Stream, label: str) -> str:
 def _pem(stream: Stream, label: str) -> str:
     body = _pem_body(stream, label)
     lines = [body[at : at + 64] for at in range(0, len(body), 64)]
-    # The dashes are joined here so that this file is no private key in the eyes of anybody's scanner.
+    # The dashes are joined here so that this file is no private key to a scanner.
     dashes = "-" * 5
     return "\n".join([f"{dashes}BEGIN {label}{dashes}", *lines, f"{dashes}END {label}{dashes}"])
 
@@ -245,7 +245,7 @@ def _bytes64url(stream: Stream, argument: str) -> str:
 
 
 def _run(_: Stream, argument: str) -> str:
-    """Return a text many times, which is what a placeholder in somebody's documentation looks like."""
+    """Return a text many times, as in a placeholder of a documentation."""
     match = re.fullmatch(r"([0-9]{1,5})(.{1,16})", argument)
     if match is None or int(match[1]) > _COUNT_MAX:
         raise InvalidInput(f"the placeholder 'run' takes a count and a text, such as 40x, not {argument!r}")

@@ -1,7 +1,7 @@
 """Placeholders: values that stand where a secret would, and are none.
 
 Templates (`${TOKEN}`), words of documentation ("changeme", "your-api-key-here"), identifiers (`config.password`), runs
-and sequences ("xxxxxxxx", "12345678") are told from what somebody generated. It is asked only of values that a loose
+and sequences ("xxxxxxxx", "12345678") are told from generated values. It is asked only of values that a loose
 rule found by their surroundings; a token with a format of its own is never judged by it.
 
 Invariants: any bytes are taken and none raise; the reason is a fixed phrase; six characters of a random token look like

@@ -144,7 +144,7 @@ def _jwt(secret: bytes) -> Judgement:
     if algorithm.lower() == "none" or from_base64(signature) in (None, b""):
         return _invalid("the token is not signed")
     if claims.get("name") == "John Doe":
-        return _invalid("the sample that everybody copies")
+        return _invalid("a sample of the documentation")
     return _valid("header and claims are JSON objects")
 
 

@@ -93,7 +93,7 @@ class RuleFacts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What somebody decided about a finding."""
+    """A decision about a finding."""
 
     state: TriageState
     when_ns: int
@@ -221,7 +221,7 @@ class Report:
         return self.rules.get(rule_id) or RuleFacts(rule_id)
 
     def ignoring(self, ignores: Ignores) -> "Report":
-        """Return the report without what somebody decided not to see; places are left out one by one."""
+        """Return the report without the ignored findings; places are left out one by one."""
         kept, counted = [], Counter[Reason]()
         for finding in self.findings:
             causes = [ignores.cause(replace(finding, locations=(at,)), commit=at.commit) for at in finding.locations]

@@ -99,7 +99,7 @@ def decide_expired(cursor: FoldCursor, retention: Retention | None, mode: Repair
 
 
 def decide_repair(cursor: FoldCursor, retention: Retention | None, mode: RepairMode, reason: str) -> Decision:
-    """Return the repair that somebody asks for, whatever the cursor."""
+    """Return the repair of an explicit request, whatever the cursor."""
     basis = basis_of(cursor, retention)
     return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
 

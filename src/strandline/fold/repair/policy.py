@@ -16,7 +16,7 @@ from strandline.protocol.repairs import RepairMode
 
 
 class Restorer(Protocol):
-    """Somebody who has folds of the same bucket: artifacts in a store of objects, a copy on another disk."""
+    """A store of folds of the same bucket: artifacts in a store of objects, a copy on another disk."""
 
     async def newest(self, scope: Scope) -> FoldReader | None:
         """Return the newest fold that holds at least this scope, with the cursor that it was stored with; None if none.

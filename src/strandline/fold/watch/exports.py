@@ -1,7 +1,7 @@
-"""Requests for an export: what somebody wants done with a fold while it is watched, between two batches.
+"""Requests for an export of a fold while it is watched, between two batches.
 
 Invariants: an export sees the store with everything received before it, and nothing of it changes meanwhile. What an
-export raises goes to whoever asked, and does not end the watch. Nobody waits for ever: when the watch ends, those who
+export raises goes to its caller, and does not end the watch. No caller waits for ever: when the watch ends, those who
 wait get `Closed`.
 """
 
@@ -22,7 +22,7 @@ Exporter = Callable[[SnapshotStore, FoldCursor], Any]
 
 @dataclass(slots=True)
 class ExportRequest:
-    """One export that somebody waits for."""
+    """One export with a waiting caller."""
 
     exporter: Exporter
     reply: asyncio.Future[Any]
@@ -58,7 +58,7 @@ class Exports:
         self._wake = wake
 
     def next(self) -> ExportRequest | None:
-        """Return the next request that somebody still waits for."""
+        """Return the next request whose caller still waits."""
         while self._waiting:
             request = self._waiting.popleft()
             if not request.reply.done():

@@ -158,7 +158,7 @@ class Repairer:
         try:
             return await asyncio.shield(reading)
         finally:
-            # A repair that is cancelled must not go on behind the back of whoever closes the store.
+            # A repair that is cancelled must not go on while its owner closes the store.
             is_over.set()
             await asyncio.wait([reading])
 

@@ -37,7 +37,7 @@ NS = 1_000_000_000
 class Outcome(Enum):
     """How a session ended: everything received is stored, whichever it is."""
 
-    STOPPED = "somebody stopped it"
+    STOPPED = "it was stopped"
     CURRENT = "it holds what the bucket held"
     CLOSED = "the watch was closed"
     EXPIRED = "updates were missed"
@@ -150,7 +150,7 @@ class Session:
         raise ended
 
     async def _export(self, request: ExportRequest) -> None:
-        """Serve one request; what fails is told to whoever asked, unless it is the end of the store."""
+        """Serve one request; an error goes to its caller, unless it is the end of the store."""
         keeper = self._context.keeper
         try:
             await self._flush_all()

@@ -95,7 +95,7 @@ class ThreadIterator(Generic[Item]):
         try:
             self._loop.call_soon_threadsafe(self._finish, failure)
         except RuntimeError:
-            return  # the loop is gone, and with it everybody who could take
+            return  # the loop is gone, and with it every taker
 
     def _give(self, item: Item) -> None:
         self._items.append(item)

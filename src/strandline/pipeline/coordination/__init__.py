@@ -2,7 +2,7 @@
 
 **Promise.** A run is cut into shards; at any time at most one worker may change a shard, and it says so with a lease
 and a fence. A shard's cursor never moves back, and its parts after a split are exactly the whole. An operation with an
-id is done once, however often it is asked for. Once a lease is lost, by time or to somebody else, nothing more is
+id is done once, however often it is asked for. Once a lease is lost, by time or to another worker, nothing more is
 accepted from it: no checkpoint, split, completion or parking.
 
 **How.** The decisions are pure functions of `strandline.protocol`, which take a record and the time, and return a

@@ -217,7 +217,7 @@ class Coordinator:
 
         return self._retry("unpark", once)
 
-    # What anybody may look at.
+    # Reads, which need no lease.
 
     def progress(self, key: RunKey) -> Progress:
         """Return how many shards of a run stand where."""

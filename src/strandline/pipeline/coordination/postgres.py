@@ -1,4 +1,4 @@
-"""Coordination records in PostgreSQL: a row each, changed only by whoever read its latest version.
+"""Coordination records in PostgreSQL: a row each, changed only by a writer that read its latest version.
 
 Invariants: a commit is one transaction; a row's `version` grows by one with every write, and a write names the version
 that it was decided on, so of two rivals the row's lock lets one win and the other see that it lost. A run that was only

@@ -49,7 +49,7 @@ class ShardCoordinator(Protocol):
         ...
 
     def park_shard(self, now: int, lease: Lease, reason: ParkReason, op_id: int) -> Outcome:
-        """Put a shard aside until somebody unparks it; the lease is over."""
+        """Put a shard aside until it is unparked; the lease is over."""
         ...
 
     def split_replace(self, now: int, lease: Lease, parts: Sequence[ShardSpec], op_id: int) -> Outcome:
@@ -92,7 +92,7 @@ class RunCoordinator(Protocol):
 
 
 class RunReader(Protocol):
-    """What anybody may look at."""
+    """Reads of runs and shards, which need no lease."""
 
     def get_run(self, key: RunKey) -> RunRecord:
         """Return a run; `RunNotFound` if there is none."""

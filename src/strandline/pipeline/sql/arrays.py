@@ -81,7 +81,7 @@ def optional_texts(column: Sequence[str | None]) -> BinaryArray:
 
 def register(connection: "Connection[Any]") -> None:
     """Let a connection take binary arrays as parameters."""
-    from strandline.pipeline.sql.array_dumper import ArrayDumper  # noqa: PLC0415 - whoever has a connection has psycopg
+    from strandline.pipeline.sql.array_dumper import ArrayDumper  # noqa: PLC0415 - a connection implies psycopg
 
     connection.adapters.register_dumper(BinaryArray, ArrayDumper)
 

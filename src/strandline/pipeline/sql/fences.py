@@ -1,7 +1,7 @@
 """The fence on the data plane: a worker whose shard was given to another one writes nothing more.
 
 The check is part of the write's transaction, and the shard's row cannot change under it: SQLite has one writer, and
-PostgreSQL holds the row until the commit, so that whoever acquires the shard waits. A shard that this database does not
+PostgreSQL holds the row until the commit, so that an acquiring worker waits. A shard that this database does not
 know, because its run is kept in etcd, is not checked here: rows are merged, which is harmless, and scanner state, which
 is replaced, remembers the highest fence that wrote it (`strandline.pipeline.sql.state`).
 

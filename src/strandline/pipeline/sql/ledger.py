@@ -1,7 +1,7 @@
 """The done-ledger in the table `ledger_entries`, merged by SQL exactly as `strandline.pipeline.ledger.merge` merges.
 
 Invariants: a batch is one transaction; rows of equal keys are merged before they are sent, so that a statement meets
-each key once; a status that is not in the lattice is `Damaged` when it is read, whoever wrote it.
+each key once; a status that is not in the lattice is `Damaged` when it is read.
 """
 
 from abc import ABC, abstractmethod
@@ -118,7 +118,7 @@ class PostgresLedger(SqlLedger):
         return int(connection.execute(self._sql["upsert"], arguments).rowcount)
 
     def _copied(self, connection: AnyConnection, data: bytes) -> bool:
-        """Write rows that are all new, which most batches are; False if somebody else wrote one of them meanwhile."""
+        """Write rows that are all new, which most batches are; False if another writer wrote one of them meanwhile."""
         try:
             with connection.transaction(), connection.cursor().copy(self._sql["copy"]) as copy:
                 copy.write(data)

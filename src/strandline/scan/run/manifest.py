@@ -5,7 +5,7 @@
 
 Keys of shards and cursors are (manifest, row), as `protocol.keyspace` writes them; a shard is a range of rows.
 
-Invariants: chunks are written before the head, and the head before the run has shards, so that whoever holds a shard
+Invariants: chunks are written before the head, and the head before the run has shards, so that the holder of a shard
 finds its rows; a manifest never changes; it is deleted after its run is over, and is then missed by nobody.
 """
 

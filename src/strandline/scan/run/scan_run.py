@@ -202,7 +202,7 @@ def _registered(coordinator: Coordinator, key: RunKey, manifest: Manifest, shard
         except (RunNotInitializing, RunTerminal):
             return False
         except RegistrationPending:
-            if time.monotonic() >= give_up_s:  # whoever began it is gone
+            if time.monotonic() >= give_up_s:  # the driver that began it is gone
                 coordinator.cancel_run(time.time_ns(), key, _op(key, OpKind.CANCEL_RUN))
                 return False
             time.sleep(_PENDING_PAUSE_S)

@@ -1,7 +1,7 @@
 """One Parquet file, opened without trusting it: its row groups, their versions, and their cells.
 
-Invariants: the file is one for as long as it is open, whatever happens to its name; whoever reads cells to the end
-learns whether it changed meanwhile; whatever the library cannot make sense of is `BROKEN_TABLE`, and an error of the
+Invariants: the file is one for as long as it is open, whatever happens to its name; a read of cells to the end shows
+whether it changed meanwhile; whatever the library cannot make sense of is `BROKEN_TABLE`, and an error of the
 operating system stays one.
 """
 

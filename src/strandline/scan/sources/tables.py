@@ -197,7 +197,7 @@ class GroupReader:
         return Content(version, self._parts(path, group, file.stat), group.size, keep)
 
     def _parts(self, path: bytes, group: Group, seen: bytes) -> Iterator[Part]:
-        """Open the file again, if it is the same: whoever asks for no part leaves nothing open."""
+        """Open the file again, if it is the same: a caller that asks for no part leaves nothing open."""
         with self._source.opened(path) as file:
             if file.stat != seen:
                 raise Problem.CHANGED_WHILE_READ.error(stat_version(file.stat))

@@ -231,7 +231,7 @@ class _Listing:
     """The keys that were told, and how many there should be.
 
     A key that is written again meanwhile may be told twice, or only with its new value if the old message went before
-    it was sent: what lies behind the end of the beginning counts only if its key was not told before. Whoever reads to
+    it was sent: what lies behind the end of the beginning counts only if its key was not told before. A read to
     the end of the moment at which the listing is over has missed no key, unless a key vanished altogether.
     """
 
