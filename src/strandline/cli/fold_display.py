@@ -1,7 +1,7 @@
 """The progress of a running fold: its revision, its rate, its lag, and its repairs.
 
 Invariants: everything goes to standard error. A terminal gets one line that moves; elsewhere a plain line is printed
-now and then, and at once for what somebody should know.
+now and then, and at once for events that need attention.
 """
 
 from strandline.cli.status_line import StatusLine
