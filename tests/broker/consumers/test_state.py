@@ -9,7 +9,7 @@ import pytest
 
 from strandline.broker.api.advisories import MaxDeliveries
 from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy
-from strandline.broker.consumers import Consumer, open_state, remove_state
+from strandline.broker.consumers import Consumer, open_state
 from strandline.clock import ManualClock
 from strandline.groups import WRITTEN, GroupConfig, inspect_group
 from strandline.sim import SimDisk
@@ -160,7 +160,7 @@ def test_the_files_are_those_of_a_group_and_stay_small() -> None:
     assert report.content.acked_until == consumer.info(0).ack_floor.stream_seq + 1
 
 
-def test_a_closed_state_can_be_opened_or_removed() -> None:
+def test_a_closed_state_can_be_opened() -> None:
     world, consumer = durable()
     world.pull(consumer, "2")
     consumer.close()
@@ -169,9 +169,6 @@ def test_a_closed_state_can_be_opened_or_removed() -> None:
     again = world.state("C")
     assert len(again.pending) == 2
     again.close()
-    assert remove_state(world.disk, CONSUMERS / "C")
-    assert not remove_state(world.disk, CONSUMERS / "C")
-    assert world.state("C").is_new
 
 
 def test_where_the_page_cache_is_enough_nobody_hears_before_it_is_in_a_file() -> None:

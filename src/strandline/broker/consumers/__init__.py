@@ -17,6 +17,6 @@ then one frame for all changes.
 """
 
 from strandline.broker.consumers.consumer import Consumer
-from strandline.broker.consumers.state import ConsumerState, memory_state, open_state, remove_state
+from strandline.broker.consumers.state import ConsumerState, memory_state, open_state
 
-__all__ = ["Consumer", "ConsumerState", "memory_state", "open_state", "remove_state"]
+__all__ = ["Consumer", "ConsumerState", "memory_state", "open_state"]

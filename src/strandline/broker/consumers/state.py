@@ -32,7 +32,6 @@ from strandline.groups import (
     format_counters,
     format_deliveries,
     format_scheduled,
-    remove_group,
     runs,
 )
 
@@ -376,8 +375,3 @@ def open_state(
 ) -> ConsumerState:
     """Return the state stored in a folder, a new one if there is none."""
     return ConsumerState(Recorder.open(disk, folder, GROUP, clock=clock, executor=executor), post, durability)
-
-
-def remove_state(disk: Disk, folder: Path) -> bool:
-    """Remove a closed state; return whether there was one."""
-    return remove_group(disk, folder, GROUP)

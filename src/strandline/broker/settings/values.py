@@ -190,7 +190,7 @@ class Problems:
             self.problems.append(f"{value.place}: {error}")
         return None
 
-    def settle(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise if there was any."""
         if self.problems:
             raise ConfigurationRefused([*self.problems, *self.missing])
@@ -200,25 +200,25 @@ class Problems:
 
 def read_each(values: Iterable[Value], read: Callable[[Value], Found]) -> list[Found]:
     """Return the results of a reader for each value; raise all problems together."""
-    trouble = Problems()
-    found = [trouble.guard(value, read) for value in values]
-    trouble.settle()
+    problems = Problems()
+    found = [problems.guard(value, read) for value in values]
+    problems.raise_if_any()
     return [each for each in found if each is not None]
 
 
 def read_block(block: dict[str, Value], table: Table) -> Fields:
     """Return the fields of all keys of a block; raise all problems together."""
     fields: Fields = {}
-    trouble = Problems()
+    problems = Problems()
     for name, value in block.items():
         read = table.get(name.lower())
         if read is not None:
-            found = trouble.guard(value, read) or {}
+            found = problems.guard(value, read) or {}
             for kind in ("notes", "doubts"):
                 if kind in found and kind in fields:
                     found = {**found, kind: (*fields[kind], *found[kind])}
             fields |= found
         elif not value.is_variable:
-            trouble.problems.append(f'{value.place}: unknown field "{name}"')
-    trouble.settle()
+            problems.problems.append(f'{value.place}: unknown field "{name}"')
+    problems.raise_if_any()
     return fields
