@@ -132,7 +132,8 @@ def make_certificates(folder: Path) -> Certificates:
 
 def _authority(folder: Path, name: str) -> tuple[Path, Path]:
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    _openssl("req", "-x509", *_new_key(key), "-subj", f"/CN={name}", "-days", "1", "-out", str(cert))
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # without it Python 3.13 trusts no authority
+    _openssl("req", "-x509", *_new_key(key), "-subj", f"/CN={name}", *usage, "-days", "1", "-out", str(cert))
     return cert, key
 
 
