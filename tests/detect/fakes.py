@@ -1,10 +1,13 @@
 """Rules, a key, and the engine of small tests; the secrets are made here and mean nothing."""
 
+from collections.abc import Iterable
+
 from strandline.detect.engine import Engine
 from strandline.detect.limits import Limits
 from strandline.detect.results import Found, ItemResult
 from strandline.detect.rules.gitleaks import parse_rules
 from strandline.detect.rules.rule import Rule, RuleSet
+from strandline.detect.tokens.examples import expand
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
 
 KEY = TenantSecretKey(b"k" * 32)
@@ -35,3 +38,8 @@ def only(result: ItemResult) -> Found:
     """Return the one finding."""
     (found,) = result.findings
     return found
+
+
+def rule_examples(rule_id: str, texts: Iterable[str]) -> list[str]:
+    """Return a rule's examples filled in; each has a seed of its own."""
+    return [expand(text, f"{rule_id}/{position}") for position, text in enumerate(texts)]

@@ -16,7 +16,7 @@ from strandline.detect.engine import Engine
 from strandline.detect.errors import RegexInvalid, RulesInvalid
 from strandline.detect.expressions.nodes import Node
 from strandline.detect.limits import Limits
-from strandline.detect.matching.confirm import Hit, entropy_bits
+from strandline.detect.matching.matcher import Hit, entropy_bits
 from strandline.detect.rules.rule import Allowlist, Required, Rule, RuleSet, parse_regex
 from strandline.errors import InvalidInput
 from strandline.pipeline.policy import delta
@@ -243,7 +243,7 @@ def test_a_copy_reads_the_expression_of_a_rule_at_its_first_window(monkeypatch: 
         return parse_regex(where, text)
 
     monkeypatch.setattr("strandline.detect.matching.prefilter.parse_regex", counted)
-    monkeypatch.setattr("strandline.detect.matching.confirm.parse_regex", counted)
+    monkeypatch.setattr("strandline.detect.matching.matcher.parse_regex", counted)
     second: Engine = pickle.loads(data)  # noqa: S301
     assert (second.notes, second.slow_rules) == (first.notes, first.slow_rules)
     assert (len(second.notes), second.slow_rules) == (2, ("slow",))
@@ -268,7 +268,7 @@ def test_what_another_engine_saved_is_taken_only_by_one_of_the_same_rules_limits
         Engine(RuleSet((Rule("huge", "(?:(?:a{1,900}){1,900}b){1,900}"),)), key=KEY, saved=saved)
     assert Engine(RuleSet((TOKEN,)), Limits(match_bytes_max=64), key=KEY, saved=saved).saved() != saved
     nonsense = saved._replace(layout=saved.layout._replace(reaches=()))
-    monkeypatch.setattr("strandline.detect.matching.saved._code_digest", lambda: b"of other code")
+    monkeypatch.setattr("strandline.detect.matching.saved_engine._code_digest", lambda: b"of other code")
     assert Engine(RuleSet((TOKEN,)), key=KEY, saved=nonsense).scan(TEXT).findings
 
 
@@ -327,9 +327,7 @@ def test_any_bytes_give_the_same_result_twice(data: bytes, path: str) -> None:
 def test_an_expression_that_could_explode_is_matched_in_bounded_work() -> None:
     slow = engine(Rule("slow", r"key=(?:([a-z]+)+)+!"), limits=Limits(slow_steps_max=200_000))
     assert slow.slow_rules == ("slow",)
-    assert slow.notes == (
-        "rule 'slow': its expression can read a text in too many ways, so it is matched by the slow matcher",
-    )
+    assert slow.notes == ("rule 'slow': its expression could backtrack without bound, so the slow matcher handles it",)
     assert spans(slow.scan(b"key=abc!")) == [("slow", 4, 7)]
     begin = time.process_time()
     assert slow.scan(b"key=" + b"a" * 5_000).coverage.is_whole

@@ -37,7 +37,6 @@ from strandline.pipeline.identity import (
     ovid_hash,
     ovid_hashes,
     secret_hash,
-    secret_hashes,
     stable_item_id,
     stable_item_ids,
     tenant_id,
@@ -115,15 +114,14 @@ class TestColumns:
         assert object_version_ids(names).to_pylist() == [object_version_id(name) for name in names]
 
     @given(st.lists(digests, max_size=8))
-    def test_of_keys_observations_and_secrets(self, ids: list[bytes]) -> None:
-        tenant, policy, key = TenantId(many(1)), PolicyHash(many(2)), TenantSecretKey(many(3))
+    def test_of_keys_and_observations(self, ids: list[bytes]) -> None:
+        tenant, policy = TenantId(many(1)), PolicyHash(many(2))
         assert observation_ids(tenant, policy, ids).to_pylist() == [
             observation_id(tenant, policy, OccurrenceId(one)) for one in ids
         ]
         assert ovid_hashes(ids, ids, VersionKind.WEAK).to_pylist() == [
             ovid_hash(StableItemId(one), ObjectVersionId(one), VersionKind.WEAK) for one in ids
         ]
-        assert secret_hashes(key, ids).to_pylist() == [bytes(secret_hash(key, norm_hash(one))) for one in ids]
 
     def test_of_an_arrow_slice(self) -> None:
         names = pa.array([b"a", b"b", b"c", b"d"])

@@ -18,7 +18,6 @@ from strandline.pipeline.identity import (
     norm_hash,
     rotated_hash,
     secret_hash,
-    secret_hashes,
 )
 from strandline.pipeline.key_files import format_key, parse_key
 from strandline.pipeline.rotation import Rotation
@@ -55,7 +54,6 @@ def test_a_key_grows_by_an_epoch_and_hashes_follow() -> None:
     norm = norm_hash(b"hunter2")
     first = secret_hash(OLD, norm)
     assert secret_hash(NEW, norm) == rotated_hash(Secret32(b"n" * 32), first) != first
-    assert secret_hashes(NEW, [b"hunter2"]).to_pylist() == [secret_hash(NEW, norm)]
     third = TenantSecretKey(NEW + b"m" * 32)
     assert secret_hash(third, norm) == rotated_hash(Secret32(b"m" * 32), secret_hash(NEW, norm))
     assert parse_key(format_key(third)) == third

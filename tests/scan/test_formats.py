@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.cache import cache_folder
-from strandline.detect import Engine, Limits, Saved
+from strandline.detect import Engine, Limits, SavedEngine
 from strandline.detect.matching import Layout, Reach
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import PolicyHash, VersionKind
@@ -54,8 +54,8 @@ REACHES = st.lists(st.builds(Reach, st.lists(NUMBERS, max_size=3).map(tuple), NU
 LAYOUTS = st.builds(Layout, REACHES, st.lists(NUMBERS, max_size=3).map(tuple), st.frozensets(NUMBERS), TEXTS)
 
 
-@given(st.builds(Saved, st.binary(), st.binary(), LAYOUTS, TEXTS), st.data())
-def test_a_cached_engine_is_read_back_whole_or_not_at_all(saved: Saved, data: st.DataObject) -> None:
+@given(st.builds(SavedEngine, st.binary(), st.binary(), LAYOUTS, TEXTS), st.data())
+def test_a_cached_engine_is_read_back_whole_or_not_at_all(saved: SavedEngine, data: st.DataObject) -> None:
     written = format_saved(saved)
     assert parse_saved(written) == saved
     at = data.draw(st.integers(0, len(written) - 1))
@@ -77,7 +77,7 @@ def test_a_cached_engine_of_other_code_is_built_again() -> None:
 
 
 def test_an_engine_is_compiled_once_and_again_when_its_file_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_saved: list[Saved | None] = []
+    given_saved: list[SavedEngine | None] = []
     whole = Engine
 
     def spied(*args: object, **more: object) -> object:

@@ -1,28 +1,29 @@
 """Find secrets in bytes, and never keep them.
 
 **Promise.** The same bytes under the same policy give the same findings, on any machine and in any order; no byte
-of a secret leaves the engine; what was not looked at is counted, so that "nothing found" means that all was seen.
+of a secret leaves the engine; the engine counts every part that it did not scan, so that "nothing found" with full
+coverage means that all bytes were scanned.
 
-**How.** The `engine` scans an item frame by frame (`frames`): the item itself, the members of archives in it, and the
-views of what is encoded in either. In each frame
+**How.** The `engine` scans an item frame by frame (`frames`): the item itself, the members of its archives, and the
+decoded views of both. In each frame
 
-    matching    one hyperscan database over all rules names windows; in a window the rule's own expression decides,
-                then keywords, characters, entropy, allowlists and validators; the secret becomes a hash under the
-                tenant's key, a confidence is given, and of hits at one place the rule that knows best speaks
-    views       UTF-16, base64, hex and percent escapes, nested, each with the exact way back to the bytes
+    matching    one hyperscan database over all rules finds candidate windows; in a window the rule's own expression
+                decides, then keywords, characters, entropy, allowlists and validators; a confirmed secret becomes
+                a hash under the tenant's key with a confidence; of hits at one place the most specific rule wins
+    views       UTF-16, base64, hex and percent escapes, nested, each mapped back to the exact bytes
     archives    zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
 
 Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
-same results; of many items, one look at all of them tells which need a scan (`Engine.suspects`).
+same results; one pass of the prefilter over many items tells which of them need a scan (`Engine.suspects`).
 
-**Rules.** `rules` are values, read from and written as the TOML of gitleaks; our own set is among them. Their
-`expressions` are Go's, read into trees over bytes, from which both matchers are written. A rule's fingerprint covers
-all that decides its findings, and the policy the limits too (`RuleSet.policy`). `tokens` knows formats: what a token's
-own bytes say about it, and how to make fake ones for tests.
+**Rules.** `rules` are values, read from and written as the TOML of gitleaks; Strandline's own set is among them. Their
+`expressions` are Go's, parsed into trees over bytes, from which both matchers are built. A rule's fingerprint covers
+everything that decides its findings; the policy covers the limits too (`RuleSet.policy`). `tokens` knows token formats:
+how to validate a token by its own bytes, and how to make fake ones for tests.
 
-**Bounds.** Work and memory are linear in the bytes, whatever they are. Python's `re` goes back when it fails, so an
-expression that can read a text in very many ways is matched by a slower matcher, which never does and whose steps are
-counted. Depths, entries, ratios and sizes are `Limits`. What a bound cuts off is in `Coverage`.
+**Bounds.** Work and memory are linear in the bytes, for any bytes. Python's `re` backtracks, so a slower matcher that
+never backtracks and counts its steps handles expressions that could read a text in very many ways. Depths, entries,
+ratios and sizes are `Limits`. `Coverage` counts the parts that a bound cut off.
 
 **Trade-offs.** Lengths are counted in bytes where Go counts characters. A keyword stands within a kilobyte of the
 match rather than anywhere in the file. A secret in a compressed member leads back to the packed bytes as a whole. A
@@ -35,7 +36,7 @@ if _TYPE_CHECKING:
     from strandline.detect.engine import Engine
     from strandline.detect.errors import RegexInvalid, RulesInvalid
     from strandline.detect.limits import Limits
-    from strandline.detect.matching.saved import Saved
+    from strandline.detect.matching.saved_engine import SavedEngine
     from strandline.detect.results import Coverage, Found, ItemResult
     from strandline.detect.rules.gitleaks import load_builtin, load_rules, parse_rules
     from strandline.detect.rules.gitleaks_format import format_set
@@ -55,7 +56,7 @@ __all__ = [
     "Rule",
     "RuleSet",
     "RulesInvalid",
-    "Saved",
+    "SavedEngine",
     "Verdict",
     "expand",
     "format_set",
@@ -67,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use: readers of findings need no engine."""
+    """Import a public name at its first use; code that reads findings needs no engine."""
     from importlib import import_module  # noqa: PLC0415 - that is the point
 
     homes = {
@@ -77,7 +78,7 @@ def __getattr__(name: str) -> object:
             "RulesInvalid",
         ),
         "limits": ("Limits",),
-        "matching.saved": ("Saved",),
+        "matching.saved_engine": ("SavedEngine",),
         "results": (
             "Coverage",
             "Found",

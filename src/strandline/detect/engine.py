@@ -1,42 +1,43 @@
-"""The scan of one item: prefilter, confirmation, views and members, and what of it counts.
+"""The scan of one item: prefilter, confirmation, views, members, and the selection of findings.
 
 Invariants: the same bytes under the same policy give the same result, on any machine and in any order; an engine
-holds no byte of what it scanned; it pickles by its inputs. A rule that cannot be run is refused when the first engine
-of it is made: one that is made from what that one saved compiles a rule when there is a first window of it.
+holds no byte that it scanned; it pickles by its inputs. The first engine of a rule set refuses rules that cannot run;
+an engine made from a `SavedEngine` compiles a rule at the rule's first window.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from strandline.detect.archives.unpacking import Unpacking, kind_of, members
-from strandline.detect.cells import suspects
+from strandline.detect.archives.members import UnpackBudget, kind_of, members
+from strandline.detect.batch_prefilter import suspects
 from strandline.detect.expressions.linear import Exhausted, Work
 from strandline.detect.frames import Frame
 from strandline.detect.limits import Limits
-from strandline.detect.matching.allowed import CompiledAllowlist, comment_on
-from strandline.detect.matching.confirm import Hit, Matcher
+from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
+from strandline.detect.matching.matcher import Hit, Matcher
 from strandline.detect.matching.prefilter import Prefilter
-from strandline.detect.matching.saved import Saved, maker_of
+from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
 from strandline.detect.rules.rule import RuleSet
-from strandline.detect.views.decoding import Room, may_have_views, views
+from strandline.detect.views.decoders import DecodeBudget, may_have_views, views
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import TenantSecretKey, norm_hash, secret_hash
 from strandline.pipeline.policy import Policy
 
 _HELD_TIMES = 4
-"""How many times the findings that an item may have are held before they are chosen from."""
+"""Candidates kept before selection, as a multiple of the findings that an item may have."""
 
 
 class Engine:
-    """Rules, compiled; `notes` says what some of them cost.
+    """Compiled rules; `notes` lists the rules that slow a scan down.
 
-    `slow_rules` are matched by the slow matcher; those of one item share a bound of work (`Limits.slow_steps_max`).
+    `slow_rules` use the matcher without backtracking; all of them share one bound of work per item
+    (`Limits.slow_steps_max`).
     """
 
     def __init__(
-        self, rules: RuleSet, limits: Limits | None = None, *, key: TenantSecretKey, saved: Saved | None = None
+        self, rules: RuleSet, limits: Limits | None = None, *, key: TenantSecretKey, saved: SavedEngine | None = None
     ) -> None:
         self.rules = rules
         self.limits = limits or Limits()
@@ -55,7 +56,7 @@ class Engine:
         self.notes: tuple[str, ...] = (*self._prefilter.layout.notes, *map(_slow_note, self.slow_rules))
 
     def _matcher(self, number: int) -> Matcher:
-        """Return a rule, ready to be matched; threads that make one at once make the same."""
+        """Return the matcher of a rule; threads that make one at once make the same."""
         matcher = self._matchers.get(number)
         if matcher is None:
             matcher = Matcher(self.rules.rules[number], number, self.limits, self._shared)
@@ -65,15 +66,15 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.rules, self.limits, self._key, self.saved())
 
-    def saved(self) -> Saved:
-        """Return what spares another engine of the same rules and limits, on such a machine, to compile them."""
-        return Saved(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules)
+    def saved(self) -> SavedEngine:
+        """Return the compiled form, which spares another engine of the same rules and limits the compilation."""
+        return SavedEngine(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules)
 
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"
 
     def scan(self, data: bytes | bytearray | memoryview, path: str = "", commit: str = "") -> ItemResult:
-        """Return what is found in an item; `commit` is for allowlists that name one."""
+        """Return the findings and the coverage of an item; `commit` is for allowlists that name one."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidInput("an item is bytes")
         scan = _ItemScan(self.limits)
@@ -81,9 +82,9 @@ class Engine:
         return scan.result()
 
     def may_find(self, data: bytes, path: str = "") -> bool:
-        """Return whether a scan of an item may find something or leave something out, at a quick look.
+        """Return whether a scan of an item may find something or skip something, by the prefilter alone.
 
-        For the many items in which a few rules find nothing: one that is not named needs no scan.
+        False means that the item needs no scan.
         """
         marks = self._prefilter.marks_alone(data)
         if marks is None or kind_of(data) is not None or may_have_views(data, marks):
@@ -91,9 +92,9 @@ class Engine:
         return self._takes_path(path)
 
     def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> list[int]:
-        """Return the positions of those of many items that need a scan, at a quick look at all of them together.
+        """Return the positions of the items that need a scan, by one pass of the prefilter over all of them.
 
-        A scan of any other finds nothing, and sees all of it.
+        A scan of any other item finds nothing, and its coverage is complete.
         """
         named = set(suspects(items, self._prefilter, self.limits))
         if self._for_paths:
@@ -101,9 +102,9 @@ class Engine:
         return sorted(named)
 
     def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
-        """Return what `scan` returns for each of many small values of one path, by its position.
+        """Return the results of `scan` for many small values of one path, by position.
 
-        A value that is not there has no finding, and all of it was seen.
+        A value without an entry has no finding and complete coverage.
         """
         if not all(issubclass(kind, bytes) for kind in set(map(type, cells))):
             raise InvalidInput("an item is bytes")
@@ -118,14 +119,14 @@ class Engine:
         return any(matcher.takes_path(path, work) for matcher in self._for_paths)
 
     def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
-        """Scan the item or a member of it; its views share one room."""
-        room = Room(self.limits, self.limits.views_total_max)
+        """Scan the item or a member of it; its views share one decode budget."""
+        budget = DecodeBudget(self.limits, self.limits.views_total_max)
         scan.bytes_seen += len(frame.data)
-        self._scan(frame, scan, room)
-        scan.decodes_skipped += room.skipped
+        self._scan(frame, scan, budget)
+        scan.decodes_skipped += budget.skipped
 
-    def _scan(self, frame: Frame, scan: "_ItemScan", room: Room, known: tuple[Known, ...] = ()) -> None:
-        """Scan a frame and what is inside it; `known` are the frames of the same file around it, for a view."""
+    def _scan(self, frame: Frame, scan: "_ItemScan", budget: DecodeBudget, known: tuple[Known, ...] = ()) -> None:
+        """Scan a frame and the frames inside it; for a view, `known` has the hits of its enclosing frames."""
         if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._for_files):
             return
         rules, marks = self.rules.rules, dict[int, int]()
@@ -139,18 +140,18 @@ class Engine:
             scan.add([self._found(frame, hit) for hit in hits], unless_known=kind is not None)
         if kind is None and (marks or b"\0" in frame.data):
             inside = (*known, Known(frame, hits))
-            for view in views(frame.data, marks, room, is_too_deep=frame.decodes >= self.limits.decode_depth):
-                self._scan(frame.view(*view), scan, room, inside)
+            for view in views(frame.data, marks, budget, is_too_deep=frame.decodes >= self.limits.decode_depth):
+                self._scan(frame.view(*view), scan, budget, inside)
 
     def _scan_members(self, kind: str, frame: Frame, scan: "_ItemScan") -> None:
         if frame.depth_of(kind) > self.limits.archive_depth:
-            scan.unpacking.skipped += 1
+            scan.unpack_budget.skipped += 1
             return
-        for member in members(kind, frame.data, scan.unpacking):
+        for member in members(kind, frame.data, scan.unpack_budget):
             self._scan_file(frame.member(kind, *member), scan)
 
     def _hits(self, frame: Frame, scan: "_ItemScan", marks: dict[int, int]) -> Iterator[Hit]:
-        """Yield what rules confirm in a frame, as many as are held, and the marks that views need."""
+        """Yield the hits that rules confirm in a frame, up to the bound, and collect the marks that views need."""
         held = self.limits.findings_max * _HELD_TIMES
         if frame.is_file:
             for matcher in self._for_paths:
@@ -193,30 +194,30 @@ class Engine:
 
 
 def _slow_note(rule_id: str) -> str:
-    return f"rule {rule_id!r}: its expression can read a text in too many ways, so it is matched by the slow matcher"
+    return f"rule {rule_id!r}: its expression could backtrack without bound, so the slow matcher handles it"
 
 
-def _rebuilt(rules: RuleSet, limits: Limits, key: TenantSecretKey, saved: Saved) -> Engine:
+def _rebuilt(rules: RuleSet, limits: Limits, key: TenantSecretKey, saved: SavedEngine) -> Engine:
     return Engine(rules, limits, key=key, saved=saved)
 
 
 class _ItemScan:
-    """What was found and what was left out so far, of one item."""
+    """The findings and the skipped parts of one item so far."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.bytes_seen = 0
         self.dropped = 0
-        self.unpacking = Unpacking.of(limits)
+        self.unpack_budget = UnpackBudget.of(limits)
         self.work = Work(limits.slow_steps_max)
         self.decodes_skipped = 0
         self._found: dict[tuple[int, int, str, bytes], Found] = {}
         self._secrets: set[tuple[str, bytes]] = set()
 
     def add(self, findings: Iterable[Found], *, unless_known: bool = False) -> None:
-        """Keep findings; the same secret at the same place is one, and the nearest way to it is kept.
+        """Keep findings; the same secret at the same place is one, with its shortest path.
 
-        What stands in an archive's own bytes is kept unless it is known from a member, which says more.
+        A finding in an archive's own bytes is dropped if a member has it, because the member's location says more.
         """
         for found in findings:
             secret = (found.rule_id, found.secret)
@@ -231,12 +232,12 @@ class _ItemScan:
                 self._secrets.add(secret)
 
     def result(self) -> ItemResult:
-        """Return the first findings that an item may have, and what was left out."""
+        """Return the findings up to the limit, and the coverage."""
         ordered = sorted(self._found.values(), key=lambda found: (found.start, found.end, found.rule_id, _order(found)))
         kept = tuple(ordered[: self.limits.findings_max])
         coverage = Coverage(
             bytes_seen=self.bytes_seen,
-            members_skipped=self.unpacking.skipped,
+            members_skipped=self.unpack_budget.skipped,
             decodes_skipped=self.decodes_skipped,
             findings_dropped=self.dropped + len(ordered) - len(kept),
         )
@@ -244,5 +245,5 @@ class _ItemScan:
 
 
 def _order(found: Found) -> tuple[int, int, tuple[str, ...], int, int]:
-    """Return what is preferred of two ways to a secret: through members, which have paths, and through few views."""
+    """Return the sort key of paths to a secret: members first, because they have names, then fewer views."""
     return -found.path.count("!"), len(found.via), found.via, found.line, found.column

@@ -1,4 +1,4 @@
-"""What can be wrong with rules; part of the one tree of `strandline.errors`.
+"""Errors of rules; part of the one tree of `strandline.errors`.
 
     InvalidInput
     └── RulesInvalid        a rules file, or a value in it, cannot be used
@@ -21,7 +21,7 @@ class RulesInvalid(InvalidInput):
         self.problem = problem
 
     def within(self, file: str) -> Self:
-        """Name the file too, unless it is named; return the error."""
+        """Add the file to the message, unless it names one; return the error."""
         if not self.where.startswith(file):
             self.where = f"{file}: {self.where}"
             self.args = (f"{self.where}: {self.problem}",)
@@ -29,7 +29,7 @@ class RulesInvalid(InvalidInput):
 
 
 class RegexInvalid(RulesInvalid):
-    """A regular expression cannot be used; `position` is where in its text."""
+    """A regular expression cannot be used; `position` is an index into its text."""
 
     def __init__(self, where: str, problem: str, position: int | None = None, *, hint: str | None = None) -> None:
         at = "" if position is None else f" at position {position}"

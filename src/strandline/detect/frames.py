@@ -1,11 +1,10 @@
-"""Frames: a buffer that is scanned, and where its bytes stand in the item.
+"""Frames: a scanned buffer with the mapping of its bytes to the item.
 
-The item is the outermost frame; a member of an archive and a decoded view are frames inside another. Each knows how
-a span of its own bytes stands in the frame around it, so that a finding leads back to the item's bytes, however
-deep it was.
+The item is the outermost frame; a member of an archive and a decoded view are frames inside another. Each maps spans
+of its own bytes to spans of the enclosing frame, so that a finding at any depth maps to the item's bytes.
 
-Invariants: `outer_span` holds every byte that the span was made from; lines are counted in the innermost frame that
-is a file of its own (the item or a member); both cost no more on a file without line breaks.
+Invariants: `outer_span` covers every byte that the span was decoded from; lines are counted in the innermost frame
+that is a file (the item or a member); both cost no more on a file without line breaks.
 """
 
 from bisect import bisect_right
@@ -18,7 +17,7 @@ Span: TypeAlias = tuple[int, int]
 Locate: TypeAlias = Callable[[int, int], Span]
 _BLOCK_BYTES = 4_096
 _STREAMS = {("gzip",), ("bzip2",), ("xz",), ("zstd",)}
-"""A tar in one of these is one archive with it."""
+"""A tar inside one of these counts as one archive with it."""
 
 
 class LineIndex:
@@ -44,13 +43,13 @@ class LineIndex:
 
 
 def shifted(by: int) -> Locate:
-    """Return the way back of bytes that stand as they are, further on."""
+    """Return the mapping of bytes that are unchanged at a later offset."""
     return lambda start, end: (start + by, end + by)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A buffer in its place; `decodes` and `archives` count what was opened to get here."""
+    """A buffer with its enclosing frame; `decodes` and `archives` count the decoders and archives around it."""
 
     data: bytes = field(repr=False)
     path: str
@@ -63,28 +62,28 @@ class Frame:
     is_file: bool = True
 
     def view(self, name: str, data: bytes, locate: Locate) -> "Frame":
-        """Return a frame of what a part of this one decodes to."""
+        """Return the frame of a decoded part of this one."""
         via = (*self.via, name)
         decodes = self.decodes + 1
         return Frame(data, self.path, self.commit, via, self, locate, decodes, self.archives, is_file=False)
 
     def member(self, kind: str, name: str, data: bytes, locate: Locate) -> "Frame":
-        """Return a frame of what is packed in this one."""
+        """Return the frame of a member of this archive."""
         path = f"{self.path}!{name}" if name else self.path
         via = (*self.via, f"{kind}:{name}" if name else kind)
         return Frame(data, path, self.commit, via, self, locate, self.decodes, self.depth_of(kind))
 
     def depth_of(self, kind: str) -> int:
-        """Return how many archives are open with one that this frame is; a tar in a stream is one with it."""
+        """Return the archive depth with this frame as an archive; a tar in a stream counts once."""
         return self.archives + (not (kind == "tar" and self.via[-1:] in _STREAMS))
 
     @cached_property
     def lines(self) -> LineIndex:
-        """Return where the lines are."""
+        """Return the line index."""
         return LineIndex(self.data)
 
     def outer_span(self, start: int, end: int) -> Span:
-        """Return the span of the item's bytes that a span was made from."""
+        """Return the span of the item's bytes that a span was decoded from."""
         frame = self
         while frame.parent is not None:
             start, end = frame.locate(start, end)

@@ -1,6 +1,6 @@
-"""How far a scan goes, and the version of what it means; both are part of the policy.
+"""Limits of a scan, and the version of the engine's semantics; both are part of the policy.
 
-Invariants: whatever a limit cuts off is counted in the item's coverage; a change of a limit is a change of policy.
+Invariants: the item's coverage counts everything that a limit cuts off; a change of a limit is a change of policy.
 """
 
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one item's scan, in bytes unless they say otherwise."""
+    """Bounds of one item's scan, in bytes unless the name says otherwise."""
 
     findings_max: int = 8_192
     match_bytes_max: int = 16 * KIB
@@ -39,5 +39,5 @@ class Limits:
             raise InvalidInput(f"match_bytes_max is within 64 to {MIB:,}, not {self.match_bytes_max:,}")
 
     def plain(self) -> Plain:
-        """Return the limits, canonically."""
+        """Return the limits as canonical values."""
         return asdict(self)

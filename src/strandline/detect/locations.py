@@ -1,18 +1,18 @@
-"""Where a finding is, as a URL that programs read back and as a text that people know.
+"""The location of a finding, as a URL for programs and as a text for people.
 
     file:src/app.py#line=12&column=5&confidence=8&via=base64        src/app.py:12:5
     git:src/app.py#line=12&column=5&commit=1a2b3c4d…                src/app.py@1a2b3c4:12:5
     table:orders.parquet#line=1&column=9&row=42&field=notes         orders.parquet#42/notes:1:9
     journal:events#line=1&column=1&row=1042                         events@1042:1:1
 
-The path is that of the item, with those of archive members behind `!`. A URL is ASCII: all else is percent-encoded,
-bytes that are no UTF-8 as the bytes they are. A parameter that says nothing (0, or empty) is left out, and the others
-stand in one order, so that equal locations have equal URLs.
+The path is that of the item, with those of archive members behind `!`. A URL is ASCII: other characters and bytes are
+percent-encoded. Empty parameters (0 or "") are left out and the others have a fixed order, so that equal locations
+have equal URLs.
 
 Invariants: a URL is read back as the location that was written, or as its `fitted` form if that was too long; both
 texts have at most 4,096 bytes, are valid Unicode and hold no control character, nor any that a terminal would not show
-as itself. What does not fit is cut before its middle, where a `…` then stands: the end of a path tells most. There is
-no place for what was found: a location names an item and a point in it, never its bytes.
+as itself. A text that does not fit is cut before its middle and marked with `…`, because the end of a path says most.
+A location names an item and a point in it, and has no field for the bytes found there.
 """
 
 import re
@@ -35,7 +35,7 @@ _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 _PATH_SAFE = "/!:@$'()*;=,+~"
 _VALUE_SAFE = "/!:@$'()*;~"
 _TEXT_SPACE = {"via": 1024, "row": 512, "field": 512}
-"""How many encoded bytes each of the smaller texts may take; the path has the rest."""
+"""Encoded bytes that each of the smaller texts may take; the path has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Location:
 
     @property
     def fitted(self) -> "Location":
-        """Return what a URL of the allowed size says: this, or with its longest texts cut."""
+        """Return the location as a URL of the allowed size holds it: unchanged, or with its longest texts cut."""
         if len(_joined(self)) <= LOCATION_BYTES_MAX:
             return self
         via = _cut(",".join(self.via), _TEXT_SPACE["via"], _value)
@@ -80,7 +80,7 @@ class Location:
 
 
 def location_of(source: str, found: Found, *, commit: str = "", row: str = "", field: str = "") -> Location:
-    """Return where a finding of the engine is; the names of members stand in the path and not again in `via`."""
+    """Return the location of a finding; the names of members are in the path and not again in `via`."""
     via = tuple(step.partition(":")[0] for step in found.via)
     return Location(source, found.path, found.line, found.column, found.confidence, via, commit, row, field)
 
@@ -91,7 +91,7 @@ def format_url(location: Location) -> str:
 
 
 def parse_url(text: str) -> Location:
-    """Return the location that a URL names; `InvalidInput` for any that `format_url` does not write."""
+    """Return the location of a URL; raise `InvalidInput` for any URL that `format_url` does not write."""
     source, colon, rest = text.partition(":")
     path, _, query = rest.partition("#")
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
@@ -106,7 +106,7 @@ def parse_url(text: str) -> Location:
 
 
 def format_display(location: Location) -> str:
-    """Return a location as people know it; it is not read back."""
+    """Return a location for display; it is not read back."""
     place = location.path
     match location.source:
         case "table" if location.row or location.field:
@@ -122,7 +122,7 @@ def format_display(location: Location) -> str:
 
 
 def read_location(display: str | None, url: str | None) -> Location:
-    """Return the location that a stored finding has; that of another program is its text alone."""
+    """Return the location of a stored finding; one that another program wrote is its text alone."""
     if url:
         try:
             return parse_url(url)
@@ -132,7 +132,7 @@ def read_location(display: str | None, url: str | None) -> Location:
 
 
 def shown(text: str) -> str:
-    r"""Return a text with what is not printable written out (`\n` as `\x0a`, bytes that are no UTF-8 as `\xff`)."""
+    r"""Return a text with unprintable characters escaped (`\n` as `\x0a`, bytes that are no UTF-8 as `\xff`)."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
@@ -163,15 +163,15 @@ def _text(quoted: str) -> str:
 
 
 def text_bytes(text: str) -> bytes:
-    """Return a text's bytes; a name that the file system gave is again the bytes it had."""
+    """Return a text's bytes; surrogate escapes become the bytes that the file system had."""
     try:
         return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # a half of a pair, which no bytes are decoded to
+    except UnicodeEncodeError:  # half of a surrogate pair, which no bytes decode to
         return text.encode(errors="replace")
 
 
 def _cut(text: str, space: int, encoded: Callable[[str], str | bytes]) -> str:
-    """Return a text that fits into a space once it is encoded, with a third of it from the beginning."""
+    """Return a text cut so that its encoding fits; a third of it is from the beginning."""
     if len(encoded(text)) <= space:
         return text
     left = space - len(encoded(_CUT))

@@ -1,7 +1,7 @@
-"""What a scan says of an item: findings without a byte of the secret, and what was not looked at.
+"""The result of an item's scan: findings without a byte of the secret, and coverage.
 
-Invariants: nothing here holds scanned bytes; a value shows no hash that touches a secret; `coverage.is_whole` means
-that no limit and no broken member left anything out.
+Invariants: no value holds scanned bytes; no `repr` shows a hash of a secret; `coverage.is_whole` means that no limit
+and no broken member left anything out.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much was looked at; bytes of members count beside those of the item they are packed in."""
+    """The extent of a scan; bytes of members count beside those of the item that holds them."""
 
     bytes_seen: int = 0
     members_skipped: int = 0

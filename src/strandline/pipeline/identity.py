@@ -167,11 +167,6 @@ def rotated_hash(epoch: Secret32, hashed: SecretHash) -> SecretHash:
     return SecretHash(blake3(_ROTATION_DOMAIN + hashed, key=epoch).digest())
 
 
-def secret_hashes(key: TenantSecretKey, secrets: Column) -> pa.Array:
-    """Return what stands for many secrets, given their bytes, which are forgotten here."""
-    return _column([secret_hash(key, norm_hash(secret)) for secret in _values(secrets)])
-
-
 def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secret: SecretHash) -> FindingId:
     """Return the id of a finding, which no version and no policy changes."""
     return FindingId(derive("gossip/finding/v1", tenant + item + rule + secret))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from strandline.errors import Damaged, StrandlineError, Unavailable, UnknownOutcome
 from strandline.pipeline.coordination import Coordinator, MemoryRecords, NoneAvailable, RecordStore, Throttled
-from strandline.pipeline.coordination.store import Plan
+from strandline.pipeline.coordination.record_store import Plan
 from strandline.protocol.errors import AlreadyLeased, LeaseLost, RunNotActive, RunTerminal, ShardTerminal
 from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard

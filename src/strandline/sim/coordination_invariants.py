@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from strandline.errors import Damaged
 from strandline.pipeline.coordination import RecordStore
-from strandline.pipeline.coordination.store import Plan, ShardChange
+from strandline.pipeline.coordination.record_store import Plan, ShardChange
 from strandline.protocol.runs import RunRecord, check_run_invariants
 from strandline.protocol.shards import Lease, RunKey, ShardKey, ShardRecord, ShardSpec, ShardStatus, check_invariants
 

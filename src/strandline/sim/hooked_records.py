@@ -7,7 +7,7 @@ after one that was done, as a store does whose answer is lost.
 from collections.abc import Sequence
 
 from strandline.pipeline.coordination import CommitHook, RecordStore
-from strandline.pipeline.coordination.store import Claimable, Plan, Result, Versioned
+from strandline.pipeline.coordination.record_store import Claimable, Plan, Result, Versioned
 from strandline.protocol.runs import Progress, RunRecord
 from strandline.protocol.shards import RunKey, ShardKey, ShardRecord
 

@@ -14,7 +14,6 @@ from strandline.detect.expressions.nodes import (
     Place,
     Repeat,
     Seq,
-    mask_of,
     to_python,
     width,
 )
@@ -29,7 +28,9 @@ def texts(max_size: int = 120) -> st.SearchStrategy[bytes]:
 
 def trees() -> st.SearchStrategy[Node]:
     """Return expressions that match no empty text and whose repeats repeat something."""
-    chars = st.sets(st.sampled_from(list(ALPHABET)), min_size=1, max_size=4).map(lambda s: Chars(mask_of(bytes(s))))
+    chars = st.sets(st.sampled_from(list(ALPHABET)), min_size=1, max_size=4).map(
+        lambda s: Chars(sum(1 << value for value in s))
+    )
     places = st.sampled_from(list(Place)).map(At)
     inner = st.recursive(chars | places, _larger, max_leaves=8)
     return inner.filter(lambda node: width(node)[0] > 0).map(numbered)

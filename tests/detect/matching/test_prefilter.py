@@ -22,7 +22,7 @@ from strandline.detect.matching.prefilter import (
     trimmed_head,
     trimmed_tail,
 )
-from strandline.detect.matching.saved import Layout, Saved
+from strandline.detect.matching.saved_engine import Layout, SavedEngine
 from strandline.detect.rules.rule import Rule
 from tests.detect.expressions.trees import spans_by_re, texts, trees
 from tests.effort import examples
@@ -104,11 +104,11 @@ def test_a_rule_without_a_literal_is_looked_for_around_its_keywords() -> None:
 def test_a_rule_that_is_too_much_falls_back_and_says_so(huge: str) -> None:
     with_word = Prefilter([Rule("worded", huge, keywords=("token",))], LIMITS)
     assert with_word.layout.notes == (
-        "rule 'worded': its expression is too much for the prefilter, so it is matched around its keywords",
+        "rule 'worded': its expression is too large for the prefilter, so it is matched around its keywords",
     )
     without = Prefilter([Rule("bare", huge), Rule("fine", "tok_[a-z]{8}")], LIMITS)
     assert without.layout.notes == (
-        "rule 'bare': its expression is too much for the prefilter, so it is matched everywhere, which is slow",
+        "rule 'bare': its expression is too large for the prefilter, so it is matched everywhere, which is slow",
     )
     text = b"... tok_abcdefgh ..."
     assert {rule for rule, _, _ in without.sweep(text).windows()} == {0, 1}
@@ -117,7 +117,7 @@ def test_a_rule_that_is_too_much_falls_back_and_says_so(huge: str) -> None:
 def test_what_a_rule_costs_is_noted() -> None:
     rules = [Rule("weak", "[a-z]{40}"), Rule("empty", "(foo)?"), Rule("fine", "tok_[a-z]{8}")]
     assert Prefilter(rules, LIMITS).layout.notes == (
-        "rule 'weak': its expression has no telling literal, which slows every scan",
+        "rule 'weak': its expression has no selective literal, which slows every scan",
         "rule 'empty': its expression can match nothing, so it is matched everywhere, which is slow",
     )
 
@@ -134,7 +134,7 @@ def test_a_gap_of_anything_behind_a_telling_literal_is_cut(regex: str, is_cut: b
 def test_a_saved_database_is_as_good_as_a_compiled_one() -> None:
     rules = [Rule("a", "tok_[a-z]{8}"), Rule("weak", "[0-9a-f]{32}", keywords=("mail",))]
     first = Prefilter(rules, LIMITS)
-    second = Prefilter(rules, LIMITS, Saved(b"", first.dumped(), first.layout, ()))
+    second = Prefilter(rules, LIMITS, SavedEngine(b"", first.dumped(), first.layout, ()))
     text = b"tok_abcdefgh mail " + b"0123456789abcdef" * 2
     assert list(first.sweep(text).windows()) == list(second.sweep(text).windows()) != []
 
@@ -142,7 +142,7 @@ def test_a_saved_database_is_as_good_as_a_compiled_one() -> None:
 def test_a_database_of_another_machine_is_compiled_anew() -> None:
     rules = [Rule("a", "tok_[a-z]{8}")]
     first = Prefilter(rules, LIMITS)
-    second = Prefilter(rules, LIMITS, Saved(b"", b"not a database" * 10, Layout((), (), frozenset(), ()), ()))
+    second = Prefilter(rules, LIMITS, SavedEngine(b"", b"not a database" * 10, Layout((), (), frozenset(), ()), ()))
     assert second.layout == first.layout
     assert list(second.sweep(b"tok_abcdefgh").windows())
 

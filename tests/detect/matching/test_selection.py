@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect.matching.confirm import Hit
+from strandline.detect.matching.matcher import Hit
 from strandline.detect.matching.selection import selected
 from strandline.detect.rules.rule import Required, Rule
 from tests.detect.fakes import hashed

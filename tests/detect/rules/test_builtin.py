@@ -16,9 +16,10 @@ from strandline.detect.limits import Limits
 from strandline.detect.matching.prefilter import Prefilter
 from strandline.detect.rules.gitleaks import load_builtin
 from strandline.detect.rules.rule import Rule, parse_regex
-from strandline.detect.tokens.examples import expand, rule_examples
+from strandline.detect.tokens.examples import expand
 from strandline.detect.tokens.validators import VALIDATORS
 from strandline.pipeline.identity import TenantSecretKey
+from tests.detect.fakes import rule_examples
 from tests.detect.rules.negatives import hard_negatives
 from tests.effort import Part, parts
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect.tokens.examples import CHARSETS, FORMS, Stream, expand, make, rule_examples
+from strandline.detect.tokens.examples import CHARSETS, FORMS, Stream, expand, make
 from strandline.errors import InvalidInput
 
 ARGUMENTS = {
@@ -86,14 +86,6 @@ def test_a_run_is_a_text_many_times() -> None:
 def test_a_base58_form_is_one_of_those_known() -> None:
     with pytest.raises(InvalidInput, match="wif"):
         expand("{{base58check:zzz}}", "x")
-
-
-def test_examples_of_a_rule_are_seeded_by_rule_and_position() -> None:
-    one, two = rule_examples("r", ["{{hex:16}}", "{{hex:16}}"])
-    assert one != two
-    assert [one] == rule_examples("r", ["{{hex:16}}"])
-    assert [one] != rule_examples("s", ["{{hex:16}}"])
-    assert one == expand("{{hex:16}}", "r/0")
 
 
 def test_a_password_ends_with_a_letter_and_has_every_kind_of_character() -> None:

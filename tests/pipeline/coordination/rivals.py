@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from strandline.errors import Unavailable, UnknownOutcome
 from strandline.pipeline.coordination import Coordinator, NoneAvailable, RecordStore, Throttled
-from strandline.pipeline.coordination.store import Plan, Result, RunChange, ShardChange
+from strandline.pipeline.coordination.record_store import Plan, Result, RunChange, ShardChange
 from strandline.protocol.errors import AlreadyLeased, Contended, LeaseLost, ShardTerminal
 from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard, Progress, RunStatus

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from strandline.pipeline.coordination import Coordinator, MemoryRecords
-from strandline.pipeline.coordination.store import Plan, Result, Versioned
+from strandline.pipeline.coordination.record_store import Plan, Result, Versioned
 from strandline.protocol import guards, leases, runs, shards, splits
 from strandline.testing import ContractBroken
 from strandline.testing import coordination_leases as lease_checks

@@ -7,7 +7,7 @@ import pytest
 from strandline.errors import InvalidInput, Unavailable, UnknownOutcome
 from strandline.pipeline.coordination import Coordinator, MemoryRecords, NoneAvailable, Throttled
 from strandline.pipeline.coordination.coordinator import ATTEMPTS, CLAIMS_PER_CALL, PAUSE_MAX_S
-from strandline.pipeline.coordination.store import (
+from strandline.pipeline.coordination.record_store import (
     OwnerChange,
     Plan,
     Result,

@@ -31,7 +31,7 @@ from strandline.pipeline.coordination.etcd_plan import (
     parse_deadline,
     transaction,
 )
-from strandline.pipeline.coordination.store import Plan, Result, RunChange, ShardChange, Versioned
+from strandline.pipeline.coordination.record_store import Plan, Result, RunChange, ShardChange, Versioned
 from strandline.protocol.errors import CursorRegression, LeaseExpired, RunNotActive, RunNotFound, SplitInvalid
 from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import InitialShard, Progress, RunRecord, RunStatus

@@ -11,7 +11,7 @@ from strandline.errors import CommitFailed, UnknownOutcome
 from strandline.pipeline.coordination import Coordinator
 from strandline.pipeline.coordination.codec import format_run, format_shard
 from strandline.pipeline.coordination.postgres import PostgresRecords
-from strandline.pipeline.coordination.store import Plan, Result, ShardChange
+from strandline.pipeline.coordination.record_store import Plan, Result, ShardChange
 from strandline.pipeline.sql import PostgresDatabase
 from strandline.pipeline.sql.database import AnyConnection
 from strandline.protocol.errors import Contended, RunNotFound

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from strandline.pipeline.coordination import RecordStore
-from strandline.pipeline.coordination.store import Plan, Result, RunChange, ShardChange, Versioned
+from strandline.pipeline.coordination.record_store import Plan, Result, RunChange, ShardChange, Versioned
 from strandline.protocol import leases, runs
 from strandline.protocol.runs import Progress, RunRecord
 from strandline.protocol.shards import CursorSemantics, RunKey, ShardKey, ShardRecord, ShardSpec

@@ -1,10 +1,10 @@
-"""Archives: what is packed in a buffer, unpacked within bounds.
+"""Archives: members of a buffer, unpacked within bounds.
 
-unpacking    which kind a buffer is, its members, and what may still be unpacked
-zips, tars   where members stand
+members      the kind of an archive, its members, and the budget for unpacking them
+zips, tars   spans of members
 streams      gzip, bzip2, xz, zstd and the methods of zip
 """
 
-from strandline.detect.archives.unpacking import Member, Unpacking, kind_of, members
+from strandline.detect.archives.members import Member, UnpackBudget, kind_of, members
 
-__all__ = ["Member", "Unpacking", "kind_of", "members"]
+__all__ = ["Member", "UnpackBudget", "kind_of", "members"]

@@ -1,7 +1,7 @@
 """Compressed streams: gzip, bzip2, xz, zstd and the methods of zip, unpacked piece by piece within a bound.
 
-Invariants: no more is unpacked than asked for, whatever a header promises; broken bytes end a stream and raise
-nothing; work and memory are linear in what is read and in what comes out.
+Invariants: a stream never yields more bytes than the caller allows, whatever its header claims; broken bytes end a
+stream and raise nothing; work and memory are linear in the bytes read and in the bytes unpacked.
 """
 
 import bz2
@@ -21,11 +21,11 @@ _PIECE_OUT = 1 << 20
 _LZMA_MEMORY = 256 << 20
 _ZSTD_WINDOW = 1 << 27
 FREE_BYTES = 1 << 20
-"""What may come out of a stream however little went in."""
+"""Bytes that a stream may yield regardless of its compression ratio."""
 
 
 class Unpacked(NamedTuple):
-    """What came out of a stream, and whether that is all of it."""
+    """The unpacked bytes of a stream, and whether they are all of it."""
 
     data: bytes
     is_whole: bool
@@ -44,7 +44,7 @@ class _Stream(Protocol):
 
 
 class _Deflate:
-    """Deflate, in the shape of the other streams: what was not read yet is kept inside."""
+    """Deflate behind the interface of the other streams; it buffers input that it has not consumed."""
 
     def __init__(self, bits: int) -> None:
         self._inner = zlib.decompressobj(bits)
@@ -66,7 +66,7 @@ class _Deflate:
 
 
 class _Zstd:
-    """Zstandard, which takes no bound on what comes out: little goes in at a time instead."""
+    """Zstandard; its decompressor has no output bound, so it is fed small pieces of input."""
 
     needs_input = True
 
@@ -102,7 +102,7 @@ _BROKEN = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError, zstandard.
 
 
 def unpacked(kind: str, data: memoryview, bytes_max: int, ratio_max: int, streams_max: int) -> Unpacked:
-    """Return what a stream holds, or its beginning if it is broken or over a bound; streams in a row are one."""
+    """Return a stream's content, or its beginning if it is broken or over a bound; concatenated streams are one."""
     bound = min(bytes_max, max(FREE_BYTES, ratio_max * len(data)))
     out = io.BytesIO()
     try:
@@ -117,7 +117,7 @@ def unpacked(kind: str, data: memoryview, bytes_max: int, ratio_max: int, stream
 
 
 def _pieces(kind: _Kind, data: memoryview, streams_max: int) -> Iterator[bytes]:
-    """Yield what comes out, of one stream after the other; an error says that there is more, or should be."""
+    """Yield the output of one stream after the other; an error means that output is missing."""
     at = 0
     for _ in range(streams_max):
         stream = kind.open()

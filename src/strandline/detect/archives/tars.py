@@ -1,7 +1,7 @@
-"""Tar files, read header by header: where each member stands.
+"""Tar files, read header by header: the span of each member.
 
-Read are the old form, ustar, and the long names of GNU and pax. Invariants: any bytes give entries or none, never
-an error; an entry's span lies within the file.
+The reader knows the old form, ustar, and the long names of GNU and pax. Invariants: any bytes give entries or none,
+never an error; an entry's span lies within the file.
 """
 
 import re
@@ -16,7 +16,7 @@ _META_BYTES_MAX = 64 << 10
 
 
 class TarEntry(NamedTuple):
-    """A member: its name and where its bytes stand; `is_whole` is false if the file ends within it."""
+    """A member: its name and its span; `is_whole` is false if the file ends within it."""
 
     name: str
     start: int
@@ -25,7 +25,7 @@ class TarEntry(NamedTuple):
 
 
 def is_header(block: bytes) -> bool:
-    """Return whether a block is a member's header: its checksum says so."""
+    """Return whether a block is a member's header, by its checksum."""
     if len(block) < BLOCK:
         return False
     stated = _number(block[148:156])
@@ -33,7 +33,7 @@ def is_header(block: bytes) -> bool:
 
 
 def tar_entries(data: bytes) -> Iterator[TarEntry | None]:
-    """Yield the regular files; None, once and last, where something that is no file of the archive follows."""
+    """Yield the regular files; None, once and last, if bytes follow that are no entry of the archive."""
     at = 0
     name: bytes | None = None
     size_given: int | None = None
@@ -63,7 +63,7 @@ def tar_entries(data: bytes) -> Iterator[TarEntry | None]:
 
 
 def _number(field: bytes) -> int | None:
-    """Return a number of a header, in octal digits or, where they do not suffice, in binary."""
+    """Return a number of a header: octal digits, or binary for large values."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None  # noqa: PLR2004
     digits = field.strip(b" \0")
@@ -79,7 +79,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _pax(records: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return the name and the size that records give the next member."""
+    """Return the name and the size that pax records set for the next member."""
     size: int | None = None
     at = 0
     while (found := _PAX_RECORD.match(records, at)) is not None:

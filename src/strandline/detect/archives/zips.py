@@ -1,7 +1,7 @@
-"""Zip files, read from their central directory: where each member stands, and how it is packed.
+"""Zip files, read from their central directory: the span and the compression method of each member.
 
 Invariants: any bytes give entries or none, never an error; an entry's span lies within the file; the directory is
-walked once.
+read once.
 """
 
 import struct
@@ -19,7 +19,7 @@ METHODS = {0: "stored", 8: "deflate", 12: "bzip2", 93: "zstd", 95: "xz"}
 
 
 class ZipEntry(NamedTuple):
-    """A member: its name, its method (None if it cannot be read), and where its packed bytes stand."""
+    """A member: its name, its method (None if it is not supported), and the span of its packed bytes."""
 
     name: str
     method: str | None
@@ -28,7 +28,7 @@ class ZipEntry(NamedTuple):
 
 
 def zip_entries(data: bytes) -> Iterator[ZipEntry | None]:
-    """Yield the members of a file, without folders; None, once and last, if its directory does not tell all of it."""
+    """Yield the members of a file, without folders; None, once and last, if its directory is incomplete."""
     directory = _directory(data)
     if directory is None:
         yield None
@@ -50,7 +50,7 @@ def zip_entries(data: bytes) -> Iterator[ZipEntry | None]:
 
 
 def _directory(data: bytes) -> tuple[int, int, int] | None:
-    """Return where the directory begins and ends, and how far everything is shifted by bytes put before the file."""
+    """Return the span of the directory, and the number of bytes that precede the archive in the file."""
     at = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_MAX))
     if at < 0 or at + _END_BYTES > len(data):
         return None
@@ -67,7 +67,7 @@ def _directory(data: bytes) -> tuple[int, int, int] | None:
 
 
 def _sizes(fields: tuple[int, ...], extra: bytes) -> tuple[int, int]:
-    """Return the packed size and the offset, from the extra field where they do not fit the entry."""
+    """Return the packed size and the offset, from the ZIP64 extra field if they do not fit the entry."""
     numbers = {"plain": fields[9], "packed": fields[8], "offset": fields[16]}
     at = 0
     while at + 4 <= len(extra):

@@ -1,10 +1,10 @@
-"""Regular expressions as rules write them: read into trees over bytes, and matched in linear time.
+"""Regular expressions of rules: parsed into trees over bytes, and matched in linear time.
 
-syntax     Go's expressions (RE2), read
-classes    classes of characters, and what UTF-8 makes of them
-nodes      the trees, what is known about them, and how they are written for other matchers
+syntax     the parser of Go's expressions (RE2)
+classes    character classes and their UTF-8 byte sequences
+nodes      the trees, their properties, and their text for other matchers
 patterns   an expression with the matcher that suits it
-linear     the matcher that never goes back
+linear     the matcher without backtracking
 """
 
 from strandline.detect.expressions.classes import Unsupported

@@ -1,7 +1,7 @@
 """Classes of characters, as ranges of code points, and the byte sequences that UTF-8 gives them.
 
-Invariants: a class within ASCII, or one that leaves characters out by naming ASCII ones alone, is a set of single
-bytes; any other is the alternatives of its UTF-8 sequences.
+Invariants: a class within ASCII, or one that excludes ASCII characters alone, is a set of single bytes; any other is
+the alternatives of its UTF-8 sequences.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ ASCII_CLASSES: dict[str, Runes] = {
 
 
 class Unsupported(Exception):
-    """A text that is no regular expression of Go, or one that is not supported over bytes."""
+    """The text is no regular expression of Go, or is not supported over bytes."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(problem)
@@ -46,7 +46,7 @@ class Unsupported(Exception):
 
 
 def negated(runes: Runes) -> Runes:
-    """Return every character that is not in a class."""
+    """Return the complement of a class."""
     result: Runes = []
     at = 0
     for low, high in merged(runes):
@@ -70,7 +70,7 @@ def merged(runes: Runes) -> Runes:
 
 
 def fold(runes: Runes) -> Runes:
-    """Return a class with the other case of its characters; beyond ASCII of those that are named one by one."""
+    """Return a class with the other case of its characters; beyond ASCII, of single characters only."""
     result = list(runes)
     for low, high in runes:
         if low == high > _ASCII:
@@ -116,7 +116,7 @@ def _sequence(parts: list[tuple[int, int]]) -> Node:
 
 
 def _mask(low: int, high: int) -> int:
-    """Return the set of the bytes from one to another; it is empty if they are out of order."""
+    """Return the set of the bytes from `low` to `high`; empty if they are out of order."""
     return (2 << high) - (1 << low) if low <= high else 0
 
 

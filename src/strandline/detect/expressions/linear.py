@@ -1,8 +1,8 @@
-"""A matcher that never backtracks: all ways through an expression go on side by side, in the order of their preference.
+"""A matcher that never backtracks: it follows all paths through an expression at once, ordered by preference.
 
-It finds what Python's `re` finds (leftmost, first preference, with groups), in time linear in the text, and is some
-hundred times slower; it is for expressions on which `re` may take time without bound. Each step is taken from a
-`Work`: when that is used up the search stops, and says so.
+It finds the same matches as Python's `re` (leftmost, first preference, with groups) in time linear in the text, and is
+some hundred times slower; it is for expressions on which `re` may take unbounded time. Each step is charged to a
+`Work`; when the steps are used up, the search raises `Exhausted`.
 
 Invariants: a step costs one of `Work.steps_left`; an instruction is visited once for each position.
 """
@@ -18,22 +18,22 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class TooLarge(Exception):
-    """An expression whose repeats, written out, are over the bound."""
+    """The expression's repeats, written out, are over the bound."""
 
 
 class Exhausted(Exception):
-    """The work that a search may take is used up."""
+    """The steps that a search may take are used up."""
 
 
 @dataclass
 class Work:
-    """What may still be done for an item."""
+    """The steps that are left for an item."""
 
     steps_left: int
 
 
 class _Step(NamedTuple):
-    """An instruction: one byte of a set, a choice, a capture, a place, or the end."""
+    """An instruction: one byte of a set, a choice, a capture, an assertion, or the end."""
 
     kind: int
     x: int = 0
@@ -47,7 +47,7 @@ _WORD = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvw
 
 
 class Program:
-    """An expression, ready to be searched for."""
+    """A compiled expression."""
 
     def __init__(self, node: Node, groups: int) -> None:
         self._groups = groups
@@ -114,7 +114,7 @@ class Program:
             self._split(split, split + 1, len(self._steps), greedy=node.greedy)
 
     def finditer(self, data: bytes, start: int, end: int, work: Work) -> Iterator[Spans]:
-        """Yield the spans of each match and its groups, in order; `Exhausted` when the work is used up."""
+        """Yield the spans of each match and its groups, in order; raise `Exhausted` when the work is used up."""
         while start <= end:
             slots = self._search(data, start, end, work)
             if slots is None:
@@ -161,7 +161,7 @@ class Program:
         seen: set[int],
         out: list[tuple[int, tuple[int, ...]]],
     ) -> None:
-        """Add the bytes and the end that an instruction leads to without a byte, in the order of preference."""
+        """Add the instructions that are reachable without consuming a byte, in the order of preference."""
         stack = [(number, slots)]
         while stack:
             number, slots = stack.pop()

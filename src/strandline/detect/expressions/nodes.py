@@ -1,10 +1,10 @@
-"""Regular expressions over bytes, as trees: what both matchers are written from, and what is known about them.
+"""Regular expressions over bytes, as trees: the source of both matchers, and their properties.
 
     Chars   one byte of a set            Seq      one after the other       Alt    one of several
-    Repeat  low to high times            Group    numbered, captured        At     a place between bytes
+    Repeat  low to high times            Group    numbered, captured        At     an assertion between bytes
 
-Invariants: a tree is truly regular (no look-around, no back-reference); case and flags are resolved in it, so that
-its text in either dialect needs none; `width` is exact.
+Invariants: a tree is regular (no look-around, no back-reference); case and flags are resolved in it, so that its text
+in either dialect needs none; `width` is exact.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _WAYS_MAX = 64
 
 
 class Place(Enum):
-    """A place between bytes that a match may ask for."""
+    """An assertion between bytes, such as a word boundary."""
 
     TEXT_START = "\\A"
     TEXT_END = "\\z"
@@ -50,7 +50,7 @@ class Alt:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A node `low` to `high` times; `high` None is without end."""
+    """A node `low` to `high` times; `high` None is unbounded."""
 
     item: "Node"
     low: int
@@ -69,21 +69,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A place, which takes no byte."""
+    """An assertion, which consumes no byte."""
 
     place: Place
 
 
 Node: TypeAlias = Chars | Seq | Alt | Repeat | Group | At
 EMPTY = Seq(())
-
-
-def mask_of(values: bytes | range) -> int:
-    """Return the set of some bytes."""
-    mask = 0
-    for value in values:
-        mask |= 1 << value
-    return mask
 
 
 def members(mask: int) -> Iterator[int]:
@@ -95,7 +87,7 @@ def members(mask: int) -> Iterator[int]:
 
 
 def width(node: Node) -> tuple[int, int | None]:  # noqa: PLR0911 - one for each kind of node
-    """Return how many bytes a match takes at least, and at most if there is a bound."""
+    """Return the minimum and the maximum length of a match in bytes; None is unbounded."""
     match node:
         case Chars():
             return 1, 1
@@ -127,7 +119,7 @@ def groups(node: Node) -> Iterator[Group]:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return the nodes right below a node."""
+    """Return the direct children of a node."""
     match node:
         case Seq(items=items):
             return items
@@ -187,7 +179,7 @@ def _first_of(items: tuple[Node, ...]) -> int:
 
 
 def literal(node: Node) -> int:
-    """Return how long a run of telling bytes every match holds: each byte of a few, all of them in few ways."""
+    """Return the length of the longest selective run in every match: few choices per byte, and few in total."""
     match node:
         case Seq(items=items):
             return _longest_run(items)
@@ -208,7 +200,7 @@ def _longest_run(items: tuple[Node, ...]) -> int:
     ways = 1.0
     for item in items:
         size = item.mask.bit_count() if isinstance(item, Chars) else 0
-        # Both cases of a letter are one way to a matcher that folds case.
+        # Both cases of a letter count once: the matcher folds case.
         ways *= 1 if size == 2 and _is_letter(item) else size  # noqa: PLR2004
         if 0 < ways <= _WAYS_MAX:
             run += 1
@@ -230,7 +222,7 @@ def to_python(node: Node) -> bytes:
 
 
 def to_hyperscan(node: Node) -> bytes:
-    """Return a tree as an expression of hyperscan, without captures and preferences, which it does not know."""
+    """Return a tree as an expression of hyperscan, which has no captures and no preferences."""
     return _Writer(captures=False).write(node).encode()
 
 

@@ -1,10 +1,10 @@
 """Patterns: an expression with the matcher that suits it.
 
-Python's `re` is quick and goes back when it fails; on an expression that can read a text in many ways (`(a+)+`,
-`.*.*.*x`) that takes time without bound. `ways` estimates in how many it can be, per byte to begin at; beyond a
-bound the matcher that never goes back is taken, and the work it may do is counted.
+Python's `re` is fast and backtracks; on an expression that can read a text in many ways (`(a+)+`, `.*.*.*x`) that
+takes unbounded time. `ways` estimates their number per start position; beyond a bound the pattern uses the matcher
+without backtracking, whose steps are counted.
 
-Invariants: both matchers find the same; `ways` errs on the side of too many.
+Invariants: both matchers find the same; `ways` never underestimates.
 """
 
 import math
@@ -32,7 +32,7 @@ _MANY = 1e12
 
 
 class Pattern:
-    """An expression, ready to be searched for; `is_quick` if `re` can be trusted with it."""
+    """A compiled expression; `is_quick` if `re` matches it in bounded time."""
 
     def __init__(self, where: str, node: Node, bytes_max: int) -> None:
         self.is_quick = ways(node, bytes_max) <= WAYS_MAX
@@ -47,7 +47,7 @@ class Pattern:
             raise RegexInvalid(where, "its repeats are too many", hint="make the repeats shorter") from None
 
     def finditer(self, data: bytes, start: int, end: int, work: Work) -> Iterator[Spans]:
-        """Yield the spans of each match and its groups; `Exhausted` when the work is used up."""
+        """Yield the spans of each match and its groups; raise `Exhausted` when the work is used up."""
         if self._regex is not None:
             for found in self._regex.finditer(data, start, end):
                 yield found.regs
@@ -55,7 +55,7 @@ class Pattern:
             yield from self._program.finditer(data, start, end, work)
 
     def is_in(self, data: bytes, work: Work) -> bool:
-        """Return whether there is a match; not if looking for it takes too much work."""
+        """Return whether there is a match; False if the work is used up before one is found."""
         if self._regex is not None:
             return self._regex.search(data) is not None
         try:
@@ -65,12 +65,12 @@ class Pattern:
 
 
 def ways(node: Node, bytes_max: int) -> float:
-    """Return in how many ways, at most, an expression can read a text from one place on."""
+    """Return an upper bound on the ways in which an expression can read a text from one position."""
     return _ways((node,), bytes_max)
 
 
 def _ways(items: tuple[Node, ...], bytes_max: int) -> float:
-    """Return the ways of a sequence: what one node leaves open, times what the rest does."""
+    """Return the ways of a sequence: those of its first node times those of the rest."""
     product = 1.0
     flat = _flat(items)
     for at, item in enumerate(flat):
@@ -92,7 +92,7 @@ def _flat(items: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _open_ways(node: Node, rest: tuple[Node, ...], bytes_max: int) -> float:
-    """Return in how many ways a node can be left, given what follows."""
+    """Return the ways in which a node can end, given the nodes that follow."""
     match node:
         case Alt(options=options):
             return _alike(options) * max(_ways((option,), bytes_max) for option in options)
@@ -105,7 +105,7 @@ def _open_ways(node: Node, rest: tuple[Node, ...], bytes_max: int) -> float:
 def _repeat_ways(node: Repeat, rest: tuple[Node, ...], bytes_max: int) -> float:
     least, _ = width(node.item)
     most = min(bytes_max if node.high is None else node.high, bytes_max // max(least, 1))
-    # Where no byte can both go on and come after, there is one place to leave: going back fails at once.
+    # If no byte can both repeat the node and follow it, the repeat ends at one position: backtracking fails at once.
     goes_on = bool(rest) and bool(union(node.item) & first(Seq(rest)))
     exits = float(max(most - node.low, 0) + 1) if goes_on else 1.0
     if _is_determined(node.item):
@@ -117,7 +117,7 @@ def _repeat_ways(node: Repeat, rest: tuple[Node, ...], bytes_max: int) -> float:
 
 
 def _is_determined(item: Node) -> bool:
-    """Return whether a text can be cut into repeats of a node in one way only."""
+    """Return whether a text splits into repeats of a node in one way only."""
     low, high = width(item)
     if low == 0:
         return False
@@ -140,13 +140,13 @@ def _is_simple(part: Node) -> bool:
 
 
 def _alike(options: tuple[Node, ...]) -> int:
-    """Return how many of several nodes can read the same text, at most."""
+    """Return an upper bound on the number of alternatives that can read the same text."""
     heads = [_head(option) for option in options]
     return max(sum(_can_agree(head, other) for other in heads) for head in heads)
 
 
 def _head(node: Node) -> list[int]:
-    """Return the sets of bytes that a node begins with, as far as each is one."""
+    """Return the byte sets of a node's fixed beginning, one for each position."""
     head = []
     for item in _flat((node,)):
         if not isinstance(item, Chars):
@@ -161,5 +161,5 @@ def _can_agree(one: list[int], other: list[int]) -> bool:
 
 
 def _are_apart(options: tuple[Node, ...]) -> bool:
-    """Return whether no two of several nodes can read the same text."""
+    """Return whether no two alternatives can read the same text."""
     return _alike(options) == 1

@@ -1,16 +1,16 @@
-r"""The regular expressions of Go (RE2), as gitleaks files write them, read into trees over bytes.
+r"""The parser of Go's regular expressions (RE2), which gitleaks files use, into trees over bytes.
 
     flags      (?i) (?m) (?s) (?U), for the rest of a group or as (?i:…)
     groups     (…) (?:…) (?P<name>…) (?<name>…)
     classes    [a-z] [^a-z] [[:alnum:]] [[:^alpha:]] \d \D \s \S \w \W .
     escapes    \x41 \x{41} \012 \Q…\E \a \f \t \n \r \v
-    places     ^ $ \A \z \b \B
+    assertions ^ $ \A \z \b \B
     repeats    * + ? {n} {n,} {n,m}, lazy with ? behind
 
-A text is UTF-8: a character beyond ASCII is the sequence of its bytes. Where Go counts characters (`.{3}`,
-`[^a]{3}`), bytes are counted here, which is the same for every text in which secrets are written.
+A text is UTF-8: a character beyond ASCII is the sequence of its bytes. Go counts characters in `.{3}` and `[^a]{3}`;
+this parser counts bytes, which is the same for ASCII secrets.
 
-Invariants: what is read means what Go means by it; the rest is refused with `Unsupported` and its position:
+Invariants: an accepted expression means the same as in Go; any other raises `Unsupported` with its position:
 look-around and back-references, which Go refuses too, and classes of Unicode properties, which have no use over
 bytes.
 """
@@ -44,7 +44,7 @@ _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|\Z)|.)", re.DOTALL)
 
 
 def parse(text: str) -> Node:
-    """Return the tree of an expression; `Unsupported` if there is none."""
+    """Return the tree of an expression; raise `Unsupported` if it has none."""
     return _known(text) if len(text) <= _KNOWN_CHARACTERS_MAX else _parsed(text)
 
 
@@ -57,7 +57,7 @@ def _parsed(text: str) -> Node:
 
 
 _known = lru_cache(maxsize=1_024)(_parsed)
-"""Expressions are read when rules are checked, again when they are planned, and again when they are matched."""
+"""A cache, because checking, planning and matching each parse the same expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Parser:
         self.depth = 0
 
     def alternatives(self, flags: _Flags) -> Node:
-        """Read up to the end of the group or of the text."""
+        """Parse up to the end of the group or of the text."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise Unsupported(f"nested deeper than {DEPTH_MAX}", self.at)
@@ -116,7 +116,7 @@ class _Parser:
         return self.text[self.at - 1]
 
     def _flags_ahead(self) -> bool:
-        """Return whether `(?flags)` without a colon stands here."""
+        """Return whether `(?flags)` without a colon follows."""
         if not self.text.startswith("(?", self.at):
             return False
         end = self.text.find(")", self.at)
@@ -260,7 +260,7 @@ class _Parser:
         return int(digits, 16)
 
     def _class_node(self, flags: _Flags, begin: int) -> Node:
-        """Read a class; those without a class inside are known by their text, since most stand in many rules."""
+        """Parse a class; classes without a nested class are cached by their text, because many rules repeat them."""
         whole = _CLASS.match(self.text, begin)
         if whole is None:
             return to_node(self.class_runes(flags), begin)
@@ -271,7 +271,7 @@ class _Parser:
             raise Unsupported(problem.problem, begin + problem.position) from None
 
     def class_runes(self, flags: _Flags) -> Runes:
-        """Read a class whose bracket was taken."""
+        """Parse a class after its opening bracket."""
         begin = self.at - 1
         negate = self._take("^")
         runes: Runes = []
@@ -314,7 +314,7 @@ class _Parser:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    r"""Return what `\Q…\E` quotes, escaped one by one, since a repeat after it is that of its last character."""
+    r"""Return the text of `\Q…\E` with each character escaped: a repeat after it applies to its last character."""
     return found[0] if found[1] is None else "".join(f"\\x{{{ord(char):x}}}" for char in found[1])
 
 

@@ -1,33 +1,35 @@
-"""Hyperscan databases in block mode: compiled, loaded again, and asked for all that they find.
+"""Hyperscan databases in block mode: compile, load, save and scan.
 
-Invariants: every match's end is reported, or the first of an expression that asks for one; a database of another
-kind of machine is no database; threads may share one.
+Invariants: a scan reports the end of every match, or of the first one for an expression flagged `FIRST_ONLY`; a
+database of another kind of machine does not load; threads may share a database. hyperscan is imported when the first
+database is made.
 """
 
 import threading
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from strandline.extras import needs
+from strandline.pipeline.lazy_imports import deferred
 
-with needs("scan"):
+if TYPE_CHECKING:
     import hyperscan
+else:
+    hyperscan = deferred("hyperscan", "scan")
 
-
-FIRST_ONLY = int(hyperscan.HS_FLAG_SINGLEMATCH)
-"""The flag of an expression of which one match is enough."""
+FIRST_ONLY = 8
+"""`HS_FLAG_SINGLEMATCH`, for an expression whose first match is enough; a literal, so that no import is needed."""
 
 
 class Database:
-    """Expressions, compiled; each thread has working memory of its own."""
+    """Compiled expressions; each thread has its own scratch memory."""
 
-    def __init__(self, database: hyperscan.Database) -> None:
+    def __init__(self, database: "hyperscan.Database") -> None:
         self._database = database
         self._local = threading.local()
 
     @classmethod
     def compiled(cls, expressions: Sequence[bytes], flags: Sequence[int]) -> Self | None:
-        """Return a database of expressions, numbered from 0, or None if hyperscan does not take one of them."""
+        """Return a database of expressions, numbered from 0, or None if hyperscan refuses one of them."""
         database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         try:
             database.compile(expressions=expressions, ids=list(range(len(expressions))), flags=flags)
@@ -37,7 +39,7 @@ class Database:
 
     @classmethod
     def loaded(cls, data: bytes) -> Self | None:
-        """Return a database that was compiled before, or None if it is that of another kind of machine."""
+        """Return a saved database, or None if another kind of machine compiled it."""
         try:
             return cls(hyperscan.loadb(data, hyperscan.HS_MODE_BLOCK))
         except hyperscan.error:
@@ -48,12 +50,12 @@ class Database:
         return hyperscan.dumpb(self._database)
 
     def found(self, data: bytes | memoryview) -> list[tuple[int, int]]:
-        """Return the end and the number of all that is found, in the order of the ends."""
+        """Return the end and the expression's number of each match, sorted by end."""
         scratch = getattr(self._local, "scratch", None)
         if scratch is None:
             scratch = self._local.scratch = hyperscan.Scratch(self._database)
         found: list[tuple[int, int]] = []
-        # The stubs of hyperscan do not know buffers and contexts.
+        # hyperscan's stubs know no buffers and no contexts.
         self._database.scan(data, match_event_handler=_keep, context=found, scratch=scratch)  # type: ignore[type-var, arg-type]
         found.sort()
         return found

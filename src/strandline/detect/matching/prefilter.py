@@ -1,9 +1,9 @@
-"""The prefilter: one hyperscan database over all rules, which names the few windows worth a closer look.
+"""The prefilter: one hyperscan database over all rules, which finds the few windows that may hold a match.
 
-A rule's expression is cut to the part that names it: what is optional at its ends, and what follows a wide gap, is
-left to the confirmation. A rule without a literal of its own is looked for by its keywords. What hyperscan does not
-take falls back to the keywords, or to the whole text; `Layout.notes` says so. The edges of a text count as those of a
-line, so that texts may be looked at as lines of one (`Prefilter.ends`).
+A rule's expression is cut to its selective part: optional parts at its ends, and everything after a wide gap, are left
+to the confirmation. A rule without a literal is found by its keywords. A rule that hyperscan refuses falls back to its
+keywords, or to the whole text; `Layout.notes` says so. The edges of a text count as those of a line, so that many texts
+may be filtered as the lines of one (`Prefilter.ends`).
 
 Invariants: every match of a rule, of at most `match_bytes_max` bytes, lies within one window of that rule; windows
 of a rule do not overlap and come in order; they depend on the bytes alone. Work is linear in the bytes, and memory
@@ -33,7 +33,7 @@ from strandline.detect.expressions.nodes import (
 )
 from strandline.detect.limits import KIB, Limits
 from strandline.detect.matching.databases import FIRST_ONLY, Database
-from strandline.detect.matching.saved import Layout, Reach, Saved
+from strandline.detect.matching.saved_engine import Layout, Reach, SavedEngine
 from strandline.detect.rules.rule import Rule, parse_regex
 
 CHUNK_BYTES = 512 * KIB
@@ -43,13 +43,13 @@ SIZE_MAX = 4_000
 """Beyond this many states hyperscan takes minutes to refuse an expression."""
 _MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}")
 RUN, PERCENT = 0, 1
-"""Marks of a buffer, with where the first ends: a long run of base64 or hexadecimal digits; a percent escape."""
+"""Marks of a buffer, with the end of the first: a long run of base64 or hexadecimal digits; a percent escape."""
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
 
 
 class Window(NamedTuple):
-    """Where a rule may match: its number, and a span of the buffer."""
+    """A candidate span of the buffer, and the number of the rule that may match there."""
 
     rule: int
     start: int
@@ -58,7 +58,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What stands for a rule in the database, and how far around a hit its matches may reach."""
+    """The database expression of a rule, and the distance that its matches may extend around a hit."""
 
     expression: bytes
     rules: tuple[int, ...]
@@ -68,7 +68,7 @@ class Probe:
 
 
 def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
-    """Return the probe of a rule's own expression, or None if it is better found by its keywords."""
+    """Return the probe of a rule's own expression, or None if its keywords are more selective."""
     head = trimmed_tail(cut_at_gap(joinable(whole)))
     core = trimmed_head(head)
     least, _ = width(core)
@@ -94,7 +94,7 @@ def loosened(node: Node, *, is_optional: bool = False) -> Node:
 
 
 def size(node: Node) -> int:
-    """Return about how many states an expression has, its repeats written out."""
+    """Return the approximate number of states of an expression, its repeats written out."""
     match node:
         case Repeat(item=item, low=low, high=high):
             most = low + 1 if high is None else high
@@ -128,7 +128,7 @@ def stripped(node: Node) -> Node:
 
 
 def joinable(node: Node) -> Node:
-    """Return a tree without groups that matches in a text what it matches in one of its lines."""
+    """Return a tree without groups whose matches in a text of lines are those in each line alone."""
     match node:
         case At(place=place):
             return At(_EDGES.get(place, place))
@@ -143,7 +143,7 @@ def joinable(node: Node) -> Node:
 
 
 def cut_at_gap(node: Node) -> Node:
-    """Return the part before the first wide gap of almost any bytes, if that part is telling enough alone."""
+    """Return the part before the first wide gap of almost any bytes, if that part is selective enough alone."""
     if not isinstance(node, Seq):
         return node
     for at, item in enumerate(node.items):
@@ -156,7 +156,7 @@ def cut_at_gap(node: Node) -> Node:
 
 
 def trimmed_tail(node: Node) -> Node:
-    """Return what every match begins with, up to a part that is always there."""
+    """Return the tree without its optional tail: it ends with a required part."""
     match node:
         case At():
             return EMPTY
@@ -175,7 +175,7 @@ def trimmed_tail(node: Node) -> Node:
 
 
 def trimmed_head(node: Node) -> Node:
-    """Return what every match ends with, from a part that is always there; a place at the beginning stays."""
+    """Return the tree without its optional head: it begins with a required part; a leading assertion stays."""
     match node:
         case Repeat(item=item, low=low, high=high):
             return node if low == high else Repeat(item, low, low) if low else EMPTY
@@ -192,7 +192,7 @@ def trimmed_head(node: Node) -> Node:
 
 
 class _Compiled:
-    """The rules of a prefilter, planned, and the database of their probes."""
+    """The planned probes of a prefilter's rules, and their database."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits) -> None:
         self._rules = rules
@@ -204,13 +204,13 @@ class _Compiled:
         self.database = self._compile()
 
     def _compile(self) -> Database:
-        """Return the database; rules that it does not take are found by halving and arranged otherwise."""
+        """Return the database; rules that hyperscan refuses are found by bisection and use their keywords."""
         database = _compiled(self._probes)
         if database is None:
             self._arrange(self._refused | _refused(self._own))
             database = _compiled(self._probes)
         if database is None:
-            raise RulesInvalid("the rules", "hyperscan does not take all of them together", hint="use fewer rules")
+            raise RulesInvalid("the rules", "hyperscan cannot compile all of them together", hint="use fewer rules")
         return database
 
     def _arrange(self, refused: frozenset[int]) -> None:
@@ -222,26 +222,26 @@ class _Compiled:
         self._probes = self._own + _word_probes(words, self._trees, self._limits)
 
     def layout(self) -> Layout:
-        """Return what the answers of the database mean."""
+        """Return the meaning of the database's matches."""
         notes = (self._note(self._rules[number], number, tree) for number, tree in self._trees.items())
         reaches = tuple(Reach(probe.rules, probe.before, probe.after) for probe in self._probes)
         return Layout(reaches, self._whole, self._worded, tuple(note for note in notes if note))
 
     def _note(self, rule: Rule, number: int, tree: Node) -> str | None:
-        """Return what a rule costs, if it costs more than others."""
+        """Return a note if a rule costs more than others."""
         if number in self._refused or number in self._whole:
-            why = "is too much for the prefilter" if number in self._refused else "can match nothing"
+            why = "is too large for the prefilter" if number in self._refused else "can match nothing"
             where = "around its keywords" if rule.keywords else "everywhere, which is slow"
             return f"rule {rule.id!r}: its expression {why}, so it is matched {where}"
         if number not in self._worded and literal(tree) < LITERAL_MIN:
-            return f"rule {rule.id!r}: its expression has no telling literal, which slows every scan"
+            return f"rule {rule.id!r}: its expression has no selective literal, which slows every scan"
         return None
 
 
 class Prefilter:
-    """The database of some rules; `saved` spares planning and compiling what was compiled before."""
+    """The database of some rules; `saved` spares planning and compiling them again."""
 
-    def __init__(self, rules: Sequence[Rule], limits: Limits, saved: Saved | None = None) -> None:
+    def __init__(self, rules: Sequence[Rule], limits: Limits, saved: SavedEngine | None = None) -> None:
         self._rules = rules
         database = None if saved is None else Database.loaded(saved.database)
         if saved is None or database is None:
@@ -253,33 +253,33 @@ class Prefilter:
         self._checks: dict[int, Database | None] = {}
 
     def dumped(self) -> bytes:
-        """Return the database as the bytes that another process needs not to compile it again."""
+        """Return the database as bytes that another process can load."""
         return self._database.dumped()
 
     @property
     def is_everywhere(self) -> bool:
-        """Return whether some rule is matched everywhere, whatever the prefilter finds."""
+        """Return whether some rule is matched everywhere, regardless of the prefilter."""
         return bool(self.layout.whole)
 
     def ends(self, lines: bytes) -> tuple[list[int], set[int]]:
-        """Return where something ends that a rule may match in a line alone, in order, and which marks there are."""
+        """Return the sorted ends of candidate matches within single lines, and the marks of the text."""
         found = self._database.found(lines)
         marks = {number for _, number in found if number < len(_MARKS)}
         return [end for end, number in found if number >= len(_MARKS)], marks
 
     def marks_alone(self, data: bytes) -> dict[int, int] | None:
-        """Return the marks of a buffer in which there is no window; None if there may be one."""
+        """Return the marks of a buffer without a window; None if there may be a window."""
         if self.is_everywhere or len(data) > CHUNK_BYTES:
             return None
         marks = {number: end for end, number in self._database.found(data)}
         return marks if max(marks, default=0) < len(_MARKS) else None
 
     def sweep(self, data: bytes) -> "Sweep":
-        """Return the way through a buffer."""
+        """Return a pass over a buffer."""
         return Sweep(data, self._database, self.layout, self._overlap, self._check)
 
     def _check(self, number: int) -> Database | None:
-        """Return what tells whether a window can hold a match of a rule; it is compiled for the rule's first window."""
+        """Return the database of one rule alone, which is compiled for the rule's first keyword window."""
         if number not in self.layout.worded:
             return None
         if number not in self._checks:
@@ -288,7 +288,7 @@ class Prefilter:
 
 
 class Sweep:
-    """One way through a buffer: its windows, and then its marks."""
+    """One pass over a buffer: its windows, and then its marks."""
 
     def __init__(
         self,
@@ -324,14 +324,14 @@ class Sweep:
                 yield Window(rule, *open_[rule])
 
     def _holds(self, rule: int, start: int, end: int) -> bool:
-        """Return whether a window that keywords named can hold a match of the rule's own expression."""
+        """Return whether a keyword window can hold a match of the rule's own expression."""
         check = self._check(rule)
         if check is None:
             return True
         return bool(check.found(memoryview(self._data)[start:end]))
 
     def _hits(self) -> Iterator[tuple[int, Reach]]:
-        """Yield where a probe matched, in the order of the ends."""
+        """Yield the matches of probes, sorted by end."""
         data, reaches = self._data, self._layout.reaches
         for at in range(0, len(data), CHUNK_BYTES):
             begin = max(0, at - self._overlap)
@@ -348,14 +348,14 @@ def _tree(rule: Rule) -> Node:
 
 
 def _check(tree: Node) -> Database | None:
-    """Return a database of one rule alone, for windows that keywords name; None if hyperscan does not take it."""
+    """Return a database of one rule alone, for keyword windows; None if hyperscan refuses it."""
     core = trimmed_head(trimmed_tail(tree))
     is_fit = width(core)[0] > 0 and size(core) <= SIZE_MAX
     return Database.compiled([to_hyperscan(core)], [FIRST_ONLY]) if is_fit else None
 
 
 def _word_probes(words_of: Mapping[int, Iterable[str]], trees: Mapping[int, Node], limits: Limits) -> list[Probe]:
-    """Return a probe for each keyword; all have the same reach, so that windows come in order whatever the word."""
+    """Return a probe for each keyword; all have the same reach, so that windows come in order."""
     rules_of: dict[str, list[int]] = {}
     for number, words in sorted(words_of.items()):
         for word in words:
@@ -369,7 +369,7 @@ def _word_probes(words_of: Mapping[int, Iterable[str]], trees: Mapping[int, Node
 
 
 def _refused(probes: Sequence[Probe]) -> frozenset[int]:
-    """Return the rules whose expression does not compile, found by halving."""
+    """Return the rules whose expression does not compile, found by bisection."""
     if not probes or _compiled(probes) is not None:
         return frozenset()
     if len(probes) == 1:

@@ -1,4 +1,4 @@
-"""Which of the hits in a frame count: required rules are there, nothing is said twice, the rule that knows best speaks.
+"""The selection of a frame's hits: required rules matched too, no duplicates, the most specific rule wins.
 
 Invariants: the outcome does not depend on the order of the hits; a hit of a provider's rule is never dropped for
 one of a generic rule. Work grows with the hits, not with their square.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from strandline.detect.frames import Frame
-from strandline.detect.matching.confirm import Hit
+from strandline.detect.matching.matcher import Hit
 from strandline.detect.rules.rule import Required, Rule
 
 
@@ -20,7 +20,7 @@ class _Spot:
 
 
 def selected(hits: Sequence[Hit], rules: Sequence[Rule], locate: Callable[[Hit], tuple[int, int]]) -> list[Hit]:
-    """Return the hits of a frame that count; `locate` gives the line and the column of one."""
+    """Return the selected hits of a frame; `locate` gives the line and the column of a hit."""
     if not hits:
         return []
     kept = _with_required(hits, rules, locate) if any(rules[hit.rule].required for hit in hits) else list(hits)
@@ -72,7 +72,7 @@ def _most_specific(hits: list[Hit], rules: Sequence[Rule]) -> list[Hit]:
         return hits
     best: dict[tuple[int, int, int], Hit] = {}
     for hit in hits:
-        # A path that was found has no span: each rule for it speaks.
+        # A hit on a path has no span: every rule for it counts.
         span = (hit.start, hit.end, hit.rule if hit.start == hit.end else -1)
         if span not in best or _rank(hit, rules) < _rank(best[span], rules):
             best[span] = hit
@@ -85,7 +85,7 @@ def _rank(hit: Hit, rules: Sequence[Rule]) -> tuple[bool, int, str]:
 
 
 class Spans:
-    """Spans of a buffer, and whether another overlaps one."""
+    """Spans of a buffer, with a test for overlap."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._merged: list[list[int]] = []
@@ -102,7 +102,7 @@ class Spans:
 
 
 class Known:
-    """What was found in a frame, for the views inside it: they often hold the same once more."""
+    """The hits of a frame, for the views inside it, which often repeat them."""
 
     def __init__(self, frame: Frame, hits: Iterable[Hit]) -> None:
         self.frame = frame
@@ -113,13 +113,13 @@ class Known:
         self._all = Spans(span for spans in by_rule.values() for span in spans)
 
     def covers(self, hit: Hit, start: int, end: int, *, is_generic: bool) -> bool:
-        """Return whether a hit at a span of this frame is nothing new: its rule hit there, or any if it is generic."""
+        """Return whether the frame has a hit of the same rule at a span, or of any rule if the hit is generic."""
         spans = self._all if is_generic else self._by_rule.get(hit.rule)
         return spans is not None and spans.overlap(start, end)
 
 
 def news(frame: Frame, hits: Iterable[Hit], known: Sequence[Known], rules: Sequence[Rule]) -> list[Hit]:
-    """Return the hits of a view that the frames around it do not have; `known` goes from the outside in."""
+    """Return the hits of a view that the enclosing frames lack; `known` goes from the outside in."""
     kept = []
     for hit in hits:
         inner, (start, end) = frame, (hit.start, hit.end)

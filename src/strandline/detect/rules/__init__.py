@@ -1,9 +1,9 @@
-"""Rules: what is looked for, as values and as files.
+"""Rules, as values and as files.
 
 rule               a rule, an allowlist, a set of rules, and the policy that follows from it
 gitleaks           sets read from the TOML of gitleaks
 gitleaks_format    sets written as such
-builtin/           our own set, a file for each field
+builtin/           Strandline's own set, a file for each field
 """
 
 from strandline.detect.rules.gitleaks import load_builtin, load_rules, parse_rules

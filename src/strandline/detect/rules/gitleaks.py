@@ -1,9 +1,9 @@
-"""Rules files in the TOML of gitleaks, read in full and written back.
+"""Rules files in the TOML of gitleaks, parsed in full.
 
-Read: `[extend]` (useDefault, path, disabledRules), `[[rules]]`, `[[rules.allowlists]]` and the older
+Tables: `[extend]` (useDefault, path, disabledRules), `[[rules]]`, `[[rules.allowlists]]` and the older
 `[rules.allowlist]`, `[[rules.required]]`, `[[allowlists]]` with targetRules and the older `[allowlist]`. Keys are
-compared without case, as gitleaks does. A rule that extends one of the same id replaces what it gives and adds
-keywords, tags and allowlists. Beside that, per rule, ours: validator, charset, examples, counterexamples.
+compared without case, as gitleaks does. A rule that extends one of the same id replaces the values it sets and adds
+keywords, tags and allowlists. Strandline adds the keys validator, charset, examples and counterexamples per rule.
 
 Invariants: an unknown key, a value of a wrong kind or a broken file is a `RulesInvalid` with the key's name and the
 file; what `strandline.detect.rules.gitleaks_format` writes is read back the same.
@@ -37,13 +37,13 @@ _KINDS = {str: "a text", int: "a whole number", bool: "true or false", (int, flo
 
 
 def load_rules(path: str | Path) -> RuleSet:
-    """Return the rules of a file, with what it extends."""
+    """Return the rules of a file and of the files that it extends."""
     return _read(Path(path), 0).finished()
 
 
 @cache
 def load_builtin() -> RuleSet:
-    """Return our own rules, read once in a process."""
+    """Return Strandline's own rules, read once in a process."""
     folder = resources.files("strandline.detect.rules") / "builtin"
     config = _Config("builtin")
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
@@ -53,12 +53,12 @@ def load_builtin() -> RuleSet:
 
 
 def parse_rules(text: str, name: str = "rules", folder: Path | None = None) -> RuleSet:
-    """Return the rules of a text; `folder` is where the files that it extends are looked for."""
+    """Return the rules of a text; paths of files that it extends are relative to `folder`."""
     return _parse(text, name, folder, 0).finished()
 
 
 class _Config:
-    """A file as far as it was read: rules may lack what the file they extend gives."""
+    """A file without its base: rules may lack values that the extended file sets."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class _Config:
         self.targeted: list[tuple[str, Allowlist]] = []
 
     def add(self, other: "_Config") -> None:
-        """Add another file of the same level; a rule that both have is refused."""
+        """Add another file of the same level; refuse a rule that both have."""
         for rule in other.rules.values():
             if rule.id in self.rules:
                 raise RulesInvalid(other.name, f"rule {rule.id!r} is there twice")
@@ -76,7 +76,7 @@ class _Config:
         self.targeted += other.targeted
 
     def extend(self, base: "_Config", disabled: tuple[str, ...]) -> None:
-        """Take what a file of the level below has, where this one does not say otherwise."""
+        """Add the rules and values of an extended file; this file's own values win."""
         for rule in base.rules.values():
             if rule.id not in disabled:
                 own = self.rules.get(rule.id)
@@ -85,7 +85,7 @@ class _Config:
         self.targeted += [(name, allowlist) for name, allowlist in base.targeted if name not in disabled]
 
     def finished(self) -> RuleSet:
-        """Return the set, or refuse what is still missing."""
+        """Return the set; raise `RulesInvalid` if a value is missing."""
         rules = dict(self.rules)
         for name, allowlist in self.targeted:
             if name not in rules:
@@ -239,7 +239,7 @@ def _allowlist_tables(keys: _Table, where: str) -> list[_Table]:
 
 
 def _keys(table: _Table, known: tuple[str, ...], where: str, prefix: str) -> dict[str, Any]:
-    """Return a table by the known spelling of its keys."""
+    """Return a table with its keys in their known spelling."""
     spelled = {key.lower(): key for key in known}
     keys: dict[str, Any] = {}
     for key, value in table.items():

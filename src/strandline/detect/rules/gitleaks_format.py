@@ -1,7 +1,6 @@
 """Rule sets written as the TOML that `strandline.detect.rules.gitleaks` and gitleaks itself read.
 
-Invariants: reading what was written gives the same set; expressions stand as they are, in literal strings, where
-TOML can hold them so.
+Invariants: parsing the text gives the same set; expressions are literal strings where TOML allows it.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Rules, as values: what is looked for, when a match counts, and what is allowed.
+"""Rules as values: the pattern of a secret, the conditions of a match, and allowlists.
 
-A rule's canonical content (`Rule.plain`) is all that decides its findings: its fingerprint follows from it, so a
-change of meaning is a change of name. Its description and its examples decide nothing and are left out.
+A rule's canonical content (`Rule.plain`) is everything that decides its findings; its fingerprint is derived from it,
+so a change of meaning changes the fingerprint. Description and examples decide nothing and are left out.
 
 Invariants: a `RuleSet` that exists can be run: its expressions parse, the groups they name are there, the rules
 that they require exist and are other rules. Rules are kept sorted by id: the order in a file decides nothing.
@@ -27,7 +27,7 @@ REGEX_CHARACTERS_MAX = 65_536
 
 
 def parse_regex(where: str, text: str) -> Node:
-    """Return the tree of an expression; `RegexInvalid` names `where` it stands."""
+    """Return the tree of an expression; `RegexInvalid` names the file or rule in `where`."""
     if len(text) > REGEX_CHARACTERS_MAX:
         raise RegexInvalid(where, f"longer than {REGEX_CHARACTERS_MAX:,} characters")
     try:
@@ -38,7 +38,7 @@ def parse_regex(where: str, text: str) -> Node:
 
 @dataclass(frozen=True)
 class Allowlist:
-    """What is not a secret; with `all_of` everything it lists must hold, otherwise one thing is enough."""
+    """Criteria of matches that are no secret; with `all_of` every one must hold, otherwise one is enough."""
 
     description: str = ""
     all_of: bool = False
@@ -49,7 +49,7 @@ class Allowlist:
     stopwords: tuple[str, ...] = ()
 
     def plain(self) -> Plain:
-        """Return what decides, canonically."""
+        """Return the canonical content."""
         lists = [sorted(set(values)) for values in (self.commits, self.paths, self.regexes, self.stopwords)]
         return [self.all_of, self.regex_target, *lists]
 
@@ -72,7 +72,7 @@ class Required:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one kind of secret looks like; without `regex` the path of an item is what is found."""
+    """The pattern of one kind of secret; without `regex` the rule finds items by their path."""
 
     id: str
     regex: str | None = None
@@ -92,11 +92,11 @@ class Rule:
 
     @property
     def is_generic(self) -> bool:
-        """Return whether a rule of a provider knows better when both find the same."""
+        """Return whether a provider's rule wins when both find the same secret."""
         return not any(tag.startswith("provider:") for tag in self.tags)
 
     def plain(self) -> Plain:
-        """Return what decides findings, canonically."""
+        """Return the canonical content, which decides the findings."""
         return {
             "regex": self.regex,
             "secret_group": self.secret_group,
@@ -140,7 +140,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules, sorted by id, and what is allowed whatever the rule."""
+    """Rules, sorted by id, and the allowlists of all of them."""
 
     rules: tuple[Rule, ...]
     allowlists: tuple[Allowlist, ...] = ()

@@ -1,9 +1,9 @@
-"""Tokens: what is published about their formats, and what their own bytes therefore say.
+"""Token formats, as their providers publish them.
 
 encodings       numbers in a base, bech32, base64
-validators      whether a token can be real: checksums and structures
-placeholders    values that stand where a secret would
-examples        fake tokens, made on demand
+validators      checksums and structures, which tell whether a token can be real
+placeholders    values in the place of a secret that are none
+examples        fake tokens, generated on demand
 """
 
 from strandline.detect.tokens.examples import expand

@@ -1,6 +1,6 @@
 """Encodings of published token formats: numbers in a base, bech32, base64 of either alphabet.
 
-Invariants: pure functions; the decoders return None for what is not of their form, whatever the bytes, and never raise.
+Invariants: pure functions; the decoders return None for bytes that are not of their form, and never raise.
 """
 
 import base64
@@ -25,7 +25,7 @@ def to_base(value: int, alphabet: str, width: int) -> str:
 
 
 def from_base(text: bytes, alphabet: str) -> int | None:
-    """Return the number that a text is in a base."""
+    """Return the number that a text encodes in a base."""
     value = 0
     for character in text.decode("latin-1"):
         digit = alphabet.find(character)
@@ -36,7 +36,7 @@ def from_base(text: bytes, alphabet: str) -> int | None:
 
 
 def from_base64(text: bytes) -> bytes | None:
-    """Return what a base64 text of either alphabet holds, with its padding or without."""
+    """Return the bytes of a base64 text of either alphabet, with its padding or without."""
     plain = text.translate(_TO_STANDARD).rstrip(b"=")
     try:
         return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
@@ -45,13 +45,13 @@ def from_base64(text: bytes) -> bytes | None:
 
 
 def bech32_checksum(prefix: str, words: Sequence[int]) -> list[int]:
-    """Return the six words that make a bech32 text whole."""
+    """Return the six checksum words of a bech32 text."""
     polymod = _polymod([*_expanded(prefix), *words, 0, 0, 0, 0, 0, 0]) ^ 1
     return [(polymod >> 5 * (5 - place)) & 31 for place in range(6)]
 
 
 def is_bech32(text: bytes) -> bool:
-    """Return whether a text is bech32 with the right checksum; its length is the caller's business."""
+    """Return whether a text is bech32 with the right checksum, of any length."""
     if text not in (text.lower(), text.upper()):
         return False
     prefix, mark, tail = text.lower().decode("latin-1").rpartition("1")

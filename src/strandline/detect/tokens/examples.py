@@ -1,15 +1,15 @@
-"""Fake secrets, made on demand: rules name the shape of a token, and this module fills it in.
+"""Fake secrets, generated on demand: a rule names the shape of a token, and this module fills it in.
 
 An example in a rule file is a text with placeholders, `{{name:argument}}`, which `expand` replaces:
 
     {{base62:36}}         thirty-six characters of a named character class (`CHARSETS`)
-    {{github-crc32:ghp_}} a made form (`FORMS`): the prefix, thirty characters, and a checksum that is right
+    {{github-crc32:ghp_}} a generated form (`FORMS`): the prefix, thirty characters, and a correct checksum
 
-So no file of the repository holds anything that looks like a credential, and every expansion is realistic all the same.
+So no file of the repository holds anything that looks like a credential, and every expansion is realistic.
 
 Invariants: the same text and seed give the same expansion on every machine; two placeholders of one text differ; an
-unknown name is an error that tells it; braces that are no placeholder (`{{ template }}`) are left alone. Nothing here
-is random: no result was ever issued.
+error names an unknown placeholder; braces that are no placeholder (`{{ template }}`) stay unchanged. Nothing is random:
+no provider ever issued a generated token.
 """
 
 import base64
@@ -19,7 +19,7 @@ import re
 import string
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from blake3 import blake3
@@ -58,7 +58,7 @@ _COUNT_MAX = 65_536
 
 
 class Stream:
-    """A source of values that follow from a seed alone."""
+    """A deterministic source of values, derived from a seed."""
 
     def __init__(self, seed: str) -> None:
         self._hash = blake3(seed.encode(), derive_key_context="strandline/scan/example/v1")
@@ -91,13 +91,8 @@ def expand(text: str, seed: str) -> str:
     return _PLACEHOLDER.sub(fill, text)
 
 
-def rule_examples(rule_id: str, texts: Iterable[str]) -> list[str]:
-    """Return a rule's examples filled in; each has a seed of its own."""
-    return [expand(text, f"{rule_id}/{position}") for position, text in enumerate(texts)]
-
-
 def make(name: str, argument: str, stream: Stream) -> str:
-    """Return one value: characters of a named class, or a made form."""
+    """Return one value: characters of a named class, or a generated form."""
     if name in CHARSETS:
         return stream.text(CHARSETS[name], _count(name, argument))
     if name not in FORMS:
@@ -197,7 +192,7 @@ def _pem_body(stream: Stream, label: str) -> str:
 def _pem(stream: Stream, label: str) -> str:
     body = _pem_body(stream, label)
     lines = [body[at : at + 64] for at in range(0, len(body), 64)]
-    # The dashes are joined here so that this file is no private key to a scanner.
+    # The dashes are joined at run time, so that scanners find no private key in this file.
     dashes = "-" * 5
     return "\n".join([f"{dashes}BEGIN {label}{dashes}", *lines, f"{dashes}END {label}{dashes}"])
 
@@ -245,7 +240,7 @@ def _bytes64url(stream: Stream, argument: str) -> str:
 
 
 def _run(_: Stream, argument: str) -> str:
-    """Return a text many times, as in a placeholder of a documentation."""
+    """Return a repeated text, like a placeholder in documentation."""
     match = re.fullmatch(r"([0-9]{1,5})(.{1,16})", argument)
     if match is None or int(match[1]) > _COUNT_MAX:
         raise InvalidInput(f"the placeholder 'run' takes a count and a text, such as 40x, not {argument!r}")
@@ -257,7 +252,7 @@ def _uuid(stream: Stream, _: str) -> str:
 
 
 def _password(stream: Stream, argument: str) -> str:
-    """Return what a password manager makes: of every kind a character, and none that ends a quoted string."""
+    """Return a password like a password manager's: every kind of character, and none that ends a quoted string."""
     count = max(_count("password", argument), 4)
     kinds = [string.ascii_lowercase, string.ascii_uppercase, string.digits, "!#%*+-_"]
     drawn = [stream.text(kind, 1) for kind in kinds] + [stream.text("".join(kinds), 1) for _ in range(count - 4)]
@@ -287,4 +282,4 @@ FORMS: Mapping[str, Callable[[Stream, str], str]] = MappingProxyType(
         "password": _password,
     }
 )
-"""Made forms: tokens with a structure or a checksum, by name."""
+"""Generated forms: tokens with a structure or a checksum, by name."""

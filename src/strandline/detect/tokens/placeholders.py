@@ -1,11 +1,11 @@
-"""Placeholders: values that stand where a secret would, and are none.
+"""Placeholders: values in the place of a secret that are none.
 
 Templates (`${TOKEN}`), words of documentation ("changeme", "your-api-key-here"), identifiers (`config.password`), runs
-and sequences ("xxxxxxxx", "12345678") are told from generated values. It is asked only of values that a loose
-rule found by their surroundings; a token with a format of its own is never judged by it.
+and sequences ("xxxxxxxx", "12345678") are told apart from generated values. Only values that a loose rule found by
+their context are checked; a token with a format of its own never is.
 
-Invariants: any bytes are taken and none raise; the reason is a fixed phrase; six characters of a random token look like
-a word or a run less than once in ten thousand.
+Invariants: any bytes are accepted and none raise; the reason is a fixed phrase; six characters of a random token look
+like a word or a run less than once in ten thousand.
 """
 
 import re
@@ -71,7 +71,7 @@ _FORMS = (
 # Words, short numbers and versions with something between them: names of things, hosts and files.
 _PART = rb"(?:[A-Z]?[a-z]{2,}[0-9]{0,3}|[A-Z]{2,}[0-9]{0,3}|[0-9]{1,8}|v[0-9]{1,3})"
 _NAMES = re.compile(rb"^(?:\.{0,2}/)?%b(?:[-_./:@]%b)+$" % (_PART, _PART))
-# What AWS Secrets Manager makes of a secret's name: words and six characters more.
+# The name of a secret in AWS Secrets Manager: words and six random characters.
 _SUFFIXED = re.compile(rb"^(?:[A-Za-z]{3,24}[0-9]{0,3}[-_/.]){1,5}[0-9A-Za-z]{6}$")
 _FILES = re.compile(
     rb"\.(?:json|ya?ml|toml|pem|key|crt|cer|txt|csv|md|html?|css|jsx?|tsx?|py|go|rs|java|rb|php|sh|env|xml|log|svg|png)$"
@@ -90,7 +90,7 @@ def placeholder_reason(value: bytes) -> str | None:
 
 
 def word_reason(value: bytes) -> str | None:
-    """Return why a value that stands for a token is a name of something, or None if it does not look like one."""
+    """Return why a value in the place of a token is a name, or None if it does not look like one."""
     head = value[:_LOOKED_AT]
     if _NAMES.search(head) or _SUFFIXED.search(head):
         return "words with something between them"

@@ -1,11 +1,11 @@
-"""Offline validators: what a token's own bytes say about whether it can be real.
+"""Offline validators: they tell from a token's own bytes whether it can be real.
 
-A token with a checksum proves itself; one with a structure can be refuted; a loose one can be shown to be a
-placeholder. A rule names its validator, and the engine drops what is INVALID and trusts more what is VALID. Nothing is
-asked of any network, so VALID means well-formed, never "still works".
+A checksum proves a token; a structure can refute one; a loose value may turn out to be a placeholder. A rule names its
+validator, and the engine drops INVALID matches and raises the confidence of VALID ones. No validator uses a network,
+so VALID means well-formed, never "still works".
 
-Invariants: every validator takes any bytes and never raises; the reason is a fixed sentence that shows none of them;
-UNKNOWN is the answer whenever the format leaves a doubt, as INVALID hides a finding.
+Invariants: every validator accepts any bytes and never raises; the reason is a fixed sentence without any of them; in
+doubt the verdict is UNKNOWN, because INVALID hides a finding.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from strandline.errors import InvalidInput
 
 
 class Verdict(Enum):
-    """What a validator says of a secret."""
+    """The result of a validator."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -42,12 +42,12 @@ Validator: TypeAlias = Callable[[bytes], Judgement]
 
 
 def validate(name: str, secret: bytes) -> Verdict:
-    """Return what the named validator says of a secret."""
+    """Return the named validator's verdict on a secret."""
     return judge(name, secret).verdict
 
 
 def judge(name: str, secret: bytes) -> Judgement:
-    """Return what the named validator says of a secret, and why."""
+    """Return the named validator's verdict on a secret, and the reason."""
     if name not in VALIDATORS:
         raise InvalidInput(f"no validator is called {name!r}", hint=f"there are {', '.join(sorted(VALIDATORS))}")
     return VALIDATORS[name](bytes(secret))
@@ -186,7 +186,7 @@ _PEM = re.compile(
     rb"-----BEGIN ((?:[A-Z0-9]+ )*)PRIVATE KEY(?: BLOCK)?-----(.*?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",
     re.DOTALL,
 )
-# Between the lines of a key stand escapes, quotes and signs of the code around it, headers, and OpenPGP's checksum.
+# Escapes, quotes and operators of the surrounding code, headers, and OpenPGP's checksum occur between a key's lines.
 _PEM_NOISE = re.compile(
     rb"[\"']\s*\+\s*[\"']|\\+[nrt]|\\+$|[A-Za-z-]+: [^\n\\]*|^=[A-Za-z0-9+/]{4}|[\s\"',#>|*\\]", re.MULTILINE
 )
@@ -252,7 +252,7 @@ def _basic(secret: bytes) -> Judgement:
 
 
 def _base64_value(secret: bytes) -> Judgement:
-    """Judge base64 of a value that its name calls a secret: what reads as text is judged as a password."""
+    """Judge base64 of a value that its name calls a secret: decoded text is judged as a password."""
     data = from_base64(secret)
     if data is None or len(secret) % 4:
         return _invalid("not base64")

@@ -1,7 +1,7 @@
-"""UTF-16 as UTF-8, with the way back: whole texts, and the texts that stand in other bytes.
+"""UTF-16 decoded to UTF-8 and mapped back: whole texts, and texts within other bytes.
 
-Invariants: a decoded character leads back to its two or four bytes; halves of pairs that stand alone survive the
-way there and back; a byte is part of one view at most.
+Invariants: a decoded character maps to its two or four bytes; lone surrogates survive the round trip; a byte is part of
+one view at most.
 """
 
 from bisect import bisect_right
@@ -66,7 +66,7 @@ def _database() -> Database:
 
 
 def _whole(data: bytes) -> tuple[str, int] | None:
-    """Return the byte order of a text and where it begins, if the buffer is one."""
+    """Return the byte order of a text and its start, if the buffer is UTF-16."""
     for mark, name in _MARKS:
         if data.startswith(mark) and not data.startswith(b"\xff\xfe\0\0"):
             return name, len(mark)
@@ -87,11 +87,11 @@ def _to_utf8(text: bytes, name: str) -> bytes:
 def _whole_locate(text: bytes, name: str, first: int) -> Locate:
     @cache
     def blocks() -> tuple[bytes, list[int], list[int]]:
-        """Return the text as UTF-8, and where blocks of it begin in either form."""
+        """Return the text as UTF-8, and the starts of its blocks in either form."""
         pieces, narrow, wide = [], [0], [0]
         while wide[-1] < len(text):
             stop = min(wide[-1] + _BLOCK_BYTES, len(text))
-            # Two halves of a pair stay together.
+            # A surrogate pair is not split.
             stop -= 2 * (stop < len(text) and _is_high(text[stop - 2 : stop], name))
             pieces.append(_to_utf8(text[wide[-1] : stop], name))
             narrow.append(narrow[-1] + len(pieces[-1]))
@@ -99,7 +99,7 @@ def _whole_locate(text: bytes, name: str, first: int) -> Locate:
         return b"".join(pieces), narrow, wide
 
     def edge(at: int, *, is_end: bool) -> int:
-        """Return where a character begins, or the one before it ends, if the byte is within one."""
+        """Return the start of the character at a byte, or the end of the one before it."""
         decoded, narrow, wide = blocks()
         while at < len(decoded) and decoded[at] & 0xC0 == 0x80:  # noqa: PLR2004
             at += 1 if is_end else -1
@@ -111,7 +111,7 @@ def _whole_locate(text: bytes, name: str, first: int) -> Locate:
 
 
 def _is_high(unit: bytes, name: str) -> bool:
-    """Return whether a unit is the first half of a pair."""
+    """Return whether a unit is the high half of a surrogate pair."""
     return unit[1 if name == "utf-16le" else 0] & 0xFC == 0xD8  # noqa: PLR2004
 
 

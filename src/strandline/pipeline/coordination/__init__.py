@@ -23,9 +23,9 @@ being done; `Progress` tells how many there are.
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from strandline.pipeline.coordination.coordinator import Coordinator, NoneAvailable, Throttled
+from strandline.pipeline.coordination.interfaces import RunCoordinator, RunReader, ShardCoordinator
 from strandline.pipeline.coordination.memory import CommitHook, MemoryRecords
-from strandline.pipeline.coordination.seams import RunCoordinator, RunReader, ShardCoordinator
-from strandline.pipeline.coordination.store import RecordStore
+from strandline.pipeline.coordination.record_store import RecordStore
 
 if _TYPE_CHECKING:
     from strandline.pipeline.coordination.sqlite import SqliteRecords

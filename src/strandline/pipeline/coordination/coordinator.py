@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from strandline.errors import InvalidInput
-from strandline.pipeline.coordination.store import (
+from strandline.pipeline.coordination.record_store import (
     Plan,
     RecordStore,
     Result,

@@ -38,7 +38,7 @@ from strandline.pipeline.coordination.etcd_plan import (
     transaction,
     written,
 )
-from strandline.pipeline.coordination.store import (
+from strandline.pipeline.coordination.record_store import (
     Claimable,
     OwnerChange,
     Plan,

@@ -28,7 +28,7 @@ from strandline.pipeline.coordination.etcd_client import (
     value_is,
 )
 from strandline.pipeline.coordination.etcd_keys import Noun, format_key
-from strandline.pipeline.coordination.store import OwnerChange, Plan, RunChange, ShardChange, owner_change
+from strandline.pipeline.coordination.record_store import OwnerChange, Plan, RunChange, ShardChange, owner_change
 from strandline.protocol.shards import ShardKey, ShardRecord, ShardStatus
 
 SHARDS_MAX = (OPERATIONS_MAX - 5) // 3

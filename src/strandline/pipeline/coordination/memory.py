@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Protocol
 
-from strandline.pipeline.coordination.store import Claimable, Plan, Result, RunChange, ShardChange, Versioned
+from strandline.pipeline.coordination.record_store import Claimable, Plan, Result, RunChange, ShardChange, Versioned
 from strandline.protocol.runs import Progress, RunRecord
 from strandline.protocol.shards import RunKey, ShardKey, ShardRecord, ShardStatus
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from strandline.pipeline.coordination.codec import format_run, format_shard, parse_run, parse_shard
-from strandline.pipeline.coordination.store import (
+from strandline.pipeline.coordination.record_store import (
     Claimable,
     OwnerChange,
     Plan,

@@ -9,7 +9,7 @@ from typing import Any
 
 from strandline.extras import needs
 from strandline.pipeline.coordination.codec import format_run, format_shard, parse_run, parse_shard
-from strandline.pipeline.coordination.store import Claimable, Plan, Result, RunChange, ShardChange, Versioned
+from strandline.pipeline.coordination.record_store import Claimable, Plan, Result, RunChange, ShardChange, Versioned
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.statements import statements
 from strandline.protocol.runs import Progress, RunRecord

@@ -8,12 +8,14 @@ The parameter says nothing about its type: the statement's cast (`%s::bytea[]`) 
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from psycopg import Connection
+    from psycopg.adapt import Dumper
 
 _HEADER = struct.Struct(">iiIii")
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT = 16, 17, 20, 21, 23, 25
@@ -81,9 +83,22 @@ def optional_texts(column: Sequence[str | None]) -> BinaryArray:
 
 def register(connection: "Connection[Any]") -> None:
     """Let a connection take binary arrays as parameters."""
-    from strandline.pipeline.sql.array_dumper import ArrayDumper  # noqa: PLC0415 - a connection implies psycopg
+    connection.adapters.register_dumper(BinaryArray, _dumper())
 
-    connection.adapters.register_dumper(BinaryArray, ArrayDumper)
+
+@cache
+def _dumper() -> "type[Dumper]":
+    """Return the adapter that sends an array unchanged; psycopg is imported only where a connection exists."""
+    from psycopg.adapt import Dumper  # noqa: PLC0415 - see above
+    from psycopg.pq import Format  # noqa: PLC0415 - see above
+
+    class ArrayDumper(Dumper):
+        format = Format.BINARY
+
+        def dump(self, obj: BinaryArray) -> bytes:
+            return obj
+
+    return ArrayDumper
 
 
 def _fixed(oid: int, kind: str, column: Sequence[int | None]) -> BinaryArray:

@@ -19,7 +19,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from strandline.cache import cache_folder
-from strandline.detect import Engine, Limits, RuleSet, Saved
+from strandline.detect import Engine, Limits, RuleSet, SavedEngine
 from strandline.detect.matching import Layout, Reach
 from strandline.pipeline.identity import PolicyHash, TenantSecretKey
 
@@ -46,7 +46,7 @@ def engine_for(rules: RuleSet, limits: Limits, key: TenantSecretKey) -> Engine:
         return known
 
 
-def format_saved(saved: Saved) -> bytes:
+def format_saved(saved: SavedEngine) -> bytes:
     """Return a compiled engine as the bytes of a cache file."""
     layout = saved.layout
     head = {
@@ -62,7 +62,7 @@ def format_saved(saved: Saved) -> bytes:
     return _MAGIC + blake3(body).digest() + body
 
 
-def parse_saved(data: bytes) -> Saved | None:
+def parse_saved(data: bytes) -> SavedEngine | None:
     """Return the compiled engine of a cache file; None if it is not one, or not whole."""
     begin = len(_MAGIC) + _DIGEST_BYTES
     body = memoryview(data)[begin:]
@@ -77,7 +77,7 @@ def parse_saved(data: bytes) -> Saved | None:
         tuple(head["notes"]),
     )
     database = bytes(body[_U32.size + size :])
-    return Saved(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]))
+    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]))
 
 
 def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHash) -> Engine:
@@ -89,7 +89,7 @@ def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHa
     return engine
 
 
-def _read(path: Path) -> Saved | None:
+def _read(path: Path) -> SavedEngine | None:
     try:
         saved = parse_saved(path.read_bytes())
         os.utime(path)  # it is of use: others make room

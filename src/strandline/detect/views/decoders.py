@@ -1,14 +1,14 @@
-"""Views: what parts of a buffer say when they are decoded, and where each decoded byte stands.
+"""Decoders of parts of a buffer, with the mapping of each decoded byte to its source.
 
     base64     a run of 32 digits or more, of either alphabet, wrapped in lines or not
     hex        a run of 32 digits or more
     percent    a word of 16 bytes or more with %XX in it
-    utf-16     a text with a mark, or one that alternates with NUL; in other bytes every run of 16 characters or more
+    utf-16     a text with a byte order mark, or alternating with NUL; in other bytes every run of 16 characters or more
 
 A part that decodes to nothing readable (a hash, an identifier) is no view and is not counted.
 
-Invariants: a span of a view leads back to exactly the bytes it was decoded from; what a limit leaves out is
-counted; work is linear in the buffer.
+Invariants: a span of a view maps to exactly the bytes it was decoded from; parts beyond a limit are counted; work is
+linear in the buffer.
 """
 
 import binascii
@@ -23,7 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
-from strandline.detect.archives.unpacking import kind_of
+from strandline.detect.archives.members import kind_of
 from strandline.detect.frames import Locate, Span
 from strandline.detect.limits import KIB, Limits
 from strandline.detect.matching.databases import Database
@@ -50,7 +50,7 @@ _WORD_BEFORE_MAX = 4_096
 
 
 class _Alphabet(NamedTuple):
-    """Digits: what a run of them is, which bytes they are, and what a run that may be worth decoding holds."""
+    """The digits of an encoding: the expression of a run, the byte set, and the hints that a readable run contains."""
 
     run: re.Pattern[bytes]
     is_digit: bytes
@@ -87,7 +87,7 @@ _DIGITS_ONLY = np.frombuffer(b"A" * _WORD_BYTES, np.uint64)[0]
 
 
 class View(NamedTuple):
-    """A decoded part: its name, its bytes, and the way back."""
+    """A decoded part: its name, its bytes, and the function that maps its spans to the buffer's."""
 
     name: str
     data: bytes
@@ -98,55 +98,55 @@ class View(NamedTuple):
 
 
 @dataclass
-class Room:
-    """What may still be decoded of a file; the views inside its views share it."""
+class DecodeBudget:
+    """Bytes that may still be decoded of a file; nested views share it."""
 
     limits: Limits
     bytes_left: int
     skipped: int = 0
 
 
-def views(data: bytes, marks: Mapping[int, int], room: Room, *, is_too_deep: bool = False) -> Iterator[View]:
-    """Yield the views of a buffer, or count them if it stands too deep; `marks` are those that the prefilter saw."""
+def views(data: bytes, marks: Mapping[int, int], budget: DecodeBudget, *, is_too_deep: bool = False) -> Iterator[View]:
+    """Yield the views of a buffer, or count them if it is nested too deep; `marks` come from the prefilter."""
     spans: Counter[str] = Counter()
-    for view in _candidates(data, marks, room):
+    for view in _candidates(data, marks, budget):
         # A text in UTF-16 is the file itself in other bytes, never larger than it: the bounds of an entry hold for it.
         is_whole = view.name.startswith("utf-16")
-        bytes_max = room.limits.entry_bytes_max if is_whole else room.bytes_left
-        if is_too_deep or len(view.data) > bytes_max or spans[view.name] >= room.limits.view_spans_max:
-            room.skipped += 1
+        bytes_max = budget.limits.entry_bytes_max if is_whole else budget.bytes_left
+        if is_too_deep or len(view.data) > bytes_max or spans[view.name] >= budget.limits.view_spans_max:
+            budget.skipped += 1
             continue
         spans[view.name] += 1
-        room.bytes_left -= 0 if is_whole else len(view.data)
+        budget.bytes_left -= 0 if is_whole else len(view.data)
         yield view
 
 
 def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
-    """Return whether a buffer may have a view, which is quicker to tell than what it is."""
+    """Return whether a buffer may have a view; this is faster than decoding."""
     return b"\0" in data or PERCENT in marks or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
 
 
-def _candidates(data: bytes, marks: Mapping[int, int], room: Room) -> Iterator[View]:
+def _candidates(data: bytes, marks: Mapping[int, int], budget: DecodeBudget) -> Iterator[View]:
     if RUN in marks:
-        yield from _run_views(data, marks[RUN] - RUN_MIN, room)
+        yield from _run_views(data, marks[RUN] - RUN_MIN, budget)
     if PERCENT in marks:
-        yield from _percent_views(data, marks[PERCENT] - 3, room)
+        yield from _percent_views(data, marks[PERCENT] - 3, budget)
     if b"\0" in data:
         yield from (View(*view) for view in utf16_views(data))
 
 
 def is_telling(data: bytes) -> bool:
-    """Return whether decoded bytes can hold a secret: some of them read as text, or they are packed."""
+    """Return whether decoded bytes can hold a secret: some of them are text, or they are an archive."""
     return _TELLING.search(data) is not None or kind_of(data) is not None
 
 
 def is_varied(text: bytes) -> bool:
-    """Return whether a run has both cases, as encoded text has; most long runs are names or rulers, which do not."""
+    """Return whether a run has both cases, like encoded text; most long runs are names or rulers, which have one."""
     return not (text.islower() or text.isupper()) and text.lower() != text
 
 
-def _run_views(data: bytes, begin: int, room: Room) -> Iterator[View]:
-    """Yield the views of the runs that hold a hint; each run is looked at once."""
+def _run_views(data: bytes, begin: int, budget: DecodeBudget) -> Iterator[View]:
+    """Yield the views of the runs that contain a hint; each run is decoded once."""
     after = [0] * len(_ALPHABETS)
     for end, number in _hints(data, begin, after):
         if end <= after[number]:
@@ -155,11 +155,11 @@ def _run_views(data: bytes, begin: int, room: Room) -> Iterator[View]:
         if after[number] - start >= RUN_MIN:
             view, after[number] = (_base64_view, _hex_view)[number](data, start, after[number])
             if view is not None:
-                yield _cut(view, room)
+                yield _cut(view, budget)
 
 
 def _hints(data: bytes, begin: int, after: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield where a hint ends and the number of its alphabet, in order; what lies within one run is passed over."""
+    """Yield the ends of hints with the number of their alphabet, in order; further hints of a run are skipped."""
     for at in range(begin, len(data), CHUNK_BYTES):
         if after[0] < at + CHUNK_BYTES:
             first = max(begin, at - _OVERLAP_BYTES)
@@ -168,7 +168,7 @@ def _hints(data: bytes, begin: int, after: list[int]) -> Iterator[tuple[int, int
 
 
 def hints(data: bytes) -> list[tuple[int, int]]:
-    """Return where hints end, with the number of their alphabet: all in runs that may have a view, and few others.
+    """Return the ends of hints with the number of their alphabet: all in runs that may have a view, and few others.
 
     Runs are a small part of most texts, so they are picked out first, eight bytes at a time. A run of `RUN_MIN` digits
     has three whole words; the words on either side of them hold what else the run has. What is picked stands side by
@@ -201,7 +201,7 @@ def _database() -> Database:
 
 
 def _run_around(data: bytes, position: int, alphabet: _Alphabet, least: int) -> Span:
-    """Return the run of digits that a position stands in, not beginning before `least`."""
+    """Return the run of digits around a position, not beginning before `least`."""
     found = alphabet.run.match(data, position)
     end = found.end() if found else position
     size = 256
@@ -214,12 +214,12 @@ def _run_around(data: bytes, position: int, alphabet: _Alphabet, least: int) -> 
     return position, end
 
 
-def _cut(view: View, room: Room) -> View:
-    """Return the view up to the size that is looked at; the rest is counted."""
-    if len(view.data) <= room.limits.view_bytes_max:
+def _cut(view: View, budget: DecodeBudget) -> View:
+    """Return the view cut to the size limit; count a view that is cut."""
+    if len(view.data) <= budget.limits.view_bytes_max:
         return view
-    room.skipped += 1
-    return View(view.name, view.data[: room.limits.view_bytes_max], view.locate)
+    budget.skipped += 1
+    return View(view.name, view.data[: budget.limits.view_bytes_max], view.locate)
 
 
 def _hex_view(data: bytes, start: int, end: int) -> tuple[View | None, int]:
@@ -235,7 +235,7 @@ def _every(size: int, first: int) -> Locate:
 
 
 def _base64_view(data: bytes, start: int, end: int) -> tuple[View | None, int]:
-    """Return the view of a run, and where it ends; a run of both alphabets is looked at as each."""
+    """Return the view of a run, and the run's end; a run of both alphabets is tried as each."""
     if not is_varied(data[start:end]) or _HEX.fullmatch(data, start, end):
         return None, end
     is_standard = _FOREIGN.search(data, start, end) is not None or _URL_SIGN.search(data, start, end) is None
@@ -249,7 +249,7 @@ def _base64_view(data: bytes, start: int, end: int) -> tuple[View | None, int]:
 
 
 def _lines(data: bytes, start: int, end: int) -> list[Span]:
-    """Return a run and the lines that it goes on in: as long as the first, and a shorter one at the end."""
+    """Return a run and its continuation lines: each as long as the first, the last one shorter."""
     parts, size = [(start, end)], end - start
     while size % 4 == 0 and parts[-1][1] - parts[-1][0] == size:
         following = _NEXT_LINE.match(data, parts[-1][1])
@@ -260,7 +260,7 @@ def _lines(data: bytes, start: int, end: int) -> list[Span]:
 
 
 def _decoded(data: bytes, parts: Sequence[Span]) -> View | None:
-    """Return what a run decodes to; where words before it were taken for digits, its beginning is looked for."""
+    """Return the decoded run; if words before it look like digits, search for its beginning."""
     text = b"".join(data[start:end] for start, end in parts)
     padding = len(_PADDING.match(data, parts[-1][1])[0])  # type: ignore[index]
     first = (len(text) + padding) % 4 if padding else 0
@@ -286,21 +286,21 @@ def _base64_locate(parts: Sequence[Span], shift: int) -> Locate:
     return lambda start, end: (offset(start * 8 // 6 + shift), offset((end * 8 - 1) // 6 + shift) + 1)
 
 
-def _percent_views(data: bytes, begin: int, room: Room) -> Iterator[View]:
+def _percent_views(data: bytes, begin: int, budget: DecodeBudget) -> Iterator[View]:
     after = 0
     while (escape := ESCAPE.search(data, max(after, begin))) is not None:
         least = max(after, escape.start() - _WORD_BEFORE_MAX)
         start = least + data[least : escape.start()].translate(_IS_WORD).rfind(b" ") + 1
         after = _WORD.match(data, escape.start()).end()  # type: ignore[union-attr]
-        text = data[start : min(after, start + 3 * room.limits.view_bytes_max)]
+        text = data[start : min(after, start + 3 * budget.limits.view_bytes_max)]
         if len(text) >= PERCENT_MIN:
             decoded = unquote_to_bytes(text)
-            room.skipped += start + len(text) < after and len(decoded) <= room.limits.view_bytes_max
-            yield _cut(View("percent", decoded, _percent_locate(text, start)), room)
+            budget.skipped += start + len(text) < after and len(decoded) <= budget.limits.view_bytes_max
+            yield _cut(View("percent", decoded, _percent_locate(text, start)), budget)
 
 
 def unescaped_words(data: bytes) -> bytes:
-    """Return all words that a percent view may be of, unescaped, each in lines of its own."""
+    """Return all words that may have a percent view, unescaped, each on lines of its own."""
     return unquote_to_bytes(data.translate(_TO_LINES))
 
 

@@ -1,30 +1,30 @@
-"""Many small values at once: which of them need a scan of their own.
+"""The prefilter over many small values at once: it selects the values that need a scan of their own.
 
-Values are joined to one text, a line each, over which the prefilter goes once; what a line break may mean to a rule
-is what the edge of a text means to it. Escaped values are looked at once more, unescaped. Packed values, and those
-that may have another view, are told by their bytes alone.
+Values are joined to one text, a line each, and the prefilter runs over it once; to a rule a line break counts as the
+edge of a text. Values with percent escapes are filtered once more, unescaped. Archives, and values that may have
+another view, are selected by their bytes alone.
 
-Invariants: a value that is not named has no window, no view with one and no member, so that a scan of it finds nothing
-and leaves nothing out; work is linear in the bytes. More may be named than need be.
+Invariants: a value that is not selected has no window, no view with a window and no member, so a scan of it finds
+nothing and skips nothing; work is linear in the bytes. Values may be selected that a scan finds nothing in.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from strandline.detect.archives.members import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.detect.archives.tars import BLOCK
-from strandline.detect.archives.unpacking import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.detect.limits import KIB, Limits
 from strandline.detect.matching.prefilter import PERCENT, RUN, Prefilter
-from strandline.detect.views.decoding import ESCAPE, hints, unescaped_words
+from strandline.detect.views.decoders import ESCAPE, hints, unescaped_words
 
 JOINED_BYTES_MAX = 256 * KIB
 ALONE_BYTES_MAX = 1_024 * KIB
-"""A larger value is named without a look, so that what is found in one look is bounded."""
+"""A larger value is selected unread, so that the matches of one pass are bounded."""
 
 
 def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> list[int]:
-    """Return the numbers of the values that need a scan of their own, in order."""
+    """Return the positions of the values that need a scan of their own, in order."""
     if prefilter.is_everywhere:
         return list(range(len(cells)))
     named: list[int] = []
@@ -37,7 +37,7 @@ def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> li
 
 
 def groups(cells: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield spans of values that are looked at together."""
+    """Yield spans of values that are joined into one text."""
     ends = list(accumulate(map(len, cells)))
     first = size = 0
     while first < len(cells):
@@ -55,11 +55,11 @@ class Lines:
         self._starts = list(accumulate(map((1).__add__, self.sizes), initial=0))
 
     def text(self) -> bytes:
-        """Return the text; every line of it ends with a break."""
+        """Return the text; every line of it ends with a line break."""
         return b"\n".join((*self.cells, b""))
 
     def numbers(self, ends: Iterable[int]) -> Iterator[int]:
-        """Yield the values that ends belong to, each once; the ends come in order."""
+        """Yield the positions of the values that contain the given ends, each once; the ends are sorted."""
         after = 0
         for end in ends:
             if end > after:
@@ -69,7 +69,7 @@ class Lines:
 
 
 def _named(lines: Lines, prefilter: Prefilter, limits: Limits) -> set[int]:
-    """Return the numbers of the values in one group that need a scan."""
+    """Return the positions of the values in one group that need a scan."""
     text = lines.text()
     named, escaped = _seen(lines, text, prefilter)
     named.update(_named_unescaped(lines, [number for number in escaped if number not in named], prefilter, limits))
@@ -91,7 +91,7 @@ def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], li
 
 
 def _named_unescaped(lines: Lines, escaped: Sequence[int], prefilter: Prefilter, limits: Limits) -> Iterator[int]:
-    """Yield those of some values whose words, unescaped, are worth a look, and those with many words or large ones."""
+    """Yield the values whose unescaped words need a scan, and those with many or large words."""
     bytes_max = min(limits.view_bytes_max, limits.views_total_max, BLOCK - 1) if limits.decode_depth else -1
     small = []
     for number in escaped:

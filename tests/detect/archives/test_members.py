@@ -14,8 +14,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.detect.archives.members import kind_of
 from strandline.detect.archives.streams import FREE_BYTES
-from strandline.detect.archives.unpacking import kind_of
 from strandline.detect.limits import KIB, MIB, Limits
 from strandline.detect.results import Coverage, ItemResult
 from tests.detect.fakes import engine, only

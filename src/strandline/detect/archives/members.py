@@ -1,12 +1,12 @@
-"""Archives: what is packed in a buffer, within bounds of entries, bytes and ratio.
+"""Members of archives, unpacked within bounds of entries, bytes and ratio.
 
     zip, tar          their members, one by one
-    gzip, bzip2, xz, zstd    what they hold, one member without a name
-    7z, rar           known, and not read
+    gzip, bzip2, xz, zstd    one member without a name
+    7z, rar           recognised, not read
 
-Invariants: any bytes give members or none, never an error; what a bound, a password, an unknown method or damage
-left out is counted in `Unpacking.skipped`, and the part of it that could be read is given; a member's way back is
-exact where its bytes stand in the archive as they are.
+Invariants: any bytes give members or none, never an error; `UnpackBudget.skipped` counts members that a bound, a
+password, an unknown method or damage left out in whole or in part, and the readable part of them is scanned; a
+member's location is exact if the archive stores its bytes uncompressed.
 """
 
 import re
@@ -32,12 +32,12 @@ _MAGIC = {
 }
 MAGIC = re.compile(b"(?:%s)|BZh[1-9](?:1AY&SY|\x17rE8P\x90)" % b"|".join(map(re.escape, _MAGIC)))
 MAGIC_BEGINS = frozenset(magic[:2] for magic in (*_MAGIC, b"BZ"))
-"""How archives begin, all but tar; and the first two bytes of that."""
+"""Magic bytes of all archives but tar; and their first two bytes."""
 _OCTAL = frozenset(b" 01234567")
 
 
 class Member(NamedTuple):
-    """What is packed: its name, its bytes, and the way back."""
+    """A member: its name, its bytes, and the function that maps its spans to the archive's."""
 
     name: str
     data: bytes
@@ -48,8 +48,8 @@ class Member(NamedTuple):
 
 
 @dataclass
-class Unpacking:
-    """What may still be unpacked of an item; archives inside archives share it."""
+class UnpackBudget:
+    """Entries and bytes that may still be unpacked of an item; nested archives share it."""
 
     limits: Limits
     entries_left: int
@@ -57,12 +57,12 @@ class Unpacking:
     skipped: int = 0
 
     @classmethod
-    def of(cls, limits: Limits) -> "Unpacking":
-        """Return what may be unpacked of an item."""
+    def of(cls, limits: Limits) -> "UnpackBudget":
+        """Return the budget of a new item."""
         return cls(limits, limits.archive_entries_max, limits.archive_bytes_max)
 
     def takes_entry(self) -> bool:
-        """Return whether one more entry may be looked at, and count it either way."""
+        """Return whether one more entry may be unpacked, and count it either way."""
         if not self.entries_left or not self.bytes_left:
             self.skipped += 1
             return False
@@ -70,7 +70,7 @@ class Unpacking:
         return True
 
     def stream(self, kind: str, data: memoryview) -> bytes:
-        """Return what a stream holds, as far as the bounds allow."""
+        """Return a stream's content, as far as the bounds allow."""
         bytes_max = min(self.limits.entry_bytes_max, self.bytes_left)
         out, is_whole = unpacked(kind, data, bytes_max, self.limits.archive_ratio_max, self.limits.archive_entries_max)
         self.bytes_left -= len(out)
@@ -78,7 +78,7 @@ class Unpacking:
         return out
 
     def slice(self, data: bytes, start: int, end: int) -> bytes:
-        """Return bytes that stand in the archive as they are, as far as the bounds allow."""
+        """Return bytes that the archive stores uncompressed, as far as the bounds allow."""
         stop = min(end, start + min(self.limits.entry_bytes_max, self.bytes_left))
         self.bytes_left -= stop - start
         self.skipped += stop < end
@@ -86,7 +86,7 @@ class Unpacking:
 
 
 def kind_of(data: bytes) -> str | None:
-    """Return what kind of archive a buffer is, by its first bytes."""
+    """Return the kind of an archive by its first bytes; None if a buffer is no archive."""
     begins = MAGIC.match(data)
     if begins is not None:
         return _MAGIC.get(begins[0], "bzip2")
@@ -95,48 +95,48 @@ def kind_of(data: bytes) -> str | None:
     return None
 
 
-def members(kind: str, data: bytes, unpacking: Unpacking) -> Iterator[Member]:
-    """Yield what is packed in a buffer of a kind."""
+def members(kind: str, data: bytes, budget: UnpackBudget) -> Iterator[Member]:
+    """Yield the members of an archive."""
     match kind:
         case "zip":
-            yield from _zip_members(data, unpacking)
+            yield from _zip_members(data, budget)
         case "tar":
-            yield from _tar_members(data, unpacking)
+            yield from _tar_members(data, budget)
         case "gzip" | "bzip2" | "xz" | "zstd":
-            if unpacking.takes_entry():
-                yield Member("", unpacking.stream(kind, memoryview(data)), packed(0, len(data)))
+            if budget.takes_entry():
+                yield Member("", budget.stream(kind, memoryview(data)), packed(0, len(data)))
         case _:
-            unpacking.skipped += 1
+            budget.skipped += 1
 
 
 def packed(start: int, end: int) -> Locate:
-    """Return the way back of what is packed: every byte of it comes from all of the packed ones."""
+    """Return the mapping of compressed bytes: each unpacked byte maps to the whole packed span."""
     return lambda _first, _last: (start, end)
 
 
-def _zip_members(data: bytes, unpacking: Unpacking) -> Iterator[Member]:
+def _zip_members(data: bytes, budget: UnpackBudget) -> Iterator[Member]:
     for entry in zip_entries(data):
         if entry is None or entry.method is None:
-            unpacking.skipped += 1
-        elif unpacking.takes_entry():
+            budget.skipped += 1
+        elif budget.takes_entry():
             name = _clean(entry.name)
             if entry.method == "stored":
-                yield Member(name, unpacking.slice(data, entry.start, entry.end), shifted(entry.start))
+                yield Member(name, budget.slice(data, entry.start, entry.end), shifted(entry.start))
             else:
-                out = unpacking.stream(entry.method, memoryview(data)[entry.start : entry.end])
+                out = budget.stream(entry.method, memoryview(data)[entry.start : entry.end])
                 yield Member(name, out, packed(entry.start, entry.end))
 
 
-def _tar_members(data: bytes, unpacking: Unpacking) -> Iterator[Member]:
+def _tar_members(data: bytes, budget: UnpackBudget) -> Iterator[Member]:
     for entry in tar_entries(data):
         if entry is None:
-            unpacking.skipped += 1
-        elif unpacking.takes_entry():
-            unpacking.skipped += not entry.is_whole
-            yield Member(_clean(entry.name), unpacking.slice(data, entry.start, entry.end), shifted(entry.start))
+            budget.skipped += 1
+        elif budget.takes_entry():
+            budget.skipped += not entry.is_whole
+            yield Member(_clean(entry.name), budget.slice(data, entry.start, entry.end), shifted(entry.start))
 
 
 def _clean(name: str) -> str:
-    """Return a member's name as it may be shown: of bounded length, without control characters."""
+    """Return a member's name for display: of bounded length, without control characters."""
     text = "".join(char if char.isprintable() else "\ufffd" for char in name)
     return text[-NAME_CHARACTERS_MAX:] or "?"

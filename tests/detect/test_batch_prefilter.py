@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.detect import cells
+from strandline.detect import batch_prefilter
 from strandline.detect.engine import Engine
 from strandline.detect.limits import Limits
 from strandline.detect.results import ItemResult
 from strandline.detect.rules.rule import Allowlist, Rule, RuleSet
-from strandline.detect.views import decoding
-from strandline.detect.views.decoding import hints
+from strandline.detect.views import decoders
+from strandline.detect.views.decoders import hints
 from strandline.errors import InvalidInput
 from tests.detect.fakes import KEY, TOKEN, engine
 from tests.detect.packing import ARCHIVES, TEXTS, VIEWS, Packed, in_percent, in_zip
@@ -88,7 +88,7 @@ def test_a_quick_look_names_what_is_found_by_its_path_everywhere_or_in_a_large_i
 @given(CELLS)
 @examples(100)
 def test_a_value_that_is_not_named_has_no_finding(values: list[bytes]) -> None:
-    named = set(cells.suspects(values, ENGINE._prefilter, ENGINE.limits))  # noqa: SLF001
+    named = set(batch_prefilter.suspects(values, ENGINE._prefilter, ENGINE.limits))  # noqa: SLF001
     assert alone(ENGINE, values).keys() <= named
 
 
@@ -153,13 +153,13 @@ def test_a_broken_archive_in_escapes_is_counted_as_it_is_alone() -> None:
 def test_few_of_many_values_need_a_scan() -> None:
     values = [b"order 66 of https://shop.example/a%20b%20c for 6ba7b810-9dad-11d1-80b4-00c04fd430c8, paid"] * 1_000
     values[500] = SECRET
-    assert cells.suspects(values, ENGINE._prefilter, ENGINE.limits) == [500]  # noqa: SLF001
+    assert batch_prefilter.suspects(values, ENGINE._prefilter, ENGINE.limits) == [500]  # noqa: SLF001
 
 
 def test_groups_cover_all_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "JOINED_BYTES_MAX", 10)
+    monkeypatch.setattr(batch_prefilter, "JOINED_BYTES_MAX", 10)
     values = [b"a" * size for size in (0, 3, 20, 4, 4, 9, 10, 0, 0)]
-    groups = list(cells.groups(values))
+    groups = list(batch_prefilter.groups(values))
     assert [number for first, last in groups for number in range(first, last)] == list(range(len(values)))
     assert all(last - first == 1 or sum(map(len, values[first:last])) <= 10 for first, last in groups)
     assert engine().scan_many([SECRET, *values, SECRET]).keys() == {0, 10}
@@ -207,7 +207,7 @@ def test_items_whose_paths_a_rule_finds_are_suspects() -> None:
 
 
 def test_items_that_are_too_large_for_a_quick_look_are_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "ALONE_BYTES_MAX", 300_000)
+    monkeypatch.setattr(batch_prefilter, "ALONE_BYTES_MAX", 300_000)
     sizes = [100, 299_999, 300_001, 100]
     assert engine().suspects([b"x" * size for size in sizes], [""] * 4) == [2]
 
@@ -216,6 +216,6 @@ def test_items_that_are_too_large_for_a_quick_look_are_suspects(monkeypatch: pyt
 @examples(100)
 def test_no_hint_in_a_run_that_may_have_a_view_is_passed_over(text: bytes, shift: int) -> None:
     text = b"." * shift + text
-    picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoding._database().found(text)}  # noqa: SLF001
+    picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoders._database().found(text)}  # noqa: SLF001
     runs = [match.span() for match in re.finditer(rb"[A-Za-z0-9+/_-]{32,}", text)]
     assert {(end, at) for end, at in found if any(first < end <= last for first, last in runs)} <= picked <= found

@@ -1,13 +1,20 @@
-r"""The confirmation: whether what stands in a window is a secret by a rule's own word, exactly.
+r"""The matcher of one rule: decides exactly whether a window holds a secret, and with which confidence.
 
-A match counts if a keyword of its rule is near, its secret is of the rule's characters and entropy, no allowlist,
-comment or stop-word allows it, and the rule's validator does not refute it.
+A match counts if a keyword of its rule is near, its secret has the rule's characters and entropy, no allowlist,
+comment or stop-word allows it, and the rule's validator does not refute it. Its confidence is the sum, 0 to 10, of
 
-Invariants: expressions match the whole buffer, not a copy of the window, so that places (`^`, `\b`, `$`) mean what
-they mean; what leaves here is a span, a keyed hash and a confidence.
+    +1  the rule asks for entropy, and the secret has it
+    +2  a keyword of the rule stands in the match or close to it
+    +2  the secret is assigned to something: after `=`, `:` or the like, quoted or not
+    +5  the checksum of the secret is correct
+
+Invariants: expressions match the whole buffer, not a copy of the window, so that assertions (`^`, `\b`, `$`) see the
+bytes around it; the confidence depends on the bytes around the secret alone; a hit holds a span, a keyed hash and a
+confidence, and no byte of the secret.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,12 +23,15 @@ from strandline.detect.expressions.nodes import Chars, Node, Repeat, Seq, member
 from strandline.detect.expressions.patterns import Pattern
 from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
-from strandline.detect.matching.allowed import CompiledAllowlist, Subject, path_pattern
-from strandline.detect.matching.confidence import confidence
+from strandline.detect.matching.allowlists import CompiledAllowlist, Subject, path_pattern
 from strandline.detect.rules.rule import Rule, parse_regex
 from strandline.detect.tokens.examples import CHARSETS
 from strandline.detect.tokens.validators import Verdict, validate
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
+
+CLOSE_BYTES = 32
+_ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
+_BEFORE_BYTES = 16
 
 
 class Hit(NamedTuple):
@@ -54,7 +64,7 @@ def split_lead(node: Node) -> tuple[int, int, Node]:
 
 
 class Matcher:
-    """A rule, ready to be matched."""
+    """A compiled rule."""
 
     def __init__(self, rule: Rule, number: int, limits: Limits, shared: tuple[CompiledAllowlist, ...]) -> None:
         self.rule = rule
@@ -72,17 +82,17 @@ class Matcher:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether an expression of the rule is left to the matcher that never goes back."""
+        """Return whether an expression of the rule needs the matcher without backtracking."""
         is_path_quick = self._path is None or self._path.is_quick
         return not (self._pattern.is_quick and is_path_quick and all(own.is_quick for own in self._own))
 
     def takes_path(self, path: str, work: Work) -> bool:
-        """Return whether the rule is for items of a path."""
+        """Return whether the rule applies to items of a path."""
         return self._path is None or self._path.is_in(path.encode(errors="surrogateescape"), work)
 
     def hits(self, frame: Frame, start: int, end: int, key: TenantSecretKey, work: Work) -> Iterator[Hit]:
-        """Yield the secrets that the rule finds in a window, in order; `Exhausted` if that takes too much work."""
-        # A byte more than any match in the window can take: its edge is never the end of one.
+        """Yield the secrets that the rule finds in a window, in order; raise `Exhausted` if the work is used up."""
+        # One byte more than any match in the window can take, so that no match ends at the edge.
         stop = min(len(frame.data), end + 1)
         for spans in self._pattern.finditer(frame.data, start, stop, work):
             first, last = self._secret_span(spans)
@@ -113,18 +123,18 @@ class Matcher:
         verdict = validate(self.rule.validator, secret) if self.rule.validator else Verdict.UNKNOWN
         if verdict is Verdict.INVALID:
             return None
-        score = confidence(data, span[0], distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID)
+        score = _confidence(data, span[0], distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID)
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:
-        """Return where the match begins with the run that was split off."""
+        """Return the start of the match with the run that `split_lead` removed."""
         least = max(0, start - self._lead_max)
         while start > least and data[start - 1] in self._lead:
             start -= 1
         return start
 
     def _keyword_distance(self, data: bytes, start: int, end: int) -> int | None:
-        """Return how far from the match the nearest keyword stands, 0 within it, None if none is near."""
+        """Return the distance of the nearest keyword from the match, 0 within it, None if none is near."""
         match = data[start:end].lower()
         if any(keyword in match for keyword in self._keywords):
             return 0
@@ -134,3 +144,10 @@ class Matcher:
         distances = [len(before) - at - len(word) for word in self._keywords if (at := before.rfind(word)) >= 0]
         distances += [at for word in self._keywords if (at := after.find(word)) >= 0]
         return min(distances, default=None)
+
+
+def _confidence(data: bytes, start: int, keyword_distance: int | None, *, entropy: bool, valid: bool) -> int:
+    """Return the confidence in a secret that begins at `start`."""
+    assigned = _ASSIGNED.search(data[max(0, start - _BEFORE_BYTES) : start]) is not None
+    is_close = keyword_distance is not None and keyword_distance <= CLOSE_BYTES
+    return 1 * entropy + 2 * is_close + 2 * assigned + 5 * valid

@@ -11,7 +11,7 @@ from strandline.detect.limits import MIB, Limits
 from strandline.detect.matching.prefilter import Prefilter
 from strandline.detect.results import ItemResult
 from strandline.detect.rules.rule import Rule
-from strandline.detect.views.decoding import Room, views
+from strandline.detect.views.decoders import DecodeBudget, views
 from tests.detect.fakes import engine, hashed, only
 from tests.detect.packing import ARCHIVES, TEXTS, VIEWS, Packed, in_base64, in_hex, in_utf16
 from tests.effort import examples
@@ -162,7 +162,7 @@ def test_bytes_over_the_limit_are_counted_and_the_beginning_is_looked_at() -> No
 
 
 def test_runs_are_found_across_and_behind_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.detect.views.decoding.CHUNK_BYTES", 128)
+    monkeypatch.setattr("strandline.detect.views.decoders.CHUNK_BYTES", 128)
     for gap in range(0, 140, 7):
         data, spans = b"", []
         for layer in (in_base64, in_hex, in_base64, in_hex):
@@ -174,7 +174,7 @@ def test_runs_are_found_across_and_behind_chunks(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_short_text_in_a_run_is_found_wherever_a_chunk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.detect.views.decoding.CHUNK_BYTES", 128)
+    monkeypatch.setattr("strandline.detect.views.decoders.CHUNK_BYTES", 128)
     run = base64.b64encode(b"\xff" * 30 + b"tok_" + SECRET + b"\xff" * 10)
     for gap in range(60, 90):
         found = only(ENGINE.scan(b"A" * 40 + b"." * (gap - 40) + run))
@@ -212,8 +212,8 @@ def marks_of(data: bytes) -> dict[int, int]:
     ).map(b"".join)
 )
 def test_any_view_leads_back_into_its_buffer(data: bytes) -> None:
-    room = Room(Limits(), 1 << 20)
-    for view in views(data, marks_of(data), room):
+    budget = DecodeBudget(Limits(), 1 << 20)
+    for view in views(data, marks_of(data), budget):
         if view.data:
             last = (-1, -1)
             for at in range(len(view.data)):

@@ -1,7 +1,7 @@
-"""Allowlists, compiled: whether something that matched is known not to be a secret.
+"""Compiled allowlists: they decide whether a match is known not to be a secret.
 
-Invariants: with `all_of` everything that a list names must hold, otherwise one thing is enough; a line is looked at
-up to a bound on either side, so that a file without line breaks costs no more than another.
+Invariants: with `all_of` every criterion of a list must hold, otherwise one is enough; a line is read up to a bound on
+either side, so that a file without line breaks costs no more than another.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ COMMENTS = (b"gitleaks:allow", b"strandline:allow")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A match that is to be judged; `start` and `end` are its span in the buffer."""
+    """A match to check; `start` and `end` are its span in the buffer."""
 
     data: bytes
     secret: bytes
@@ -32,12 +32,12 @@ class Subject:
         return f"Subject(start={self.start}, end={self.end})"
 
     def line(self) -> bytes:
-        """Return the lines that the match stands on."""
+        """Return the lines of the match."""
         return line_of(self.data, self.start, self.end)
 
 
 def line_of(data: bytes, start: int, end: int) -> bytes:
-    """Return the lines that a span stands on."""
+    """Return the lines of a span."""
     least, most = max(0, start - LINE_BYTES_MAX), min(len(data), end + LINE_BYTES_MAX)
     first = data.rfind(b"\n", least, start)
     last = data.find(b"\n", end, most)
@@ -45,13 +45,13 @@ def line_of(data: bytes, start: int, end: int) -> bytes:
 
 
 def comment_on(data: bytes, start: int, end: int) -> str:
-    """Return the comment on the lines of a span that allows what stands there, if there is one."""
+    """Return the comment on the lines of a span that allows a match there, or an empty text."""
     line = line_of(data, start, end)
     return next((comment.decode() for comment in COMMENTS if comment in line), "")
 
 
 class CompiledAllowlist:
-    """An allowlist, ready to judge."""
+    """A compiled allowlist."""
 
     def __init__(self, allowlist: Allowlist) -> None:
         self._all_of = allowlist.all_of
@@ -79,7 +79,7 @@ class CompiledAllowlist:
 
     @property
     def is_quick(self) -> bool:
-        """Return whether none of its expressions is left to the matcher that never goes back."""
+        """Return whether `re` matches all its expressions."""
         return all(pattern.is_quick for pattern in (*self._paths, *self._regexes))
 
     @property
@@ -88,7 +88,7 @@ class CompiledAllowlist:
         return not self._all_of and bool(self._paths or self._commits)
 
     def allows_file(self, path: str, commit: str, work: Work) -> bool:
-        """Return whether everything in an item is allowed, whatever it is."""
+        """Return whether the list allows every match in an item."""
         if self._all_of:
             return False
         return self._allows_path(path, work) or (bool(self._commits) and commit.lower() in self._commits)
@@ -108,5 +108,5 @@ class CompiledAllowlist:
 
 
 def path_pattern(where: str, regex: str) -> Pattern:
-    """Return the pattern of an expression for paths."""
+    """Return the pattern of a path expression."""
     return Pattern(where, parse_regex(where, regex), _PATH_BYTES_MAX)

@@ -1,7 +1,7 @@
-"""What of an engine is kept for another process, so that it neither compiles nor judges the rules again.
+"""The compiled form of an engine, which spares another process compiling and checking the rules.
 
-Invariants: what is kept was made from rules that were checked in full; it names the policy and the code that it was
-made by, and an engine of other rules, other limits or other code takes nothing of it.
+Invariants: a saved engine comes from rules that were checked in full; it names the policy and the code that made it,
+and an engine of other rules, limits or code ignores it.
 """
 
 import sys
@@ -14,11 +14,11 @@ from strandline.protocol.canonical import canonical_value, derive
 from strandline.version import __version__
 
 _MAKERS = ("expressions", "matching")
-"""The folders whose code decides what is kept."""
+"""Folders whose code decides the compiled form."""
 
 
 class Reach(NamedTuple):
-    """The rules that an expression of the database stands for, and how far around a hit their matches may reach."""
+    """The rules of an expression of the database, and the distance that their matches may extend around a hit."""
 
     rules: tuple[int, ...]
     before: int
@@ -26,7 +26,7 @@ class Reach(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the answers of a database mean, expression by expression, and what the rules cost.
+    """The meaning of a database's expressions, in their order, and notes on slow rules.
 
     Rules in `whole` are matched everywhere; those in `worded` have no expression of their own in the database.
     """
@@ -37,8 +37,8 @@ class Layout(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Saved(NamedTuple):
-    """A compiled database with what is known of its rules, for another process on such a machine."""
+class SavedEngine(NamedTuple):
+    """A compiled database with its layout and slow rules, for another process on the same kind of machine."""
 
     maker: bytes
     database: bytes
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
 
 
 def maker_of(policy: PolicyHash) -> bytes:
-    """Return the name of all that decides what is kept: rules, limits, our code and Python."""
+    """Return the digest of everything that decides the compiled form: rules, limits, code and Python."""
     return derive("strandline/engine-maker/v1", policy + _code_digest())
 
 
