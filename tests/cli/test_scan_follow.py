@@ -68,8 +68,8 @@ def test_it_goes_on_until_a_signal_and_its_findings_are_listed_meanwhile_and_aft
     [
         (["--journal", "{j}", "."], "--follow takes one journal and no other source"),
         (["."], "--follow takes one journal and no other source"),
-        (["--journal", "{j}", "--without-spark"], "--follow runs on Spark"),
-        (["--journal", "{j}", "--explain"], "--follow runs on Spark"),
+        (["--journal", "{j}", "--without-spark"], "--follow needs Spark"),
+        (["--journal", "{j}", "--explain"], "--follow needs Spark"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_before_anything_is_made(
