@@ -14,6 +14,7 @@ commits as one file of litestream's format.
     replicator    the thread that does both, and waits for the store where that is away
     restore       a database as it was after a transaction or at a time
     follower      a local copy that is kept current in place, while it is read
+    nodes         who leads and who follows, for clients that know the address of the replica alone
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
     maintenance   the thread that does both in their time
@@ -41,6 +42,7 @@ from strandline.replica.errors import (
 from strandline.replica.follower import Followed, Follower
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
+from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
 from strandline.replica.retention import RetentionPolicy, plan_retention
@@ -51,14 +53,17 @@ __all__ = [
     "Capture",
     "Change",
     "DatabaseRefused",
+    "Discovered",
     "Followed",
     "Follower",
     "HistoryLost",
     "Layout",
+    "Leader",
     "LtxDamaged",
     "LtxFile",
     "Maintenance",
     "MaintenancePolicy",
+    "NodeRecord",
     "Position",
     "ReplicaFenced",
     "ReplicaFork",
@@ -69,9 +74,12 @@ __all__ = [
     "Restored",
     "RetentionPolicy",
     "Shipper",
+    "discover",
     "find_position",
     "find_transaction",
     "plan_restore",
     "plan_retention",
+    "register",
     "restore",
+    "unregister",
 ]
