@@ -1,13 +1,16 @@
 """Requests from an event loop: each gets its own answer, and a lost server is noticed and replaced."""
 
 import asyncio
+from typing import ClassVar
 
 import pytest
 
 from strandline.errors import RecordTooLarge
 from strandline.nats import NatsClient, NatsSettings
-from strandline.nats.errors import ConnectionDropped
+from strandline.nats.errors import AccessRefused, ConnectionDropped, Unreachable
+from strandline.nats.logins import Login
 from strandline.nats.requests import NoListener, Unanswered
+from tests import identities_nats as identities
 from tests.kv.nats.opening import until
 from tests.servers_nats import NatsCluster, NatsServer, running_nats
 from tests.waiting import PATIENCE_S
@@ -28,6 +31,77 @@ def test_requests_at_once_get_each_their_own_answer(nats_server: NatsServer) -> 
             await client.request("a")
 
     asyncio.run(main())
+
+
+def test_many_refusals_at_once_fail_each_their_own_request() -> None:
+    permissions = "{ subscribe: '_INBOX.>', publish: { allow: ['$JS.API.>', 'Upper'] } }"
+    rules = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
+
+    async def main(server: NatsServer) -> None:
+        client = await NatsClient.connect(NatsSettings(server.url_with("ann:pw"), timeout_s=2 * PATIENCE_S))
+        subjects = [f"secret.{number}" for number in range(500)]
+        async with asyncio.timeout(PATIENCE_S):
+            outcomes = await asyncio.gather(*map(client.request, subjects), return_exceptions=True)
+            assert all(isinstance(outcome, AccessRefused) for outcome in outcomes)
+            refused, unheard = await asyncio.gather(*map(client.request, ("upper", "Upper")), return_exceptions=True)
+        assert isinstance(refused, AccessRefused)
+        assert isinstance(unheard, NoListener)
+        await client.close()
+
+    with running_nats(rules) as server:
+        asyncio.run(main(server))
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+def test_a_name_that_no_host_can_have_is_unreachable(host: str) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(Unreachable, match="name"):
+                await NatsClient.connect(NatsSettings(f"nats://{host}:4222"))
+
+    asyncio.run(main())
+
+
+class _Unsteady(NatsSettings):
+    """Settings whose login raises as often as it is said."""
+
+    failures: ClassVar[int] = 0
+
+    def login(self) -> Login:
+        if type(self).failures:
+            type(self).failures -= 1
+            raise KeyError("no signature now")
+        return Login()
+
+
+def test_what_a_login_raises_is_raised_and_ends_no_reconnect() -> None:
+    async def main(server: NatsServer) -> None:
+        settings = _Unsteady(server.url)
+        _Unsteady.failures = 1
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(KeyError):
+                await NatsClient.connect(settings)
+        client = await NatsClient.connect(settings)
+        _Unsteady.failures = 2
+        server.restart(kill=True)
+        await until(client.answers)
+        assert not _Unsteady.failures
+        await client.close()
+
+    with running_nats() as server:
+        asyncio.run(main(server))
+
+
+def test_a_client_goes_on_with_another_server_if_one_refuses_it() -> None:
+    async def main(one: NatsServer, two: NatsServer) -> None:
+        client = await NatsClient.connect(NatsSettings([one.url, two.url]))
+        one.settings = identities.TOKEN
+        one.restart(kill=True)
+        await until(client.answers)
+        await client.close()
+
+    with running_nats() as one, running_nats() as two:
+        asyncio.run(main(one, two))
 
 
 def test_a_large_request_does_not_hold_the_loop_up(nats_server: NatsServer) -> None:

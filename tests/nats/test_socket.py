@@ -28,6 +28,7 @@ from strandline.nats.jetstream import ConsumerSpec
 from strandline.nats.logins import Login
 from strandline.nats.push_consumer import PushConsumer
 from strandline.nats.settings import NatsSettings
+from strandline.nats.socket import _targets
 from strandline.wire import Ack, ProtocolViolation, format_ack, format_headers, format_msg
 from tests import identities_nats as identities
 from tests.servers_nats import NatsServer, running_nats
@@ -93,6 +94,84 @@ def test_tls_is_spoken_with_a_server_that_is_trusted(tmp_path: Path, mutual: boo
 
 def test_a_server_without_tls_is_refused_before_the_login_is_sent(nats_server: NatsServer) -> None:
     refused(NatsSettings(nats_server.url.replace("nats://", "tls://"), timeout_s=5), TlsRefused)
+
+
+FULL = b"-ERR 'maximum connections exceeded'\r\n"
+
+
+@pytest.mark.parametrize(("first", "then"), [(FULL, b""), (b"", FULL)])
+def test_a_server_that_has_no_room_is_not_one_that_refuses_the_login(first: bytes, then: bytes) -> None:
+    with refusing(first, then) as settings, pytest.raises(Unreachable, match="maximum connections exceeded"):
+        ask(settings)
+
+
+def test_a_real_server_that_has_no_room_is_unreachable() -> None:
+    with running_nats("max_connections: 1") as server:
+        settings = NatsSettings(server.url, timeout_s=5)
+        with NatsSocket.connect(settings):
+            refused(settings, Unreachable)
+
+
+@contextmanager
+def refusing(first: bytes, then: bytes) -> Iterator[NatsSettings]:
+    """Run a server that says something after its INFO, something after a login, and hangs up."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.sendall(b"INFO {}\r\n" + first)
+                if client.recv(4096):
+                    client.sendall(then)
+                    client.shutdown(socket.SHUT_WR)
+                    client.recv(4096)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield NatsSettings(f"nats://127.0.0.1:{listener.getsockname()[1]}", timeout_s=PATIENCE_S)
+        thread.join(PATIENCE_S)
+
+
+def test_another_server_is_taken_if_one_refuses_the_login_or_is_not_trusted(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    with running_nats(identities.TOKEN) as server:
+        ask(NatsSettings([server.url, nats_server.url], timeout_s=PATIENCE_S))
+        refused(NatsSettings([server.url, "nats://127.0.0.1:1"], timeout_s=PATIENCE_S), LoginRefused)
+    (tmp_path / "other").mkdir()
+    known, unknown = identities.make_certificates(tmp_path), identities.make_certificates(tmp_path / "other")
+    with running_nats(unknown.settings(), scheme="tls") as one, running_nats(known.settings(), scheme="tls") as two:
+        ask(NatsSettings([one.url, two.url], tls_ca=str(known.ca), timeout_s=PATIENCE_S))
+        refused(NatsSettings([one.url, "tls://127.0.0.1:1"], tls_ca=str(known.ca), timeout_s=PATIENCE_S), TlsRefused)
+
+
+def test_the_end_of_a_connection_within_a_tls_handshake_is_an_outage() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.sendall(b'INFO {"tls_required":true}\r\n')
+                client.recv(4096)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        refused(NatsSettings(f"tls://127.0.0.1:{listener.getsockname()[1]}", timeout_s=PATIENCE_S), Unreachable)
+        thread.join(PATIENCE_S)
+
+
+def test_discovered_servers_follow_those_of_the_settings_and_are_known_by_name() -> None:
+    settings = NatsSettings(["nats://one:1", "nats://one:1", "nats://10.0.0.2:2"])
+    also = ("one:1", "10.0.0.3:3", "four:4", "[::1]:5", "::1:6", "five:x")
+    assert [tuple(target) for target in _targets(settings, also)] == [
+        ("one", 1, "one"),
+        ("10.0.0.2", 2, "10.0.0.2"),
+        ("10.0.0.3", 3, "one"),
+        ("four", 4, "four"),
+        ("::1", 5, "one"),
+    ]
+    named = NatsSettings("tls://10.0.0.1", tls_server_name="cluster")
+    assert {target.name for target in _targets(named, also)} == {"cluster"}
 
 
 def test_subjects_that_are_not_allowed_are_refused() -> None:

@@ -12,6 +12,7 @@ expired. A connection that must be encrypted sends nothing in plain text, after 
 
 import asyncio
 import re
+import ssl
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from strandline.errors import RecordTooLarge, StrandlineError
 from strandline.nats.cancellation import CancelToken
 from strandline.nats.errors import AccessRefused, ConnectionDropped, LoginRefused, TlsRefused, Unreachable
-from strandline.nats.handshake import ServerInfo
+from strandline.nats.handshake import ServerInfo, tells_of_login
 from strandline.nats.requests import NoListener, Unanswered
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import NO_RESPONDERS, NatsSocket, new_inbox
@@ -31,9 +32,6 @@ ANSWERS_WITHIN_S = 5.0
 RECONNECT_EVERY_S = 0.25
 PING_EVERY_S = 60.0
 PINGS_LOST_MAX = 2
-_EXPIRED = re.compile(
-    r"'?(authorization violation|authentication (timeout|expired)|user authentication \w+)", re.IGNORECASE
-)
 _PUBLISH = re.compile(r'permissions violation for publish to "([^"]*)"', re.IGNORECASE)
 _SUBSCRIBE = re.compile(r'permissions violation for subscription to "([^"]*)"', re.IGNORECASE)
 
@@ -72,8 +70,7 @@ class NatsClient:
             await client._connect()
         except Unreachable as refused:
             await client.close()
-            dropped = refused.__cause__
-            if settings.wants_tls and dropped is not None and isinstance(dropped.__cause__, ConnectionResetError):
+            if settings.wants_tls and _was_hung_up(refused):
                 problem = "the server hung up; it may want a certificate"
                 raise TlsRefused(settings.addresses, problem) from refused
             raise
@@ -168,8 +165,8 @@ class NatsClient:
         loop = asyncio.get_running_loop()
         dialed: asyncio.Future[tuple[NatsSocket, str]] = loop.create_future()
 
-        def settle(result: tuple[NatsSocket, str] | StrandlineError) -> None:
-            if isinstance(result, StrandlineError):
+        def settle(result: tuple[NatsSocket, str] | BaseException) -> None:
+            if isinstance(result, BaseException):
                 if not dialed.done():
                     dialed.set_exception(result)
             elif dialed.done() or self._is_closed:
@@ -179,15 +176,15 @@ class NatsClient:
                 dialed.set_result(result)
 
         def run() -> None:
-            result: tuple[NatsSocket, str] | StrandlineError
+            result: tuple[NatsSocket, str] | BaseException
             try:
                 result = self._dial()
-            except StrandlineError as error:
+            except BaseException as error:  # noqa: BLE001 - a login may call a caller's function, which raises anything
                 result = error
             try:
                 loop.call_soon_threadsafe(settle, result)
             except RuntimeError:  # the loop is gone
-                if not isinstance(result, StrandlineError):
+                if not isinstance(result, BaseException):
                     result[0].close()
 
         threading.Thread(target=run, name="strandline-connect", daemon=True).start()
@@ -196,7 +193,7 @@ class NatsClient:
     def _dial(self) -> tuple[NatsSocket, str]:
         socket = NatsSocket.connect(self._settings, cancel=self._cancel, also=self._discovered)
         try:
-            inbox = new_inbox()
+            inbox = new_inbox(self._settings.inbox_prefix)
             socket.subscribe(f"{inbox}.*")
             with suppress(AccessRefused):  # which requests tell
                 socket.flush()
@@ -229,16 +226,15 @@ class NatsClient:
         """Fail the requests that the server refused in words."""
         for text in socket.take_refusals():
             if found := _PUBLISH.search(text):
-                subject = found[1].lower()
                 problem = "the credentials do not allow to publish to "
                 for waiting in self._waiting.values():
-                    if waiting.subject.lower() == subject:
+                    if waiting.subject == found[1]:
                         _fail(waiting, AccessRefused(problem + waiting.subject))
             elif _SUBSCRIBE.search(text):
                 self._is_deaf = True
                 for waiting in self._waiting.values():
                     _fail(waiting, _deaf())
-            elif _EXPIRED.search(text):
+            elif tells_of_login(text):
                 self._has_expired = True
 
     def _send(self, data: bytes) -> None:
@@ -304,12 +300,19 @@ class NatsClient:
             except LoginRefused:
                 if self._has_expired:
                     self._is_closed = True
-            except StrandlineError:
+            except Exception:  # noqa: BLE001, S110 - whatever a login raises now, it may not raise the next time
                 pass
             else:
                 self._has_expired = False
                 return
             await asyncio.sleep(RECONNECT_EVERY_S)
+
+
+def _was_hung_up(refused: Unreachable) -> bool:
+    """Tell whether the server ended the connection without a word, as some do that want a certificate."""
+    last = refused.__cause__
+    causes = (last, None if last is None else last.__cause__)
+    return any(isinstance(cause, ConnectionResetError | ssl.SSLEOFError) for cause in causes)
 
 
 def _fail(waiting: _Request, error: Exception) -> None:

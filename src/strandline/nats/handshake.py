@@ -6,6 +6,7 @@ it. A socket that fails is closed.
 """
 
 import json
+import re
 import socket
 import ssl
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from strandline.wire import format_connect
 LINE_BYTES_MAX = 1 << 16
 _SOON_S = 0.001
 _INFO = b"INFO "
+_ERR = b"-ERR "
+_LOGIN = re.compile(r"authorization violation|authentication (timeout|expired)|user authentication \w+", re.IGNORECASE)
 PAYLOAD_BYTES_MAX = 1 << 20
 
 
@@ -125,8 +128,13 @@ def tls_problem_of(refused: ssl.SSLError) -> str:
     return refused.reason or "the handshake failed"
 
 
+def tells_of_login(text: str) -> bool:
+    """Tell whether the words of an `-ERR` are about credentials; it has no codes, so a text has to decide."""
+    return bool(_LOGIN.search(text))
+
+
 def _info_line(raw: socket.socket, deadline: Deadline) -> bytes:
-    """Return the first line without its word; a server says nothing more before it is answered."""
+    """Return the first line without its word; after it, a server says nothing but why it hangs up."""
     line = b""
     while not line.endswith(b"\r\n"):
         raw.settimeout(max(deadline.left_s(), _SOON_S))
@@ -134,6 +142,11 @@ def _info_line(raw: socket.socket, deadline: Deadline) -> bytes:
         line += piece
         if not piece or not line.startswith(_INFO[: len(line)]) or len(line) > LINE_BYTES_MAX:
             raise ConnectionRefusedError("what answers there is no NATS server")
+    line, _, more = line.partition(b"\r\n")
+    if more.startswith(_ERR):
+        raise ConnectionRefusedError(more[len(_ERR) :].strip(b"' \r\n").decode(errors="replace"))
+    if more:
+        raise ConnectionRefusedError("the server sent more than its INFO")
     return line[len(_INFO) :]
 
 

@@ -36,6 +36,11 @@ class NatsPySettings(NatsSettings):
         return ", ".join(url.partition("://")[2] for url in self.urls)
 
     @property
+    def inbox_prefix(self) -> str:
+        """Return what the client's subjects of answers begin with: its credentials may allow no others."""
+        return self._client()._inbox_prefix.decode()  # noqa: SLF001 - nats-py tells nobody else
+
+    @property
     def wants_tls(self) -> bool:
         """Tell whether a server without TLS is refused: where the client was told how to speak it."""
         return "tls" in self._client().options or any(url.startswith("tls://") for url in self.urls)

@@ -51,7 +51,7 @@ class PushConsumer:
         """Connect, and have a consumer deliver from a sequence on, or the last of each subject if it is None."""
         connection = NatsSocket.connect(settings, cancel=cancel)
         try:
-            inbox = new_inbox()
+            inbox = new_inbox(settings.inbox_prefix)
             connection.subscribe(inbox)
             connection.flush()
             name = secrets.token_hex(5)  # short, for it is in every message

@@ -15,6 +15,7 @@ from strandline.nats.logins import Login, parse_creds, parse_creds_base64, parse
 
 DEFAULT_PORT = 4222
 DEFAULT_API = "$JS.API"
+DEFAULT_INBOX = "_INBOX"
 SCHEMES = ("nats", "tls")
 
 
@@ -75,6 +76,11 @@ class NatsSettings:
     def api_prefix(self) -> str:
         """Return what subjects of the JetStream API begin with, without the dot."""
         return self.prefix or (f"$JS.{self.domain}.API" if self.domain else DEFAULT_API)
+
+    @property
+    def inbox_prefix(self) -> str:
+        """Return what subjects of answers begin with, without the dot."""
+        return DEFAULT_INBOX
 
     @property
     def wants_tls(self) -> bool:

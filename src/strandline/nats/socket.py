@@ -6,6 +6,7 @@ error shows a secret. `close` may be called from any thread, and ends a wait of 
 """
 
 import contextlib
+import ipaddress
 import os
 import secrets
 import select
@@ -36,10 +37,11 @@ from strandline.nats.handshake import (
     greeted,
     parse_info,
     problem_of,
+    tells_of_login,
     tls_problem_of,
 )
 from strandline.nats.receive_buffer import ReceiveBuffer
-from strandline.nats.settings import DEFAULT_PORT, NatsSettings
+from strandline.nats.settings import DEFAULT_INBOX, DEFAULT_PORT, NatsSettings
 from strandline.wire import (
     PING,
     PONG,
@@ -81,6 +83,7 @@ class NatsSocket:
         self._pongs = 0
         self._sids = 0
         self._inbox = ""
+        self._inbox_prefix = settings.inbox_prefix
         self._requests = 0
         self._refusal: str | None = None
         self._refusals: deque[str] = deque(maxlen=REFUSALS_MAX)
@@ -98,22 +101,31 @@ class NatsSocket:
     ) -> "NatsSocket":
         """Return a connection to the first server that takes us; `cancel` ends it, and ends the wait for it.
 
-        `LoginRefused` if a server does not take the credentials, `TlsRefused` if there is no trust, `Unreachable` if
-        none answers in time. `also` has addresses of more servers, as a server's INFO names those of its cluster; their
-        certificates must be for the name of the first server of the settings.
+        If none does: `LoginRefused` if one does not take the credentials, `TlsRefused` if there is no trust, and
+        `Unreachable` if none answers in time. `also` has addresses of more servers, as a server's INFO names those of
+        its cluster; where they are numeric, certificates must be for the name of the first server of the settings.
         """
         deadline = Deadline(settings.timeout_s if timeout_s is None else timeout_s)
         last: Exception = TimeoutError("no time was left")
+        refusal: LoginRefused | TlsRefused | None = None
         targets = _targets(settings, also)
         for left, target in zip(range(len(targets), 0, -1), targets, strict=True):
             # A server that says nothing leaves time for the others.
             share = Deadline(deadline.left_s() / left)
             try:
                 return _connected(target, settings, share, cancel or CancelToken())
+            except (LoginRefused, TlsRefused) as refused:
+                refusal = refusal or refused
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as ended:  # the end of a connection tells nothing of TLS
+                last = ended
             except ssl.SSLError as refused:
-                raise TlsRefused(settings.addresses, tls_problem_of(refused)) from None
+                refusal = refusal or TlsRefused(settings.addresses, tls_problem_of(refused))
             except (OSError, ConnectionDropped, NoAnswer, FormatError) as refused:
                 last = refused
+            except UnicodeError:  # what the lookup of a name raises that cannot be one
+                last = ConnectionRefusedError("the name of the server is not that of a host")
+        if refusal is not None:
+            raise refusal from None
         raise Unreachable(settings.addresses, problem_of(last)) from last
 
     def __enter__(self) -> Self:
@@ -157,8 +169,12 @@ class NatsSocket:
         self._is_introduced = True
 
     def divert(self, sender: Callable[[bytes], None]) -> None:
-        """Hand all frames to a function from now on, which sends them with `send_some`, as an event loop must."""
+        """Hand all frames to a function from now on, which sends them with `send_some`, as an event loop must.
+
+        From then on the refusals are taken, so that none of them is dropped.
+        """
         self._sender = sender
+        self._refusals = deque(self._refusals)
 
     def send_some(self, data: memoryview) -> int:
         """Send as much as can be sent without waiting, and return how many bytes that was."""
@@ -261,7 +277,7 @@ class NatsSocket:
     def ask(self, subject: str, payload: bytes = b"", headers: bytes = b"") -> bytes:
         """Send a request and return the subject that its answers come to."""
         if not self._inbox:
-            self._inbox = new_inbox()
+            self._inbox = new_inbox(self._inbox_prefix)
             self.subscribe(f"{self._inbox}.*")
         self._requests += 1
         inbox = f"{self._inbox}.{self._requests}".encode()
@@ -335,10 +351,11 @@ class NatsSocket:
 
     def _note_refusal(self, text: bytes) -> None:
         """Remember what the server will not do. The protocol has no codes for this, so here a text has to decide."""
-        if not self._is_introduced:
-            raise LoginRefused(self._addresses)
         plain = text.strip(b"' ")
-        self._refusals.append(plain.decode(errors="replace"))
+        words = plain.decode(errors="replace")
+        if not self._is_introduced:
+            raise LoginRefused(self._addresses) if tells_of_login(words) else ConnectionRefusedError(words)
+        self._refusals.append(words)
         if plain.lower().startswith(_PERMISSIONS):
             self._refusal = self._refusal or plain[len(_PERMISSIONS) :].decode(errors="replace")
 
@@ -375,9 +392,9 @@ def wait_for_any(connections: Sequence[NatsSocket], timeout_s: float) -> bool:
         return True
 
 
-def new_inbox() -> str:
+def new_inbox(prefix: str = DEFAULT_INBOX) -> str:
     """Return a subject that no other client uses."""
-    return f"_INBOX.{secrets.token_hex(11)}"
+    return f"{prefix}.{secrets.token_hex(11)}"
 
 
 def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
@@ -398,15 +415,27 @@ class _Target(NamedTuple):
 
 def _targets(settings: NatsSettings, also: Sequence[str]) -> list[_Target]:
     """Return the servers of the settings, then the other ones."""
-    targets: list[_Target] = []
-    for url in (*settings.urls, *(f"nats://{address}" for address in also)):
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
-        if all((host, port) != (known.host, known.port) for known in targets):
-            is_given = len(targets) < len(settings.urls)
-            name = settings.tls_server_name or (host if is_given else targets[0].name)
-            targets.append(_Target(host, port, name))
-    return targets
+    targets: dict[tuple[str, int], _Target] = {}
+    first = settings.tls_server_name
+    for number, url in enumerate((*settings.urls, *(f"nats://{address}" for address in also))):
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        except ValueError:  # an address of the server's that cannot be read
+            continue
+        first = first or host
+        is_numeric = number >= len(settings.urls) and _is_numeric(host)
+        name = settings.tls_server_name or (first if is_numeric else host)
+        targets.setdefault((host, port), _Target(host, port, name))
+    return list(targets.values())
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _connected(target: _Target, settings: NatsSettings, deadline: Deadline, cancel: CancelToken) -> NatsSocket:

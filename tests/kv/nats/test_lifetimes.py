@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ssl
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -170,6 +171,27 @@ def test_a_client_of_the_caller_s_is_used_and_never_closed(nats_server: NatsServ
         await use(await nats.connect(nats_server.url))
 
     asyncio.run(main())
+
+
+def test_the_subject_of_answers_and_the_tls_of_the_caller_s_client_are_taken_over(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    permissions = "{ publish: '>', subscribe: '_MINE.>' }"
+    users = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
+    tls = files.settings().replace("}", ", handshake_first: true }")
+
+    async def main(server: NatsServer) -> None:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        client = await nats.connect(
+            f"tls://ann:pw@127.0.0.1:{server.port}",
+            tls=context,
+            tls_hostname="localhost",
+            tls_handshake_first=True,
+            inbox_prefix="_MINE",
+        )
+        await use(client)
+
+    with running_nats(f"{users}\n{tls}", scheme="tls") as server:
+        asyncio.run(main(server))
 
 
 def test_nothing_is_kept_for_later_while_the_caller_s_client_is_away() -> None:

@@ -48,7 +48,13 @@ class NatsConnection:
     def from_client(cls, client: "Client", *, timeout_s: float = 30.0, domain: str = "", prefix: str = "") -> Self:
         """Return a connection with the servers and credentials of a nats-py client, which is only read from."""
         settings = NatsPySettings(
-            "nats://client", client=client, timeout_s=timeout_s, domain=domain, prefix=prefix, name="strandline"
+            "nats://client",
+            client=client,
+            timeout_s=timeout_s,
+            domain=domain,
+            prefix=prefix,
+            tls_server_name=client.options.get("tls_hostname") or "",
+            tls_first=bool(client.options.get("tls_handshake_first")),
         )
         connection = cls(settings)
         connection._borrowed = client
