@@ -82,6 +82,7 @@ class StrandlineSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a streaming reader of the schema's columns."""
+        freeze_planner_heap()
         source: LogSource
         match kind_of(self.options):
             case "path":
