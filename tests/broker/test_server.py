@@ -636,6 +636,37 @@ def test_strangers_who_try_passwords_hold_up_nobody(monkeypatch: pytest.MonkeyPa
     run(test)
 
 
+def test_a_login_waits_while_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, may_start, refused = threading.Thread.start, threading.Event(), list[str]()
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name.startswith("strandline-passwords") and not may_start.is_set():
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    secret = bcrypt.hashpw(b"p", bcrypt.gensalt(4)).decode()
+    accounts = (AccountSettings(name="$G", users=(UserSettings(user="ann", password=secret),)),)
+
+    async def test() -> None:
+        limits = settings(accounts=accounts, auth_timeout_s=PATIENCE_S)
+        async with serve(limits) as server, connected(server.port, greet=False) as ann:
+            await ann.greeted()
+            await ann.say(b'CONNECT {"user":"ann","pass":"p","verbose":false}\r\nPING\r\n')
+            await until(lambda: len(refused) > 1, "the check was repeated")
+            await asyncio.sleep(0.5)
+            assert len(refused) < 10, "a check without a thread keeps the loop busy"
+            may_start.set()
+            assert await ann.line() == b"PONG\r\n"
+
+    with caplog.at_level(logging.ERROR, "strandline.broker"):
+        run(test)
+    assert caplog.messages == ["checking a password failed, will retry: can't start new thread"]
+
+
 def test_new_settings_hold_for_who_comes_next(certificates: Certificates) -> None:
     async def test() -> None:
         async with serve() as server, connected(server.port) as old:

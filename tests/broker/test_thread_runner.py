@@ -154,3 +154,17 @@ def test_tasks_with_threads_of_their_own_run_side_by_side_and_are_waited_for(thr
     assert "test-task" not in [each.name for each in threading.enumerate()]
     thread.run()
     assert thread.told == [True, True]
+
+
+def test_a_thread_that_cannot_be_started_fails_its_task_and_is_not_waited_for(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    executor = ThreadPerTask("test-task")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ThreadRunner(executor, thread.posted.append).run(lambda: None, thread.told.append)
+    executor.shutdown()
+    thread.run()
+    assert [str(outcome) for outcome in thread.told] == ["can't start new thread"]

@@ -52,6 +52,8 @@ THREADS_MAX = 4
 """How many threads write to disks."""
 PASSWORD_THREADS_MAX = 2
 """Threads that check slow password hashes, apart from the others, so that strangers do not delay storing."""
+PASSWORD_RETRY_S = 0.1
+"""How long a password waits for its next check where a thread cannot be started."""
 CLOSING_S = 2.0
 """How long `close` waits for clients to read their output."""
 
@@ -85,6 +87,8 @@ class Server:
         self._post: Post
         self._executor: ThreadPoolExecutor
         self._password_executor: ThreadPoolExecutor
+        self._passwords: ThreadRunner
+        self._password_problem = ""
         self.port = 0
         self.websocket_port: int | None = None
         self.http_port: int | None = None
@@ -145,10 +149,8 @@ class Server:
             self._resources.callback(self._executor.shutdown)
             self._password_executor = ThreadPoolExecutor(PASSWORD_THREADS_MAX, "strandline-passwords")
             self._resources.callback(self._password_executor.shutdown, cancel_futures=True)
-            passwords = ThreadRunner(self._password_executor, self._post)
-            self.accounts = Accounts(
-                self.settings, loop.call_soon, lambda work, done: passwords.run(work, lambda _: done())
-            )
+            self._passwords = ThreadRunner(self._password_executor, self._post)
+            self.accounts = Accounts(self.settings, loop.call_soon, self._check_password)
             self._configure(self.settings)
             for account in self.accounts.by_name.values():
                 SystemRequests(self, account)
@@ -234,6 +236,21 @@ class Server:
         self._resources.callback(jetstream.close)
         jetstream.open()
         self.jetstreams[name] = jetstream
+
+    def _check_password(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Check a password on another thread; after a failure the login, which checks again, waits a moment."""
+
+        def ended(problem: Exception | None) -> None:
+            if problem is None:
+                self._password_problem = ""
+                done()
+                return
+            if self._password_problem != str(problem):  # a line for each attempt would fill the log
+                self._password_problem = str(problem)
+                logger.error("checking a password failed, will retry: %s", problem)
+            self.loop.call_later(PASSWORD_RETRY_S, done)
+
+        self._passwords.run(work, ended)
 
     async def _listen(self) -> None:
         settings, listen = self.settings, self._acceptor.listen

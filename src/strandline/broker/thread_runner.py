@@ -178,8 +178,8 @@ class ThreadPerTask(Executor):
 
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=run, name=self._name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # after the start, which may fail: a thread that never ran cannot be joined
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is
