@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.serve_config import configured_flags
+from strandline.cli.serve_run import run
+from strandline.config import ConfigInvalid
 from strandline.detect import expand
+from strandline.errors import InvalidInput
 from tests.cli.runs import run_command
 
 SECRET = expand("GITHUB_TOKEN={{github-crc32:ghp_}}\n", "a seed")
@@ -76,6 +79,44 @@ def test_an_error_of_the_file_is_reported_by_every_command_that_reads_it(project
         )
 
 
+def test_help_reads_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB", "postgresql://me:hush@db/x")
+    for text in ('state = { env = "DB" }\n', "[scan"):
+        (project / "strandline.toml").write_text(text)
+        for command in (["scan"], ["findings", "list"], ["fold", "run"], ["pipeline", "rotate-key"]):
+            ran = run_command(*command, "--help")
+            assert (ran.code, ran.err) == (0, "")
+            assert "hush" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "param"),
+    [
+        ('master = "spark://x:1"\n[scan]\nconf = ["a=b"]\nui = true\n', ["--without-spark"], "has_options"),
+        ("[scan]\nwithout-spark = true\n", ["--master", "local[1]"], "without_spark"),
+    ],
+)
+def test_a_flag_beats_what_contradicts_it_in_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch, text: str, flags: list[str], param: str
+) -> None:
+    class Told(Exception):
+        pass
+
+    def tell(*_: object, **options: object) -> None:
+        raise Told(options[param])
+
+    (project / "strandline.toml").write_text(text)
+    monkeypatch.setattr("strandline.cli.scan.runner", tell)
+    with pytest.raises(Told, match="False"):
+        run_command("scan", *flags, project / "docs")
+
+
+def test_json_beats_the_format_of_the_file(project: Path) -> None:
+    (project / "strandline.toml").write_text('[scan]\nwithout-spark = true\nformat = "sarif"\n')
+    lines = run_command("scan", "--json", project / "docs").out.splitlines()
+    assert json.loads(lines[-1])["summary"]
+
+
 def test_what_is_shown_says_where_it_comes_from_and_hides_secrets(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +162,16 @@ class TestServe:
             assert self.flags(*own) == []
             assert self.flags(*own, STRANDLINE_SERVE_DEBUG="true") == ["--debug=true"]
 
+    def test_help_version_and_signals_read_no_file(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (project / "strandline.toml").write_text("[serve")
+        (project / "pid").write_text("none")
+        assert run(["-h"]) == run(["-v"]) == 0
+        assert "Usage" in capsys.readouterr().out
+        with pytest.raises(InvalidInput, match="holds no process id"):
+            run(["--signal", f"quit={project}/pid"])
+        with pytest.raises(ConfigInvalid, match="is not TOML"):
+            run(["-js"])
+
     def test_without_either_there_is_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         assert self.flags(STRANDLINE_STATE="x") == []
@@ -132,7 +183,6 @@ def test_the_example_of_the_page_does_the_projects_scan(tmp_path: Path, monkeypa
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text(SECRET)
     (tmp_path / "src" / "a.lock").write_text(SECRET)
-    (tmp_path / "nats.creds.path").write_text("nats.creds")
     monkeypatch.chdir(tmp_path)
     assert (
         run_command("--no-config", "scan", "--without-spark", "--format=baseline", "-o", "known.json", "src").code == 0
@@ -148,7 +198,7 @@ def test_the_example_of_the_page_does_the_projects_scan(tmp_path: Path, monkeypa
         "findings.state": str(tmp_path / "scans"),
         "findings.confidence": "medium",
         "pipeline.state": str(tmp_path / "scans"),
-        "fold.creds": "(hidden)",
+        "fold.creds": str(tmp_path / "nats.creds"),
         "serve.port": 4333,
         "serve.jetstream": True,
     }

@@ -46,6 +46,26 @@ def test_the_nearest_file_above_is_found(tmp_path: Path) -> None:
     assert find_file(below) == nearer
 
 
+def test_a_folder_that_is_gone_or_may_not_be_searched_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "")
+    closed, inner = tmp_path / "closed", tmp_path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    is_file = Path.is_file
+
+    def refuse(each: Path) -> bool:
+        if closed in each.parents:
+            raise PermissionError(13, "Permission denied", str(each))
+        return is_file(each)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Path, "is_file", refuse)
+        assert find_file(inner) == path
+    monkeypatch.chdir(inner)
+    assert find_file() == path
+    inner.rmdir()
+    assert find_file() is None
+
+
 def test_values_have_their_types_and_paths_are_those_of_the_files_folder(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD)
     values = {key: found.value for key, found in file.values.items()}
@@ -81,7 +101,7 @@ def test_a_key_at_the_top_holds_for_every_section_that_has_it_and_does_not_say_o
         ("[scan]\nmax-file-bytes = 0", 2, "scan.max-file-bytes", "expected at least 1, not 0", None),
         ("[scan]\nmax-file-bytes = true", 2, "scan.max-file-bytes", "expected a whole number, not true", None),
         ("[scan]\ngit = 1", 2, "scan.git", "expected true or false, not 1", None),
-        ("[scan]\ngit = { env = 'A' }", 2, "scan.git", "expected true or false, not a dict", None),
+        ("[scan]\ngit = { env = 'A' }", 2, "scan.git", "expected true or false, not a table", None),
         ("[fold]\ntimeout = 'x'", 2, "fold.timeout", "expected a number, not 'x'", None),
         (
             "[fold]\nmode = 'mirrow'",
@@ -91,6 +111,8 @@ def test_a_key_at_the_top_holds_for_every_section_that_has_it_and_does_not_say_o
             "did you mean mirror?",
         ),
         ("[scan]\npaths = ['a', 3]", 2, "scan.paths", "expected text, not 3", None),
+        ("scan = 3", 1, "scan", "expected a section, not a number", "[scan]"),
+        ("fold = [{}]", 1, "fold", "expected a section, not a list", "[fold]"),
     ],
 )
 def test_a_wrong_key_or_value_is_told_with_its_place(
@@ -103,8 +125,11 @@ def test_a_wrong_key_or_value_is_told_with_its_place(
 
 def test_what_is_not_toml_or_not_there_is_told_with_the_file(tmp_path: Path) -> None:
     assert str(refused(tmp_path, "[scan")).startswith(f"{tmp_path}/strandline.toml: is not TOML: ")
-    with pytest.raises(ConfigInvalid, match="cannot be read"):
+    with pytest.raises(ConfigInvalid, match=r"none\.toml: cannot be read: No such file or directory$"):
         read_file(tmp_path / "none.toml", {})
+    (tmp_path / "latin.toml").write_bytes(b"state = '\xff'")
+    with pytest.raises(ConfigInvalid, match=r"latin\.toml: cannot be read: it is not UTF-8$"):
+        read_file(tmp_path / "latin.toml", {})
 
 
 class TestReferences:
@@ -128,7 +153,15 @@ class TestReferences:
     def test_a_reference_that_leads_nowhere_is_told(self, tmp_path: Path, reference: str, told: str) -> None:
         assert refused(tmp_path, f"[scan]\nstate = {reference}").problem == told
 
-    @pytest.mark.parametrize("line", ['[scan]\nstate = "postgresql://me:hush@db/x"', '[serve]\npass = "hush"'])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            '[scan]\nstate = "postgresql://me:hush@db/x"',
+            '[scan]\nstate = "postgresql://db/x?connect_timeout=3&password=hush"',
+            '[scan]\nconf = ["spark.app.name=x", "spark.hadoop.fs.s3a.secret.key=hush"]',
+            '[serve]\npass = "hush"',
+        ],
+    )
     def test_a_password_in_the_file_is_refused_and_not_repeated(self, tmp_path: Path, line: str) -> None:
         error = refused(tmp_path, line)
         assert error.problem == "a password does not belong into this file"

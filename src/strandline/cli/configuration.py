@@ -6,7 +6,8 @@ option declares itself. `strandline.config.schema.json` lists them all; `tools/c
 options.
 
 Invariants: a flag beats a variable, a variable the file, the file the default. A command line that names something to
-scan takes nothing to scan from the file.
+scan takes nothing to scan from the file; a flag that contradicts a setting of the file beats it. Help reads no file:
+it neither fails for it nor shows its values as defaults.
 """
 
 import os
@@ -34,7 +35,8 @@ PER_CALL = frozenset(
             "prefix",
             "raw",
         ),
-        *("reason", "resume", "retry-parked", "seconds", "since", "start", "stop", "stream", "until", "yes"),
+        *("level", "reason", "resume", "retry-parked", "seconds", "since", "start", "stop", "stream"),
+        *("timestamp", "txid", "until", "yes"),
     ]
 )
 """Options that ask for something once, confirm something, or mean different things in commands of one group."""
@@ -44,6 +46,15 @@ OTHER_MEANING = {("pipeline", "status", "tenant")}
 """Options that mean something else than the key of their name: this one takes an id."""
 SOURCES = {"scan": frozenset({"paths", "table", "table_key", "journal", "git", "staged", "since", "source_name"})}
 """Parameters that go together: a command line that has one of them takes none of the others from the file."""
+_OF_SPARK = ("master", "conf", "ui")
+EXCLUDED = {
+    "scan": {
+        "as_json": frozenset({"form"}),
+        "without_spark": frozenset(_OF_SPARK),
+        **dict.fromkeys(_OF_SPARK, frozenset({"without_spark"})),
+    }
+}
+"""Parameters that contradict others: a command line that has one takes those others not from the file."""
 
 
 def key_of(section: str, command: str, param: Any) -> str | None:  # noqa: ANN401 - typer's copy of click is private
@@ -65,21 +76,21 @@ def configure(ctx: Any, name: str, command: Any, arguments: list[str]) -> None: 
         declared = [param.envvar] if isinstance(param.envvar, str) else list(param.envvar or ())
         param.show_envvar = bool(declared)
         param.envvar = [environment_name(section, key), *declared]
-    if not keys or root.params.get("no_config"):
+    if not keys or root.params.get("no_config") or "help" in (given := _given(ctx, name, command, arguments)):
         return
     file = config_file(root.params.get("config"))
     if file is None:
         return
     taken = {param.name: found.value for key, param in keys.items() if (found := file.get(section, key)) is not None}
     together = SOURCES.get(section, frozenset())
-    if together & _given(ctx, name, command, arguments):
-        taken = {param: value for param, value in taken.items() if param not in together}
-    ctx.default_map = {name: taken}
+    excluded = EXCLUDED.get(section, {})
+    left_out = (together if together & given else frozenset()).union(*(excluded.get(each, ()) for each in given))
+    ctx.default_map = {name: {param: value for param, value in taken.items() if param not in left_out}}
 
 
 def config_file(given: Path | None = None, environ: Mapping[str, str] = os.environ) -> ConfigFile | None:
     """Read the file that is named, else the one found upward from the working folder; None if there is none."""
-    path = given or find_file(Path.cwd())
+    path = given or find_file()
     return None if path is None else read_file(path, environ)
 
 

@@ -24,7 +24,7 @@ def configured_flags(
     """Return the flags that variables and the file stand for."""
     has_own = any(argument.partition("=")[0] in _CONFIG for argument in arguments)
     named = given or (Path(environ["STRANDLINE_CONFIG"]) if environ.get("STRANDLINE_CONFIG") else None)
-    path = (named or find_file(Path.cwd())) if use_file and not has_own else None
+    path = (named or find_file()) if use_file and not has_own else None
     if path is None and not any(name.startswith(_PREFIX) for name in environ):
         return []
     from strandline.config import Source, read_file, resolve  # noqa: PLC0415 - most servers have neither

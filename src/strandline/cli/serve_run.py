@@ -57,7 +57,9 @@ def run(arguments: Sequence[str], *, use_file: bool = True, config: Path | None 
     What it leaves out is taken from variables and from `strandline.toml`: the one at `config`, or the nearest.
     """
     try:
-        line = parse_command_line([*configured_flags(arguments, use_file=use_file, given=config), *arguments])
+        line = _parse_alone(arguments) or parse_command_line(
+            [*configured_flags(arguments, use_file=use_file, given=config), *arguments]
+        )
     except FlagRefused as error:
         print(f"{error}\n`strandline serve -h` lists the flags", file=sys.stderr)
         return EXIT_USAGE
@@ -76,6 +78,15 @@ def run(arguments: Sequence[str], *, use_file: bool = True, config: Path | None 
     else:
         _serve(line)
     return 0
+
+
+def _parse_alone(arguments: Sequence[str]) -> CommandLine | None:
+    """Return a command line that asks for help, a version or a signal, which no configuration changes; else None."""
+    try:
+        line = parse_command_line(arguments)
+    except InvalidInput:  # the configuration may have what is missing
+        return None
+    return line if line.action in ("help", "version", "signal") else None
 
 
 def _check_certificates(settings: ServerSettings) -> None:

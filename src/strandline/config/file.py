@@ -13,6 +13,7 @@ from pathlib import Path
 
 from strandline.config.errors import ConfigInvalid
 from strandline.config.keys import SHARED, Declared, Key, Kind, declared
+from strandline.config.passwords import has_password
 
 FILE_NAME = "strandline.toml"
 _HEADER = re.compile(r"^\s*\[\s*([\w.\"'-]+)\s*\]")
@@ -23,7 +24,6 @@ _TYPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.NUMBER: (int, float),
     Kind.BOOLEAN: (bool,),
 }
-_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,23 @@ class ConfigFile:
         return self.values.get((section, name)) or self.values.get((SHARED, name))
 
 
-def find_file(folder: Path) -> Path | None:
-    """Return the configuration file of a folder, or of the nearest one above that has one."""
-    for each in (folder, *folder.parents):
-        if (each / FILE_NAME).is_file():
-            return each / FILE_NAME
-    return None
+def find_file(folder: Path | None = None) -> Path | None:
+    """Return the configuration file of a folder (the working folder), or of the nearest one above that has one.
+
+    A folder that is gone, or that this process may not search, has none.
+    """
+    try:
+        start = Path.cwd() if folder is None else folder
+    except OSError:
+        return None
+    return next((each / FILE_NAME for each in (start, *start.parents) if _is_file(each / FILE_NAME)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_file(path: Path, environ: Mapping[str, str], sections: Declared | None = None) -> ConfigFile:
@@ -60,8 +71,10 @@ def read_file(path: Path, environ: Mapping[str, str], sections: Declared | None 
     try:
         text = path.read_text(encoding="utf-8")
         tables = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(str(path), 0, "", f"cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigInvalid(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(str(path), 0, "", "cannot be read: it is not UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(str(path), 0, "", f"is not TOML: {error}") from error
     return ConfigFile(path, dict(_Reader(path, text, environ, sections or declared()).read(tables)))
@@ -84,6 +97,8 @@ class _Reader:
             elif isinstance(value, dict) and not (name in self._sections[SHARED] or set(value) <= {"env", "file"}):
                 known = [section for section in self._sections if section != SHARED]
                 raise self._error("", name, f"there is no section [{name}]", _nearest(name, known))
+            elif name in self._sections and name not in self._sections[SHARED]:
+                raise self._error("", name, f"expected a section, not {_shown_type(value)}", f"[{name}]")
             else:
                 yield (SHARED, name), self._value(SHARED, name, value)
 
@@ -114,7 +129,7 @@ class _Reader:
             raise self._error(key.section, key.name, problem, _nearest(str(value), list(key.choices)))
         if key.minimum is not None and isinstance(value, int | float) and value < key.minimum:
             raise self._error(key.section, key.name, f"expected at least {key.minimum:g}, not {value:g}")
-        if isinstance(value, str) and (key.is_secret or _PASSWORD.search(value)):
+        if isinstance(value, str) and (key.is_secret or has_password(value)):
             hint = f'{key.name} = {{ env = "NAME" }} or {{ file = "path" }}'
             raise self._error(key.section, key.name, "a password does not belong into this file", hint)
         return FileValue(self._path_of(key, value), line)
@@ -170,7 +185,12 @@ def _nearest(name: str, known: list[str]) -> str:
 
 def _shown(key: Key, value: object) -> str:
     if isinstance(value, str):
-        return "text" if key.is_secret or _PASSWORD.search(value) else repr(value)
+        return "text" if key.is_secret or has_password(value) else repr(value)
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
+    return repr(value) if isinstance(value, int | float) else _shown_type(value)
+
+
+def _shown_type(value: object) -> str:
+    names = {dict: "a table", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), "a date or time")

@@ -1,15 +1,14 @@
 """The settings of one section: the environment before the file, the file before the default, each with its source."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from strandline.config.file import ConfigFile
 from strandline.config.keys import Declared, Key, declared
+from strandline.config.passwords import masked
 
 HIDDEN = "(hidden)"
-_PASSWORD = re.compile(r"(://[^/@\s]*:)[^/@\s]+@")
 
 
 class Source(Enum):
@@ -46,13 +45,6 @@ def resolve(
 ) -> dict[str, Setting]:
     """Return every setting of a section, by key."""
     return {name: _setting(key, environ, file) for name, key in (sections or declared())[section].items()}
-
-
-def masked(value: object) -> object:
-    """Return a value without the password of any address in it."""
-    if isinstance(value, list):
-        return [masked(item) for item in value]
-    return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
 
 
 def _setting(key: Key, environ: Mapping[str, str], file: ConfigFile | None) -> Setting:
