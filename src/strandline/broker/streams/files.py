@@ -75,7 +75,7 @@ class StreamFiles:
             self._disk.sync_folder(self.folder)
 
     def read_index(self, checkpoint: StreamCheckpoint, stop: int) -> tuple[State, int] | None:
-        """Return a state and its place from the front up to `stop`, None if there is none that fits."""
+        """Return a state and its place, from the checkpoint up to `stop`; None if no index fits."""
         path = self.folder / INDEX_NAME
         with storage_errors(path):
             data = read_file(self._disk, path)

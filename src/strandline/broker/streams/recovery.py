@@ -53,7 +53,7 @@ def _is_new(part: LostPlaces, losses: Losses) -> bool:
 
 
 def _begin(checkpoint: StreamCheckpoint) -> State:
-    """Return the state at the front."""
+    """Return the state at the checkpoint."""
     state = State(from_json(StreamConfig, checkpoint.config), checkpoint.created_ns)
     state.index.last_seq, state.index.last_time = checkpoint.last_seq, checkpoint.last_time
     state.now_ns = checkpoint.last_time  # messages with times of their own may be older than the stream
@@ -87,7 +87,7 @@ class _Measure:
         self._index = None if index is None else (index[1], index[0].index.last_seq)
 
     def parts(self, known: dict[int, LostPart]) -> dict[int, LostPart]:
-        """Return every lost part from the front on; some are known."""
+        """Return every lost part from the checkpoint on; some are known."""
         replay = Replay(self._state, self._path, known, self._measured)
         replay.run(self._log.scan(self._checkpoint.place, self._stop))
         return replay.parts
