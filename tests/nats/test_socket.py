@@ -12,6 +12,7 @@ import pytest
 
 from strandline.errors import Closed, FormatError
 from strandline.nats import JetStreamApi, NatsSocket, ReadPlan, stream_state
+from strandline.nats.cancellation import CancelToken
 from strandline.nats.errors import (
     AccessRefused,
     ConnectionDropped,
@@ -158,6 +159,37 @@ def test_the_end_of_a_connection_within_a_tls_handshake_is_an_outage() -> None:
         thread.start()
         refused(NatsSettings(f"tls://127.0.0.1:{listener.getsockname()[1]}", timeout_s=PATIENCE_S), Unreachable)
         thread.join(PATIENCE_S)
+
+
+@contextmanager
+def unanswering() -> Iterator[NatsSettings]:
+    """Give the settings of a server that does not even accept connections: its backlog is full."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(listener.getsockname())
+        yield NatsSettings(f"nats://127.0.0.1:{listener.getsockname()[1]}", timeout_s=2 * PATIENCE_S)
+        for each in waiting:
+            each.close()
+
+
+def test_a_connection_that_is_never_accepted_is_given_up_when_it_is_cancelled() -> None:
+    with unanswering() as settings:
+        cancel = CancelToken()
+        timer = threading.Timer(0.2, cancel.set)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            NatsSocket.connect(settings, cancel=cancel)
+        with pytest.raises(Unreachable):
+            NatsSocket.connect(settings, cancel=cancel)
+        assert time.monotonic() - began < PATIENCE_S
+        timer.join()
+        with pytest.raises(Unreachable, match="timed out"):
+            NatsSocket.connect(settings, timeout_s=0.1)
 
 
 def test_discovered_servers_follow_those_of_the_settings_and_are_known_by_name() -> None:

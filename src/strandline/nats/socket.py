@@ -6,6 +6,7 @@ error shows a secret. `close` may be called from any thread, and ends a wait of 
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 import secrets
@@ -438,8 +439,42 @@ def _is_numeric(host: str) -> bool:
     return True
 
 
+def _reached(target: _Target, deadline: Deadline, cancel: CancelToken) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of a host; the time is shared among them."""
+    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    last = OSError("the host has no address")
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        raw = socket.socket(family, kind, protocol)
+        try:
+            raw.setblocking(False)  # noqa: FBT003 - the name of the method says it
+            _check(raw.connect_ex(address))
+            with cancel.over(raw):  # which can only end an attempt that has begun
+                _wait_until_connected(raw, deadline.left_s() / left)
+        except BaseException as refused:
+            raw.close()
+            if not isinstance(refused, OSError):
+                raise
+            last = refused
+        else:
+            return raw
+    raise last
+
+
+def _wait_until_connected(raw: socket.socket, timeout_s: float) -> None:
+    poll = select.poll()
+    poll.register(raw, select.POLLOUT)
+    if not poll.poll(timeout_s * 1000):
+        raise TimeoutError("timed out")
+    _check(raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+
+def _check(code: int) -> None:
+    if code not in (0, errno.EINPROGRESS):
+        raise OSError(code, os.strerror(code))
+
+
 def _connected(target: _Target, settings: NatsSettings, deadline: Deadline, cancel: CancelToken) -> NatsSocket:
-    raw = socket.create_connection((target.host, target.port), max(deadline.left_s(), 0.001))
+    raw = _reached(target, deadline, cancel)
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with cancel.over(raw):
