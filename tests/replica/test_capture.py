@@ -8,7 +8,8 @@ import apsw
 import pytest
 
 from strandline.replica import Capture, Change, DatabaseRefused, HistoryLost
-from strandline.replica.capture import TABLE, check_library
+from strandline.replica import capture as capture_module
+from strandline.replica.capture import TABLE, check_database, check_library
 from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES
 from tests.replica.databases import PAGE_SIZES, content, database, fill
 
@@ -212,6 +213,108 @@ def test_a_busy_database_is_not_checkpointed(tmp_path: Path, copy: Copy) -> None
         connection.execute("ROLLBACK")
         copy.drain(capture)
         capture.close()
+
+
+def test_a_log_longer_than_one_change_is_read_before_it_begins_anew(
+    tmp_path: Path, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_module, "CHUNK_BYTES", 8192)
+    monkeypatch.setattr(capture_module, "_FIRST_BYTES", 8192)
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 5)
+        capture = Capture(tmp_path / "a.db")
+        copy.apply(capture.snapshot())
+        fill(connection, 50, seed=1)
+        assert not capture.checkpoint()
+        copy.drain(capture)
+        assert capture.checkpoint()
+        fill(connection, 5, seed=2)
+        copy.drain(capture)
+        capture.close()
+    assert content(copy.path) == content(tmp_path / "a.db")
+
+
+def test_a_checkpoint_whose_heartbeat_finds_the_database_busy_loses_nothing(
+    tmp_path: Path, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 5)
+        capture = Capture(tmp_path / "a.db")
+        copy.apply(capture.snapshot())
+        fill(connection, 5, seed=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(capture, "_beat", busy)
+            assert not capture.checkpoint()
+        for mode in ("PASSIVE", "TRUNCATE"):
+            fill(connection, 5, seed=2)  # the log begins anew here, and only here
+            connection.execute(f"PRAGMA wal_checkpoint({mode})")
+        copy.drain(capture)
+        capture.checkpoint()
+        fill(connection, 5, seed=3)
+        copy.drain(capture)
+        assert capture.checkpoint()
+        capture.close()
+    assert content(copy.path) == content(tmp_path / "a.db")
+
+
+def busy() -> None:
+    """Find the database busy."""
+    raise apsw.BusyError("busy")
+
+
+def test_a_log_that_was_removed_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with database(path) as connection:
+        fill(connection, 5)
+        capture = Capture(path)
+        capture.snapshot()
+        (tmp_path / "a.db-wal").unlink()
+        with pytest.raises(HistoryLost, match="removed"):
+            capture.changes()
+        capture.close()
+
+
+def test_a_database_without_the_heartbeat_table_gets_it_again(tmp_path: Path, copy: Copy) -> None:
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 5)
+        capture = Capture(tmp_path / "a.db")
+        copy.apply(capture.snapshot())
+        connection.execute(f"DROP TABLE {TABLE}")
+        copy.drain(capture)
+        assert capture.checkpoint()
+        fill(connection, 5, seed=2)
+        copy.drain(capture)
+        capture.close()
+    assert content(copy.path) == content(tmp_path / "a.db")
+
+
+def test_frames_behind_a_torn_one_are_not_gone_on_with(tmp_path: Path) -> None:
+    path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
+    with database(path) as connection:
+        fill(connection, 5)
+        capture = Capture(path)
+        capture.snapshot()
+        state = capture.state
+        assert state is not None
+        capture.close()
+        kept = bytearray(log.read_bytes())
+    for file in tmp_path.glob("a.db-*"):
+        file.unlink(missing_ok=True)
+    kept[HEADER_BYTES + 3 * (state.page_size + FRAME_HEADER_BYTES) + 100] ^= 1
+    log.write_bytes(kept)
+    capture = Capture(path)
+    assert not capture.resume(state)
+    capture.close()
+
+
+def test_looking_at_a_database_keeps_the_locks_of_the_application(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with database(path) as connection:
+        fill(connection, 5)
+        check_database(path)
+        attempt = f"import fcntl; file = open({str(path)!r}, 'r+b'); fcntl.lockf(file, 6, 510, 0x40000002)"
+        found = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in found.stderr, "another process would take the log of the application for abandoned"
 
 
 def test_a_database_without_a_log_is_refused(tmp_path: Path) -> None:

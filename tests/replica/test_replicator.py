@@ -9,9 +9,20 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.errors import Locked, Unavailable
+from strandline.errors import Closed, Locked, Unavailable
 from strandline.objects import LocalObjects, MemoryObjects, ObjectStore, open_objects
-from strandline.replica import DatabaseRefused, Layout, Position, ReplicaFenced, Replicator, ltx, replicator, restore
+from strandline.replica import (
+    Capture,
+    DatabaseRefused,
+    Layout,
+    Position,
+    ReplicaFenced,
+    Replicator,
+    capture,
+    ltx,
+    replicator,
+    restore,
+)
 from strandline.replica.capture import LogState
 from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill
@@ -147,7 +158,8 @@ def test_a_transaction_that_another_leader_wrote_ends_the_replicator(
     assert running.position == position
     with pytest.raises(ReplicaFenced):
         running.wait_durable(PATIENCE_S)
-    running.close()
+    with pytest.raises(ReplicaFenced):
+        running.close()
     found = store.get(Layout(store).key(0, header.min_txid, header.min_txid))
     assert found is not None
     assert found.body == other
@@ -244,6 +256,161 @@ def test_a_commit_is_noticed_at_once(tmp_path: Path, application: apsw.Connectio
             eventually(partial(store.head, Layout(store).key(0, before + 1, before + 1)), "an upload")
             quickest = min(quickest, time.monotonic() - started)
         assert quickest < replicator.LOOK_EVERY_S / 4
+
+
+class Gated(MemoryObjects):
+    """A store that takes so many uploads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.left = threading.Condition(), 1 << 30
+
+    def allow(self, uploads: int) -> None:
+        """Let so many more through."""
+        with self.open:
+            self.left = uploads
+            self.open.notify_all()
+
+    def put(self, key: str, *arguments: object, **options: object) -> str:
+        with self.open:
+            assert self.open.wait_for(lambda: self.left > 0, PATIENCE_S)
+            self.left -= 1
+        return super().put(key, *arguments, **options)  # type: ignore[arg-type]
+
+
+def test_a_waiter_is_not_answered_by_a_change_that_was_read_before_its_commit(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Gated()
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        sealed, asked = threading.Event(), threading.Event()
+        checkpoint = Capture.checkpoint
+
+        def checkpoint_with_commits(capture: Capture) -> bool:
+            if sealed.is_set():
+                return checkpoint(capture)
+            application.execute("INSERT INTO t (body) VALUES ('before')")
+            done = checkpoint(capture)
+            application.execute("INSERT INTO t (body) VALUES ('after')")
+            store.allow(1)
+            sealed.set()
+            assert asked.wait(PATIENCE_S)
+            return done
+
+        monkeypatch.setattr(Capture, "checkpoint", checkpoint_with_commits)
+        running._checkpoint_at = 0  # noqa: SLF001
+        assert sealed.wait(PATIENCE_S)
+        threading.Timer(0.1, asked.set).start()
+        with pytest.raises(Unavailable):
+            running.wait_durable(0.6)
+        store.allow(1 << 30)
+        running.wait_durable(PATIENCE_S)
+        assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_waiter_is_not_answered_by_a_part_of_a_long_log(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "CHUNK_BYTES", 8192)
+    monkeypatch.setattr(capture, "_FIRST_BYTES", 8192)
+    store = Gated()
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        store.allow(0)
+        fill(application, 100, seed=1)
+        store.allow(2)
+        with pytest.raises(Unavailable):
+            running.wait_durable(0.5)
+        store.allow(1 << 30)
+        running.wait_durable(PATIENCE_S)
+        assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_database_that_is_busy_for_long_is_waited_for(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "_BUSY_MS", 50)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        application.execute("BEGIN IMMEDIATE")
+        running._snapshot_due = True  # noqa: SLF001
+        eventually(lambda: "busy" in (running.status().error or ""), "a busy database in the status")
+        application.execute("COMMIT")
+        fill(application, 1, seed=1)
+        running.wait_durable(PATIENCE_S)
+        assert running.status().error is None
+        assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_busy_database_at_the_start_is_said(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "_BUSY_MS", 50)
+    application.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="busy") as caught:
+        Replicator(tmp_path / "a.db", store).start()
+    assert caught.value.hint
+    application.execute("COMMIT")
+
+
+def test_a_database_that_is_gone_for_a_while_is_waited_for(tmp_path: Path, store: ObjectStore) -> None:
+    path = tmp_path / "a.db"
+    with database(path) as connection:
+        fill(connection, 5)
+    with Replicator(path, store) as running:
+        running.wait_durable(PATIENCE_S)
+        for file in tmp_path.glob("a.db*"):
+            file.unlink()
+        eventually(lambda: "no such file" in (running.status().error or ""), "a missing file in the status")
+        with pytest.raises(Unavailable):
+            running.wait_durable(0.1)
+        with database(path) as connection:
+            fill(connection, 3, table="other")
+        running.wait_durable(PATIENCE_S)
+        assert restored(store, tmp_path / "copy.db") == content(path)
+
+
+def test_a_log_that_cannot_begin_anew_is_not_checkpointed_all_the_time(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "CHECKPOINT_BYTES", 50_000)
+    reader = apsw.Connection(str(tmp_path / "a.db"))
+    reader.execute("BEGIN")
+    list(reader.execute("SELECT * FROM t"))
+    with Replicator(tmp_path / "a.db", MemoryObjects()) as running:
+        fill(application, 40, seed=1)
+        before = running.wait_durable(PATIENCE_S).txid
+        time.sleep(1.0)
+        assert running.position.txid < before + 5, "each try writes a heartbeat, and each heartbeat is an upload"
+    reader.close()
+
+
+def test_the_end_of_a_replicator_is_raised_by_close(tmp_path: Path, application: apsw.Connection) -> None:
+    class Broken(MemoryObjects):
+        is_broken = False
+
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            if self.is_broken:
+                raise RuntimeError("broken")
+            return super().put(key, *arguments, **options)  # type: ignore[arg-type]
+
+    store = Broken()
+    running = Replicator(tmp_path / "a.db", store).start()
+    running.wait_durable(PATIENCE_S)
+    store.is_broken = True
+    fill(application, 1, seed=1)
+    eventually(lambda: running.failure is not None, "the end of the replicator")
+    with pytest.raises(RuntimeError, match="broken"):
+        running.close()
+
+
+@pytest.mark.usefixtures("application")
+def test_a_waiter_after_the_end_is_told_so(tmp_path: Path) -> None:
+    running = Replicator(tmp_path / "a.db", MemoryObjects()).start()
+    running.close()
+    with pytest.raises(Closed):
+        running.wait_durable(PATIENCE_S)
 
 
 def test_positions_are_written_and_read() -> None:

@@ -8,10 +8,13 @@ Invariants:
 - The log is given up only in `checkpoint`: under the write lock, all of it is read first; then the checkpoint runs; a
   read transaction is begun before the write lock is let go. It is on a frame, or on the database alone: then the log
   may begin anew once, and nothing is written back from it, so it cannot begin anew twice. Either way no commit escapes.
+  Where a busy database lets no heartbeat in, the log is read on in that state.
 - A commit is handed out once, whole and in order. Where that cannot be proved (the salts of the log are not the
   expected ones, or its frames do not continue), `HistoryLost` is raised and a snapshot goes on.
 - The database file is read through SQLite's own file layer: closing a file descriptor of the database would drop the
   locks of every connection in the process.
+- What SQLite says becomes an error of ours: `Unavailable` where it passes (busy, a full disk), and the same call may be
+  made again; `Damaged` or `DatabaseRefused` where it stays.
 
 SQLite before 3.51.3 can lose commits when a checkpoint meets the beginning of a log, so an older library is refused.
 """
@@ -22,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from strandline.errors import Damaged, StorageRefused, Unavailable
 from strandline.extras import needs
 from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.ltx import lock_page
@@ -41,10 +45,12 @@ with needs("replica"):
 TABLE = "_strandline_replica"
 SQLITE_MIN = (3, 51, 3)
 CHUNK_BYTES = 64 << 20
+"""How much of a log is one change, once it has a commit."""
+_FIRST_BYTES = 256 << 10
 _BUSY_MS = 5_000
 _LOCK_MS = 250
 _WAL_KEPT_BYTES = 16 << 20
-_DATABASE_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\0"
 _READ_BYTES = 1 << 20
 
 
@@ -66,6 +72,8 @@ class Change(NamedTuple):
     start: int
     state: LogState
     is_whole: bool = False
+    is_all: bool = True
+    """Whether everything that was committed before it was asked for is in it."""
 
 
 class Capture:
@@ -76,19 +84,21 @@ class Capture:
         self._log_path = path.with_name(f"{path.name}-wal")
         self._log: int | None = None
         self._file: apsw.VFSFile | None = None
-        self._identity = (0, 0)
         self._header: WalHeader | None = None
         self._state: LogState | None = None
         self._pending: Change | None = None
-        self._beats = 0
+        self._is_let_go = False
+        self._readers: list[apsw.Connection] = []
         check_library()
-        self._writer = _connect(path)
-        try:
-            self._readers = [_connect(path), _connect(path)]
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
+        self._identity = _identity(path)  # before it is opened: a file that takes its place later is another one
+        with sqlite_errors(path):
+            self._writer = _connect(path)
+            try:
+                self._readers += [_connect(path), _connect(path)]
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
 
     def _prepare(self) -> None:
         (mode,) = next(iter(self._writer.execute("PRAGMA journal_mode")))
@@ -96,9 +106,6 @@ class Capture:
             hint = f"run `PRAGMA journal_mode = wal` once; it stays, and {self.path.name} is replicated from then on"
             raise DatabaseRefused(str(self.path), f"the journal mode is {mode}, not wal", hint=hint)
         try:
-            self._writer.execute(
-                f"CREATE TABLE IF NOT EXISTS {TABLE} (id INTEGER PRIMARY KEY CHECK (id = 1), beat INTEGER NOT NULL)"
-            )
             self._beat()
         except apsw.ReadOnlyError as error:
             hint = "a replicator writes a row now and then: give it the right to write, as the application has"
@@ -108,7 +115,6 @@ class Capture:
         self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC)
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
         self._file = apsw.VFSFile("", str(self.path), [flags, 0])
-        self._identity = _identity(self.path)
 
     @property
     def log_path(self) -> Path:
@@ -123,22 +129,33 @@ class Capture:
     def resume(self, state: LogState) -> bool:
         """Go on from where an earlier process was; return False where the log does not continue from there."""
         header = self._read_header()
-        offset = state.position.offset
         if header is None or header.salts != state.salts or header.page_size != state.page_size:
             return False
-        if offset > HEADER_BYTES:
-            stored = self._pread(8, offset - header.frame_size + 16)
-            if stored != b"".join(part.to_bytes(4, "big") for part in state.position.checksum):
-                return False
-        elif state.position != header.start:
+        # All of it: after a power cut a frame may have outlived one before it, and SQLite counts neither.
+        if self._end_of_commits(header, state.position.offset) != state.position:
             return False
         self._header, self._state, self._pending = header, state, None
         return True
 
+    def _end_of_commits(self, header: WalHeader, stop: int) -> WalPosition:
+        """Return the end of the last commit of the log before an offset."""
+        position, size = header.start, CHUNK_BYTES // header.frame_size * header.frame_size
+        while (length := min(size, stop - position.offset)) > 0:
+            part = scan_frames(header, position, self._pread(length, position.offset))
+            if part.pages:
+                position = part.end
+            elif length < size or part.is_cut:
+                break
+            else:
+                size *= 2
+        return position
+
     def snapshot(self) -> Change:
         """Return the whole database as it is now; later changes continue from there."""
         self._pending = None
-        self._renew()
+        with sqlite_errors(self.path):
+            self._renew()
+        self._check_files()
         self._header = header = self._read_header()
         if header is None:
             raise HistoryLost(str(self.path), "the log has no header")
@@ -154,12 +171,22 @@ class Capture:
             return change
         if self._state is None or self._header is None:
             raise HistoryLost(str(self.path), "the log was not read yet")
-        if _identity(self.path) != self._identity:
-            raise HistoryLost(str(self.path), "the database file was replaced")
+        self._check_files()
         found = self._read_header()
-        if found is None or found.salts != self._header.salts:
+        if self._is_let_go and found is not None:
+            self._follow_log()
+        elif found is None or found.salts != self._header.salts:
             raise HistoryLost(str(self.path), "the log began anew although it was held")
         return self._read_changes()
+
+    def _check_files(self) -> None:
+        """Raise `HistoryLost` where the database or its log is another file than the one that is held."""
+        assert self._log is not None  # noqa: S101 - opened with the capture
+        if _identity(self.path) != self._identity:
+            raise HistoryLost(str(self.path), "the database file was replaced")
+        held = os.fstat(self._log)
+        if _identity(self._log_path) != (held.st_dev, held.st_ino):
+            raise HistoryLost(str(self.path), "the log was removed or replaced")
 
     def log_bytes(self) -> int:
         """Return how much of the log is in use."""
@@ -172,6 +199,10 @@ class Capture:
         """
         if self._state is None or self._pending is not None:
             return False
+        with sqlite_errors(self.path):
+            return self._held_again() if self._is_let_go else self._checkpoint()
+
+    def _checkpoint(self) -> bool:
         self._writer.set_busy_timeout(_LOCK_MS)
         try:
             self._writer.execute("BEGIN IMMEDIATE")
@@ -180,18 +211,30 @@ class Capture:
         finally:
             self._writer.set_busy_timeout(_BUSY_MS)
         try:
-            self._pending = self._sealed()
+            if not self._seal():
+                return False
             self._end(0)
-            self._readers[0].execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self._begin(0)
+            try:
+                self._readers[0].execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._begin(0)
+            except BaseException:
+                self._header = None  # nothing holds the log: only a snapshot goes on
+                raise
+            self._is_let_go = True
         finally:
-            self._writer.execute("ROLLBACK")
-        self._renew()
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        return self._held_again()
+
+    def _held_again(self) -> bool:
+        """Hold the log by a frame again; return whether it began anew. A busy database is left for the next time."""
+        with contextlib.suppress(apsw.BusyError):
+            self._renew()
         return self._follow_log()
 
     def close(self) -> None:
         """Let go of the database; the log stays for the next process to go on with."""
-        for connection in (*getattr(self, "_readers", ()), self._writer):
+        for connection in (*self._readers, self._writer):
             connection.close()
         if self._file is not None:
             self._file.xClose()
@@ -200,10 +243,13 @@ class Capture:
             os.close(self._log)
             self._log = None
 
-    def _sealed(self) -> Change | None:
-        """Return what is left in the log, all in memory: the log may be gone before it is used."""
+    def _seal(self) -> bool:
+        """Read what is left in the log, all into memory, as the next change; return whether that is everything."""
         change = self._read_changes()
-        return None if change is None else change._replace(pages=iter(list(change.pages)))
+        if change is None:
+            return True
+        self._pending = change._replace(pages=iter(list(change.pages)), is_all=False)
+        return change.is_all
 
     def _follow_log(self) -> bool:
         """Go to the beginning of a log that began anew after it was read to its end."""
@@ -222,18 +268,19 @@ class Capture:
         assert self._header is not None  # noqa: S101 - the callers looked
         assert self._state is not None  # noqa: S101
         header, before = self._header, self._state
-        size = CHUNK_BYTES // header.frame_size * header.frame_size
-        chunk = self._pread(size, before.position.offset)
-        frames = scan_frames(header, before.position, chunk)
-        while not frames.pages and len(chunk) == size:  # one transaction larger than the chunk
-            size *= 2
+        size = max(1, _FIRST_BYTES // header.frame_size) * header.frame_size
+        while True:
             chunk = self._pread(size, before.position.offset)
             frames = scan_frames(header, before.position, chunk)
+            is_all = len(chunk) < size or frames.is_cut
+            if is_all or (frames.pages and size >= CHUNK_BYTES):
+                break
+            size *= 4
         if not frames.pages:
             return None
         self._state = before._replace(position=frames.end, pages=frames.pages)
         pages = self._changed(header, before.pages, frames, chunk)
-        return Change(header.page_size, frames.pages, pages, before.position.offset, self._state)
+        return Change(header.page_size, frames.pages, pages, before.position.offset, self._state, is_all=is_all)
 
     def _changed(self, header: WalHeader, before: int, frames: WalFrames, chunk: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the latest version of each page, and pages that were allocated and never written."""
@@ -261,7 +308,7 @@ class Capture:
                     (number, position.offset + at * header.frame_size) for number, at in part.latest().items()
                 )
                 position, frames = part.end, part
-            elif len(chunk) < size:
+            elif len(chunk) < size or part.is_cut:
                 break
             else:
                 size *= 2
@@ -291,8 +338,9 @@ class Capture:
     def _database_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the database file; zeros behind its end."""
         assert self._file is not None  # noqa: S101 - opened with the capture
-        left = max(0, min(length, self._file.xFileSize() - offset))
-        found = self._file.xRead(left, offset) if left else b""
+        with sqlite_errors(self.path):
+            left = max(0, min(length, self._file.xFileSize() - offset))
+            found = self._file.xRead(left, offset) if left else b""
         return found + bytes(length - len(found))
 
     def _renew(self) -> None:
@@ -301,19 +349,25 @@ class Capture:
         self._begin(1)
         self._end(0)
         self._readers.reverse()
+        self._is_let_go = False
 
     def _beat(self) -> None:
-        self._beats += 1
+        """Write a row. The table may be gone: an application may write another database over this one."""
+        self._writer.execute(
+            f"CREATE TABLE IF NOT EXISTS {TABLE} (id INTEGER PRIMARY KEY CHECK (id = 1), beat INTEGER NOT NULL)"
+        )
         self._writer.execute(
             f"INSERT INTO {TABLE} VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET beat = beat + 1"  # noqa: S608 - ours
         )
 
     def _begin(self, number: int) -> None:
+        self._end(number)
         self._readers[number].execute("BEGIN")
-        list(self._readers[number].execute(f"SELECT beat FROM {TABLE}"))  # noqa: S608 - ours
+        list(self._readers[number].execute("SELECT 1 FROM sqlite_schema LIMIT 1"))
 
     def _end(self, number: int) -> None:
-        self._readers[number].execute("ROLLBACK")
+        if self._readers[number].in_transaction:
+            self._readers[number].execute("ROLLBACK")
 
     def _read_header(self) -> WalHeader | None:
         return parse_header(self._pread(HEADER_BYTES, 0))
@@ -333,17 +387,43 @@ def check_library() -> None:
 
 
 def check_database(path: Path) -> None:
-    """Refuse what is no SQLite database; reading its first bytes drops no lock, because no connection is open yet."""
+    """Refuse what is no SQLite database. It is read through SQLite, as the application may have it open here."""
     hint = "give the path of a database that the application has created"
-    try:
-        with path.open("rb") as file:
-            head = file.read(_DATABASE_HEADER_BYTES)
-    except FileNotFoundError:
-        raise DatabaseRefused(str(path), "there is no such file", hint=hint) from None
-    except OSError as error:
-        raise DatabaseRefused(str(path), f"it cannot be read ({error.strerror})", hint=hint) from error
-    if head and not head.startswith(b"SQLite format 3\0"):
+    if not path.exists():
+        raise DatabaseRefused(str(path), "there is no such file", hint=hint)
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise DatabaseRefused(str(path), "it is not a file that can be read", hint=hint)
+    with sqlite_errors(path):
+        file = apsw.VFSFile("", str(path.absolute()), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+        try:
+            head = file.xRead(len(_MAGIC), 0) if file.xFileSize() >= len(_MAGIC) else b""
+            is_empty = file.xFileSize() == 0
+        finally:
+            file.xClose()
+    if head != _MAGIC and not is_empty:
         raise DatabaseRefused(str(path), "it is not a SQLite database", hint=hint)
+
+
+@contextlib.contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite into one of ours: those that pass are `Unavailable`."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        hint = "a connection holds it for long; shorter transactions let others in"
+        raise Unavailable(f"{path}: the database is busy", hint=hint) from error
+    except apsw.FullError as error:
+        raise StorageRefused(
+            str(path), "the disk is full", "ENOSPC", hint="free some space; it goes on then"
+        ) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        safe = "restore from the replica; it is as of the last transaction that was shipped"
+        raise Damaged(str(path), f"SQLite finds it damaged: {error}", safe=safe) from error
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
+        hint = "a replicator needs the rights that the application has, on the file and on its folder"
+        raise DatabaseRefused(str(path), f"SQLite cannot use it: {error}", hint=hint) from error
+    except apsw.Error as error:
+        raise Unavailable(f"{path}: SQLite says: {error}", hint="it is tried again") from error
 
 
 def _connect(path: Path) -> apsw.Connection:

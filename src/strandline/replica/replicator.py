@@ -1,9 +1,11 @@
 """The replicator: one thread that captures the commits of a database and ships them, for as long as it lives.
 
 Invariants: `position` names only what is in the object store; commits that arrive while an upload runs go with the next
-one; an error of the store is waited out, and said in `status`, and the change it hit is shipped before any later one;
-where another leader has written, nothing more is shipped. One replicator holds a database: a lock beside it keeps a
-second one out.
+one; a waiter is answered after a change that had everything which was committed before it asked. An error of the store
+is waited out, and said in `status`, and the change it hit is shipped before any later one. So is an error of the
+database that passes: it is busy, its disk is full, the file is gone for now. A change that was read and could not be
+shipped is followed by a snapshot. Where another leader has written, nothing more is shipped. One replicator holds a
+database: a lock beside it keeps a second one out.
 
     .<database>-strandline         how far the log was read and shipped (JSON), replaced after each upload
     .<database>-strandline.lock    held while a replicator runs
@@ -21,10 +23,10 @@ from types import TracebackType
 from typing import Self
 
 from strandline.errors import Closed, FormatError, Locked, StrandlineError, Unavailable, UnknownOutcome
-from strandline.files import OsDisk
+from strandline.files import OsDisk, storage_error
 from strandline.objects import ObjectStore
 from strandline.replica.capture import Capture, Change, LogState, check_database
-from strandline.replica.errors import HistoryLost
+from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.layout import Layout
 from strandline.replica.shipper import Position, Shipment, Shipper, find_position
 from strandline.replica.wakeups import FileChanges
@@ -72,6 +74,8 @@ class Replicator:
         self._counts = _Counts()
         self._thread: threading.Thread | None = None
         self._ended: BaseException | None = None
+        self._checkpoint_at = CHECKPOINT_BYTES
+        self._is_lost = False
 
     def start(self) -> Self:
         """Take the database, find out where to go on, and ship from then on."""
@@ -112,14 +116,14 @@ class Replicator:
     def status(self) -> ReplicaStatus:
         """Return how it is doing."""
         counts = self._counts
-        since = counts.waiting_since_s
+        since, error = counts.waiting_since_s, counts.error
         return ReplicaStatus(
             self.position,
             0.0 if since is None else time.monotonic() - since,
             counts.shipped_bytes,
             counts.snapshots,
             counts.checkpoints,
-            None if counts.error is None else str(counts.error),
+            None if error is None else str(error),
         )
 
     def wait_durable(self, timeout_s: float | None = None) -> Position:
@@ -143,9 +147,9 @@ class Replicator:
         raise Unavailable(f"{self.path} is not replicated after {timeout_s} s{reason}", hint="it goes on by itself")
 
     def close(self, *, flush: bool = True) -> None:
-        """Ship what is committed (`flush`), and let go of the database."""
+        """Ship what is committed (`flush`), and let go of the database; raise what has ended the replicator before."""
         try:
-            if flush and self._thread is not None and self._ended is None:
+            if flush and self._thread is not None:
                 with suppress(Closed):
                     self.wait_durable(LOOK_EVERY_S * 30)
         finally:
@@ -180,54 +184,82 @@ class Replicator:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._round()
+                self._try_round()
         except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
             self._ended = error
         finally:
             with self._counts.changed:
                 self._counts.changed.notify_all()
 
+    def _try_round(self) -> None:
+        """Do a round; wait where the database is busy, its disk full, or the file gone for now."""
+        try:
+            self._round()
+        except (Unavailable, DatabaseRefused, HistoryLost) as error:
+            self._counts.error = error
+            self._stop.wait(LOOK_EVERY_S)
+        except OSError as error:
+            self._counts.error = storage_error(self.path, error)
+            self._stop.wait(LOOK_EVERY_S)
+
     def _round(self) -> None:
         counts = self._counts
         requested = counts.requested
         change = self._next_change()
         if change is not None:
-            self._ship(self._shipper.pack(change))
+            try:
+                self._ship(self._shipper.pack(change))
+            except BaseException:
+                self._snapshot_due = True
+                raise
             if self._stop.is_set() and counts.error is not None:
                 return
             self._write_hint(change.state)
             counts.snapshots += change.is_whole
-        with counts.changed:
-            counts.answered = requested
-            counts.changed.notify_all()
-        if self._capture.log_bytes() >= CHECKPOINT_BYTES:
-            counts.checkpoints += self._checkpointed()
+        counts.error = None
+        if change is None or change.is_all:
+            with counts.changed:
+                counts.answered = requested
+                counts.changed.notify_all()
+        if self._capture.log_bytes() >= self._checkpoint_at:
+            self._checkpoint()
         elif change is None:
             self._changes.wait(LOOK_EVERY_S)
 
     def _next_change(self) -> Change | None:
-        try:
-            if not self._snapshot_due:
+        if not self._is_lost and not self._snapshot_due:
+            try:
                 return self._capture.changes()
-        except HistoryLost:
+            except HistoryLost:
+                self._is_lost = True
+        if self._is_lost:
             self._reopen()
-        self._snapshot_due = False
-        return self._capture.snapshot()
-
-    def _checkpointed(self) -> bool:
         try:
-            return self._capture.checkpoint()
+            change = self._capture.snapshot()
+        except HistoryLost:
+            self._is_lost = True
+            raise
+        self._snapshot_due = False
+        return change
+
+    def _checkpoint(self) -> None:
+        """Let the log begin anew; where it cannot, because of a reader, try again when it has grown."""
+        is_done = False
+        try:
+            is_done = self._capture.checkpoint()
         except HistoryLost:
             self._snapshot_due = True
-            return False
+        finally:
+            self._checkpoint_at = CHECKPOINT_BYTES + (0 if is_done else self._capture.log_bytes())
+        self._counts.checkpoints += is_done
 
     def _reopen(self) -> None:
         """Take the database anew: it may be another file by now."""
         self._capture.close()
-        self._changes.close()
         check_database(self.path)
         self._capture = Capture(self.path)
-        self._changes = FileChanges(self._capture.log_path)
+        self._changes.watch(self._capture.log_path)
+        self._is_lost, self._snapshot_due = False, True
 
     def _ship(self, shipment: Shipment) -> None:
         """Write a transaction, however long the store is away; give up only where this replicator is closed."""
@@ -249,8 +281,9 @@ class Replicator:
     def _write_hint(self, state: LogState) -> None:
         # It is not synced: an old one, or none, costs a snapshot and nothing else.
         temporary = self._hint_path.with_name(f"{self._hint_path.name}.tmp")
-        temporary.write_text(format_hint(self.position, state))
-        temporary.replace(self._hint_path)
+        with suppress(OSError):
+            temporary.write_text(format_hint(self.position, state))
+            temporary.replace(self._hint_path)
 
 
 def format_hint(position: Position, state: LogState) -> str:

@@ -7,10 +7,11 @@ leaders that both hold themselves for one exactly one writes it; each file names
 import time
 from typing import NamedTuple
 
+from strandline.errors import Unavailable
 from strandline.objects import ObjectConflict, ObjectStore
 from strandline.replica.capture import Change
 from strandline.replica.errors import LtxDamaged, ReplicaFenced
-from strandline.replica.layout import Layout
+from strandline.replica.layout import LEVELS, Layout
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, file_checksum, parse_header
 
 
@@ -70,7 +71,9 @@ class Shipper:
             self._store.put(key, shipment.body, if_absent=True, metadata=metadata)
         except ObjectConflict:
             found = self._store.get(key)
-            if found is None or found.body != shipment.body:
+            if found is None:
+                raise Unavailable(f"{key} was there, and is not", hint="it is tried again") from None
+            if found.body != shipment.body:
                 raise self._fenced(key, shipment.txid) from None
         self.position = Position(shipment.txid, file_checksum(shipment.body))
         return self.position
@@ -84,7 +87,7 @@ class Shipper:
 def find_position(store: ObjectStore, layout: Layout, *, after: int = 0) -> Position:
     """Return the last position of a replica, whichever level it is in; `EMPTY` where there is none."""
     last = max(
-        (file for level in (0, 1, 2, 3, 9) for file in layout.files(level, after=after if level == 0 else 0)),
+        (file for level in LEVELS for file in layout.files(level, after=after if level == 0 else 0)),
         key=lambda file: (file.max_txid, -file.level),
         default=None,
     )

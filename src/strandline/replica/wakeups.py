@@ -1,11 +1,14 @@
 """Waiting until files change: inotify where the system has it, otherwise by looking.
 
-Invariants: a change after the last `wait` is never missed; several count as one.
+Invariants: a change after the last `wait` is never missed; several count as one; nothing is written to a descriptor
+after it was closed, when another file may have its number.
 """
 
+import contextlib
 import ctypes
 import os
 import select
+import threading
 from pathlib import Path
 
 _IN_MODIFY = 0x2
@@ -17,9 +20,16 @@ class FileChanges:
     """Tells when one file has changed, or `wake` was called."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._watch = _watch(path)
+        self._is_open, self._closing = True, threading.Lock()
+        self._watch: int | None = None
+        self.watch(path)
+
+    def watch(self, path: Path) -> None:
+        """Look at a file from now on, by the thread that waits."""
+        if self._watch is not None:
+            os.close(self._watch)
+        self._path, self._watch = path, _watch(path)
         self._seen = self._looks()
 
     def wait(self, timeout_s: float) -> bool:
@@ -41,16 +51,17 @@ class FileChanges:
 
     def wake(self) -> None:
         """End a `wait`, from any thread."""
-        try:
-            os.write(self._wakes, b"\0")
-        except BlockingIOError:
-            return  # it is full of wakes already
+        with self._closing, contextlib.suppress(BlockingIOError):  # a full pipe has wakes enough
+            if self._is_open:
+                os.write(self._wakes, b"\0")
 
     def close(self) -> None:
         """Stop watching."""
-        for descriptor in (self._woken, self._wakes, self._watch):
-            if descriptor is not None:
-                os.close(descriptor)
+        with self._closing:
+            self._is_open = False
+            for descriptor in (self._woken, self._wakes, self._watch):
+                if descriptor is not None:
+                    os.close(descriptor)
 
     def _looks(self) -> tuple[int, int, int]:
         try:

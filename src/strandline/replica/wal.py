@@ -70,6 +70,8 @@ class WalFrames(NamedTuple):
     """The size of the database in pages where a frame commits, and 0 elsewhere."""
     end: WalPosition
     pages: int
+    is_cut: bool = False
+    """Whether a frame that is not of the log follows, so that no commit is behind it."""
 
     def latest(self) -> dict[int, int]:
         """Return the frame that holds the latest version of each page, in the order of pages."""
@@ -120,10 +122,12 @@ def scan_frames(header: WalHeader, position: WalPosition, chunk: Buffer) -> WalF
     valid = count if is_valid.all() else int(np.argmin(is_valid))
     committed = np.flatnonzero(fields[:valid, 1])
     if len(committed) == 0:
-        return WalFrames(np.empty(0, np.uint32), np.empty(0, np.uint32), position, 0)
+        return WalFrames(np.empty(0, np.uint32), np.empty(0, np.uint32), position, 0, valid < count)
     last = int(committed[-1])
     end = WalPosition(position.offset + (last + 1) * header.frame_size, (int(stored[last, 0]), int(stored[last, 1])))
-    return WalFrames(fields[: last + 1, 0].copy(), fields[: last + 1, 1].copy(), end, int(fields[last, 1]))
+    return WalFrames(
+        fields[: last + 1, 0].copy(), fields[: last + 1, 1].copy(), end, int(fields[last, 1]), valid < count
+    )
 
 
 def wal_checksum(data: bytes, before: tuple[int, int], *, is_big_endian: bool) -> tuple[int, int]:
