@@ -6,8 +6,8 @@
     plain values   a tag byte, then: nothing (null, false, true), i64, f64, text and bytes with their length, lists and
                    maps with their count; a map's keys are sorted by their bytes
 
-Invariants: `canonical_value` is injective on what it accepts, and refuses the rest with `InvalidInput`; it depends on
-no locale, hash seed or insertion order.
+Invariants: `canonical_value` is injective on the values it accepts, and refuses all others with `InvalidInput`; it
+depends on no locale, hash seed or insertion order.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""When a worker whose claims failed may claim again: later after each failure, up to a limit.
+"""The backoff of a worker whose claims failed: longer after each failure, up to a limit.
 
-Invariants: nobody claims before `until`; the pause doubles from 25 ms to 2 s, and a success forgets it.
+Invariants: a worker does not claim before `until`; the pause doubles from 25 ms to 2 s, and a success resets it.
 """
 
 from typing import NamedTuple
@@ -10,14 +10,14 @@ COOLDOWN_MAX_NS = 2_000_000_000
 
 
 class Cooldown(NamedTuple):
-    """How often a worker failed in a row, and until when it waits."""
+    """A worker's failures in a row, and the end of its pause."""
 
     failures: int = 0
     until: int = 0
 
 
 def remaining_ns(cooldown: Cooldown, now: int) -> int:
-    """Return how long a worker has still to wait; 0 is now."""
+    """Return the rest of a worker's pause; 0 means that it may claim now."""
     return max(0, cooldown.until - now)
 
 

@@ -1,4 +1,4 @@
-"""What coordination refuses, and why; part of the one tree of `strandline.errors`.
+"""Errors of coordination; part of the one tree of `strandline.errors`.
 
     InvalidInput
     ├── ShardNotFound            no such shard of this tenant and run
@@ -8,8 +8,8 @@
     ├── CursorKeyTooLarge
     ├── CursorTokenTooLarge
     ├── CheckpointMissingKey     a cursor without a key says nothing
-    ├── SpecInvalid              a shard nobody could scan
-    ├── SplitInvalid             the parts are not the whole, or too many
+    ├── SpecInvalid              the range or the metadata of a shard is not possible
+    ├── SplitInvalid             the parts do not cover the shard, or are too many
     └── TooManyShards
     Conflict
     ├── LeaseLost                stop: no checkpoint, split, complete or park may follow
@@ -26,9 +26,9 @@
     ├── RunNotActive             the run has no shards yet
     ├── RunNotInitializing       the run has its shards already
     ├── RegistrationPending      another registration was begun and not finished
-    └── RunUnfinished            shards of the run are still to be scanned
+    └── RunUnfinished            the run has active shards
     Unavailable
-    └── Contended                others were faster, time and again
+    └── Contended                the record changed during each attempt
     Damaged
     └── RecordBroken             a record breaks its own invariants
 
@@ -42,7 +42,7 @@ STOP = "stop working on the shard; its new holder goes on from the last checkpoi
 
 
 def shown(number: int) -> str:
-    """Return an id as people see it: the 16 hex digits of its bits."""
+    """Return an id for display: the 16 hex digits of its bits."""
     return f"{to_unsigned(number):016x}"
 
 
@@ -64,7 +64,7 @@ class RunNotFound(InvalidInput):
 
 
 class TenantMismatch(InvalidInput):
-    """The record belongs to another tenant; whose it is stays untold."""
+    """The record belongs to another tenant, whose id is not shown."""
 
     def __init__(self, run: int) -> None:
         super().__init__(f"a record of run {shown(run)} belongs to another tenant")
@@ -98,18 +98,18 @@ class CursorTokenTooLarge(InvalidInput):
 
 
 class CheckpointMissingKey(InvalidInput):
-    """A checkpoint needs a key; a token alone orders nothing."""
+    """A checkpoint has no key; a token alone has no order."""
 
     def __init__(self, shard: int) -> None:
         super().__init__(
             f"a checkpoint of shard {shown(shard)} has no key",
-            hint="where nothing was found, give the shard's start, or one zero byte if it has none",
+            hint="for an empty shard give the shard's start, or one zero byte if it has none",
         )
         self.shard = shard
 
 
 class SpecInvalid(InvalidInput):
-    """The range or the metadata of a shard cannot be."""
+    """The range or the metadata of a shard is not possible."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"not a shard: {problem}")
@@ -120,9 +120,7 @@ class SplitInvalid(InvalidInput):
     """The parts of a split do not make up the shard, or are too few or too many."""
 
     def __init__(self, shard: int, problem: str) -> None:
-        super().__init__(
-            f"shard {shown(shard)} cannot be split so: {problem}", hint="plan the split from a fresh lease"
-        )
+        super().__init__(f"shard {shown(shard)} cannot be split: {problem}", hint="plan the split from a fresh lease")
         self.shard = shard
         self.problem = problem
 
@@ -144,7 +142,7 @@ class LeaseLost(Conflict):
 
 
 class StaleFence(LeaseLost):
-    """Another fence than the shard's current one."""
+    """The fence is not the shard's current one."""
 
     def __init__(self, shard: int, fence: int, current: int) -> None:
         super().__init__(f"fence {fence} of shard {shown(shard)} is stale; the current one is {current}", hint=STOP)
@@ -190,7 +188,7 @@ class ShardTerminal(Conflict):
 
 
 class ShardNotParked(Conflict):
-    """The shard is active: there is nothing to unpark."""
+    """The shard is not parked, so it cannot be unparked."""
 
     def __init__(self, shard: int) -> None:
         super().__init__(f"shard {shown(shard)} is not parked")
@@ -198,10 +196,10 @@ class ShardNotParked(Conflict):
 
 
 class ShardExists(Conflict):
-    """A shard of that id exists and is another one."""
+    """A shard of that id exists with other content."""
 
     def __init__(self, shard: int) -> None:
-        super().__init__(f"shard {shown(shard)} exists already and is another one", hint="give each shard its own id")
+        super().__init__(f"shard {shown(shard)} exists already with other content", hint="give each shard its own id")
         self.shard = shard
 
 
@@ -233,7 +231,7 @@ class RunExists(Conflict):
 
 
 class RunTerminal(Conflict):
-    """The run is done, failed or cancelled, for good."""
+    """The run is done, failed or cancelled."""
 
     def __init__(self, run: int, status: str) -> None:
         super().__init__(f"run {shown(run)} is {status}", hint="start a new run")
@@ -261,7 +259,7 @@ class RunNotInitializing(Conflict):
 
 
 class RegistrationPending(Conflict):
-    """Another registration was begun and stopped half-way; its shards are there in part."""
+    """Another registration began and stopped half-way; some of its shards exist."""
 
     def __init__(self, run: int, op_id: int) -> None:
         super().__init__(
@@ -290,13 +288,15 @@ class Contended(Unavailable):
     """Each attempt met a change by another writer; nothing was done."""
 
     def __init__(self, what: str, attempts: int) -> None:
-        super().__init__(f"{what}: changed by others in each of {attempts} attempts", hint="try again a little later")
+        super().__init__(
+            f"{what}: the record changed during each of {attempts} attempts", hint="try again a little later"
+        )
         self.what = what
         self.attempts = attempts
 
 
 class RecordBroken(Damaged):
-    """A record breaks an invariant: read so from the store, or a mistake in a decision."""
+    """A record breaks an invariant: the stored record is damaged, or a decision is wrong."""
 
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(what, problem, safe="nothing was written; compare the record with a backup")

@@ -1,4 +1,4 @@
-"""How a fold's cursor follows what is stored: the highest revision of a batch, requeueing, and giving up.
+"""The cursor of a fold and its stored data: the highest revision of a batch, requeueing, and giving up.
 
 Invariant: a stored cursor names only revisions whose data is stored with it or before it. So a batch that was not
 stored is stored before anything newer. A fold resumes from the cursor that its store holds; no other is kept.
@@ -15,7 +15,7 @@ UpdateT = TypeVar("UpdateT")
 
 
 class Reopened(Code):
-    """What a store that failed and was opened again says of the batch that it failed with."""
+    """The state of a failed batch in its store after the store was opened again."""
 
     AGAIN = 0
     STORED = 1
@@ -25,13 +25,13 @@ class Reopened(Code):
 def batch_high(high: int, revision: int | None) -> int:
     """Return the highest revision after one more update; one of unknown revision moves nothing.
 
-    It protects against a cursor that is made up, or that moves back while old values are listed again.
+    It protects against a cursor without data, and against one that moves back while old values are listed again.
     """
     return high if revision is None else max(high, revision)
 
 
 def requeue(failed: Sequence[UpdateT], pending: Sequence[UpdateT]) -> tuple[UpdateT, ...]:
-    """Return what is stored next after a batch could not be: that batch, and then what has come since.
+    """Return the updates to store after a failed batch: that batch, and then the pending updates.
 
     It protects against a hole under a later cursor, and against old values that overwrite new ones.
     """
@@ -39,7 +39,7 @@ def requeue(failed: Sequence[UpdateT], pending: Sequence[UpdateT]) -> tuple[Upda
 
 
 def after_reopening(found: int, before: int, attempted: int) -> Reopened:
-    """Return what becomes of a batch that failed, by the cursors: that found, that before, and that of the batch.
+    """Return the state of a failed batch, from the cursors found, before the batch, and of the batch.
 
     If it is there after all, storing it again would begin with older values, and a crash in the middle would leave
     them under a cursor that is past them. If the store stands elsewhere, only the log can tell what it lacks. It
@@ -51,5 +51,5 @@ def after_reopening(found: int, before: int, attempted: int) -> Reopened:
 
 
 def gives_up(failures: int, failures_max: int = FAILURES_MAX) -> bool:
-    """Return whether so many failures in a row end the watch. It protects memory, and people who wait for nothing."""
+    """Return whether so many failures in a row end the watch. It protects memory, and reports a store that is down."""
     return failures >= failures_max

@@ -1,4 +1,4 @@
-"""What a fold makes of retention: a mirror follows its bucket, an archive keeps what the bucket drops.
+"""Folds and retention: a mirror follows its bucket, an archive keeps the values that the bucket drops.
 
 A mirror's truth is the bucket: its listing is always right, and whatever left the bucket leaves the fold. An archive's
 truth is every write minus every real delete: age, size and count are not deletes, and a purge of the stream is one only
@@ -15,7 +15,7 @@ from strandline.protocol.shards import Code
 
 
 class FoldMode(Code):
-    """What a fold is to its bucket; folds of before modes are `UNKNOWN`, and decided as archives."""
+    """A fold's relation to its bucket; folds older than modes are `UNKNOWN`, and treated as archives."""
 
     UNKNOWN = 0
     MIRROR = 1
@@ -25,8 +25,8 @@ class FoldMode(Code):
 def chosen_mode(stored: FoldMode, wanted: FoldMode | None, *, seen_evicting: bool) -> FoldMode:
     """Return the mode of a fold: the stored one, else the wanted one, else a mirror.
 
-    A fold of before modes was kept as an archive. If its bucket was seen to evict it stays one, because a mirror would
-    drop what it has kept; else both modes hold the same. It protects the only copy of evicted values.
+    A fold older than modes was kept as an archive. If its bucket was seen to evict it stays one, because a mirror would
+    drop the evicted values; else both modes hold the same. It protects the only copy of evicted values.
     """
     if stored is not FoldMode.UNKNOWN:
         return stored
@@ -49,13 +49,13 @@ def may_change_mode(stored: FoldMode, wanted: FoldMode | None, *, asked: bool) -
 def listing_counts(mode: FoldMode, truth: bool | None) -> bool | None:  # noqa: FBT001 - three values
     """Return whether "not listed" means "not in the fold"; `truth` is whether it means "deleted" (`listing_is_truth`).
 
-    A mirror goes by the bucket, whatever removed a key. It protects archives only.
+    A mirror follows the bucket, however a key was removed. It protects archives only.
     """
     return True if mode is FoldMode.MIRROR else truth
 
 
 def is_settled(cursor: int, last: int) -> bool:
-    """Return whether a fold at `cursor` holds everything up to where the log ended when it was looked at.
+    """Return whether a fold at `cursor` holds everything up to the end of the log at the last check.
 
     It protects readers of the fold against keys that vanish for a moment, because a newer value is on its way.
     """
@@ -85,10 +85,10 @@ def follows_expiry(mode: FoldMode) -> bool:
 
 
 def first_copy_is_complete_from(first: int, last: int, *, evicts: bool, in_order: bool, removed: int) -> int:
-    """Return from which revision on a first copy has every write that was not deleted since.
+    """Return the first revision from which a first copy has every write that was not deleted since.
 
     Everything, where the bucket never evicts, or has removed nothing yet. What is removed in order is missing before
-    the log's beginning; what expired in the middle of it is not known, so nothing up to its end is vouched for. It
+    the log's beginning; expiry in the middle of it is not known, so nothing up to its end counts as complete. It
     protects queries of an archive about the past.
     """
     if not evicts or (windows.resume_window_ok(0, first) and (in_order or not removed)):

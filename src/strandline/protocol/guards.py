@@ -1,6 +1,6 @@
 """The guards of coordination: each is one promise, a function that returns nothing or raises.
 
-Decisions call them as attributes of this module, so that a model can break one guard and show what it was for. The
+Decisions call them as attributes of this module, so that a model can break one guard and show its purpose. The
 order in which decisions call them is part of the contract (`check_lease`).
 """
 
@@ -75,7 +75,7 @@ def check_lease(record: ShardRecord, lease: Lease, now: int) -> None:
 
 
 def check_not_leased(record: ShardRecord, now: int) -> None:
-    """Nobody takes a shard from a lease that lasts, not even its own worker."""
+    """A leased shard cannot be acquired, not even by its own worker."""
     if record.leased(now) and record.deadline is not None:
         raise AlreadyLeased(record.shard, record.deadline)
 
@@ -103,7 +103,7 @@ def check_in_bounds(record: ShardRecord, cursor: Cursor) -> None:
 
 
 def check_cursor(record: ShardRecord, cursor: Cursor) -> None:
-    """The cursor may be the shard's next one: it has a size, does not move back, and is in bounds."""
+    """The cursor may be the shard's next one: within its size limits, not behind the current one, and in bounds."""
     check_cursor_size(record, cursor)
     check_no_regression(record, cursor)
     check_in_bounds(record, cursor)
@@ -135,6 +135,6 @@ def check_spawned_room(record: ShardRecord, count: int) -> None:
 
 
 def check_cursor_kept(record: ShardRecord, kept: ShardSpec) -> None:
-    """What a shard has scanned stays in it when it gives the rest away."""
+    """A residual split keeps the scanned part in the shard."""
     if record.cursor.key and not within(kept, record.cursor.key):
-        raise SplitInvalid(record.shard, "its cursor is already in the part it would give away")
+        raise SplitInvalid(record.shard, "its cursor is already in the part to split off")

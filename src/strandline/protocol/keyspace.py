@@ -1,4 +1,4 @@
-"""Keys of shards: bytes that sort as what they stand for, and how a range is cut.
+"""Keys of shards: bytes that sort like the values they encode, and the cutting of ranges.
 
     manifest row key   manifest u64, row u64, big-endian: 16 bytes
     metadata           u32 length of the hint, hint, the connector's own bytes; empty is a range hint and nothing else
@@ -28,14 +28,14 @@ _RANGE_TAG, _PREFIX_TAG, _MANIFEST_TAG = 0, 1, 2
 
 
 class ManifestRowKey(NamedTuple):
-    """A row of a manifest: one file of a list, say."""
+    """A row of a manifest, such as one file of a list."""
 
     manifest: int
     row: int
 
 
 class RangeHint(NamedTuple):
-    """The shard is what its range says."""
+    """The shard is the keys of its range."""
 
 
 class PrefixHint(NamedTuple):
@@ -59,7 +59,7 @@ Hint: TypeAlias = RangeHint | PrefixHint | ManifestHint
 
 
 class Metadata(NamedTuple):
-    """What a shard's metadata says: a hint, and the connector's own bytes."""
+    """The metadata of a shard: a hint, and the connector's own bytes."""
 
     hint: Hint = RangeHint()
     extra: bytes = b""
@@ -89,7 +89,7 @@ def format_metadata(metadata: Metadata) -> bytes:
 
 
 def parse_metadata(data: bytes) -> Metadata:
-    """Return what a shard's metadata says."""
+    """Return the metadata of a shard from bytes."""
     if not data:
         return Metadata()
     hint, extra = _take(data)
@@ -97,13 +97,13 @@ def parse_metadata(data: bytes) -> Metadata:
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:
-    """Return the first key after all keys with a prefix, or None if nothing is."""
+    """Return the first key after all keys with a prefix, or None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 def cut_spec(spec: ShardSpec, cuts: Sequence[bytes]) -> tuple[ShardSpec, ...]:
-    """Return the parts of a range that is cut at some keys, each with its own hint."""
+    """Return the parts of a range cut at the given keys, each with its own hint."""
     metadata = parse_metadata(spec.metadata)
     bounds = [spec.start, *cuts, spec.end]
     parts = []
@@ -168,11 +168,11 @@ def _parse_hint(data: bytes) -> Hint:
         hint = ManifestHint(*_MANIFEST.unpack(rest))
         if hint.start < hint.end:
             return hint
-    raise SpecInvalid("its metadata has a hint that is not known, or broken")
+    raise SpecInvalid("its metadata has an unknown or broken hint")
 
 
 def _take(data: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes behind their length, and what follows."""
+    """Return length-prefixed bytes, and the rest."""
     if len(data) < _U32.size:
         raise SpecInvalid("its metadata ends too early")
     (size,) = _U32.unpack_from(data)

@@ -1,7 +1,7 @@
-"""Who may hold a lease, for how long, and under which epoch: one candidate's decisions, without a clock or a store.
+"""The holder of a lease, its deadline and its epoch: one candidate's decisions, without a clock or a store.
 
-A lease is one record in a store that compares and swaps. A `Candidate` is a process that wants it: what it has seen,
-what it has sent, and what it was given. All times are of the candidate's own monotonic clock; no time of another
+A lease is one record in a store with compare-and-swap. A `Candidate` is a process that wants it: the records it has
+read, the writes it has sent, and its tenure. All times are of the candidate's own monotonic clock; no time of another
 machine is ever compared.
 
 Invariants, as long as two clocks drift apart by less than the margin within a lease, and the record is never deleted:
@@ -20,11 +20,11 @@ used, and no claim was on its way when the record went; a missing record has no 
 from typing import NamedTuple
 
 ATTEMPTS_MAX = 8
-"""Of the writes whose outcome is unknown, so many are remembered; an older one is not taken for ours if it arrives."""
+"""Writes of unknown outcome that are remembered; an older one does not count as ours if it arrives."""
 
 
 class LeaseRecord(NamedTuple):
-    """What the store holds. `nonce` counts the writes of a session, so that no two records are equal."""
+    """The stored record. `nonce` counts the writes of a session, so that no two records are equal."""
 
     epoch: int
     holder: str
@@ -36,7 +36,7 @@ class LeaseRecord(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A record as it was last read, None if there was none, and when this very record was first seen."""
+    """The last record read, None if there was none, and the time at which this version was first seen."""
 
     record: LeaseRecord | None
     version: str | None
@@ -53,7 +53,7 @@ class Attempt(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A lease that was given: the record that says so, its version, and when it has to be given up."""
+    """A granted lease: its record, the record's version, and the deadline."""
 
     record: LeaseRecord
     version: str
@@ -61,7 +61,7 @@ class Tenure(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A process that wants the lease. `known` is the highest epoch that it has heard of, wherever."""
+    """A process that wants the lease. `known` is the highest epoch known to it from any source."""
 
     holder: str
     address: str
@@ -75,16 +75,16 @@ class Candidate(NamedTuple):
     tenure: Tenure | None = None
 
 
-# The guards: each protects against one way to two holders, or to an epoch that was there before.
+# The guards: each prevents one way to two holders, or to a repeated epoch.
 
 
 def observe(
     before: Sighting | None, record: LeaseRecord | None, version: str | None, asked_ns: int, answered_ns: int
 ) -> Sighting:
-    """Return what a candidate has seen after a read.
+    """Return a candidate's sighting after a read.
 
-    The same version keeps its age, another one begins anew: its writer was alive. The age begins when the answer came,
-    for the record may have been written while the question was on its way.
+    The same version keeps its age, a new one starts at zero because its writer was alive. The age starts when the
+    answer arrives, because the record may have been written while the request was in flight.
     """
     if before is not None and before.version == version:
         return before
@@ -97,16 +97,16 @@ def is_expired(sighting: Sighting, ttl_ns: int, now_ns: int) -> bool:
 
 
 def deadline_of(sent_ns: int, answered_ns: int, ttl_ns: int, margin_ns: int) -> int:
-    """Return until when a write gives the lease.
+    """Return the deadline of the lease that a write grants.
 
-    It counts from before the write was sent: others may have seen it long before the answer came. It ends a margin
-    early: their clocks may be quicker.
+    It counts from before the write was sent, because others may have read it long before the answer came. It ends a
+    margin early, because their clocks may be faster.
     """
     return min(sent_ns, answered_ns) + ttl_ns - margin_ns
 
 
 def is_held(tenure: Tenure | None, now_ns: int) -> bool:
-    """Return whether a tenure lasts, its deadline excluded; asked anew before each act, for any call may be late."""
+    """Return whether a tenure lasts, its deadline excluded; callers check before each act: any call may be late."""
     return tenure is not None and now_ns < tenure.deadline_ns
 
 
@@ -126,25 +126,25 @@ def next_nonce(nonce: int) -> int:
 
 
 def released(record: LeaseRecord, nonce: int) -> LeaseRecord:
-    """Return the record by which a holder that has given up says so. It keeps the epoch, which a deletion forgets."""
+    """Return the record of a released lease. It keeps the epoch, which a deletion would lose."""
     return record._replace(nonce=nonce, ttl_ns=0, released=True)
 
 
 def revoked(record: LeaseRecord, session: str) -> LeaseRecord:
-    """Return the record by which an operator takes a lease from its holder, who does not know of it yet.
+    """Return the record by which an operator revokes a lease before its holder knows.
 
-    It keeps the epoch, and the time too: others wait until the holder has noticed or given up.
+    It keeps the epoch and the duration: others wait until the holder has noticed or given up.
     """
     return record._replace(session=session, nonce=next_nonce(0), released=True)
 
 
 def admits(stored_epoch: int, epoch: int) -> bool:
-    """Return whether something written under one epoch may be replaced or followed under another: never a lower one."""
+    """Return whether data of one epoch may be replaced or followed under another: never under a lower one."""
     return epoch >= stored_epoch
 
 
 def own_attempt(attempts: tuple[Attempt, ...], record: LeaseRecord | None) -> Attempt | None:
-    """Return the write of ours that made a record, told by session and nonce; None if none of these did."""
+    """Return our write that made a record, by session and nonce; None if another process wrote it."""
     if record is None:
         return None
     made = (record.session, record.nonce)
@@ -170,13 +170,13 @@ def is_lost(tenure: Tenure, version: str | None) -> bool:
     return tenure.version != version
 
 
-# What a candidate does: each returns the candidate afterwards, and what it is to write.
+# The actions of a candidate: each returns the new candidate, and the write to send.
 
 
 def after_epoch(candidate: Candidate, epoch: int, now_ns: int) -> Candidate:
-    """Return the candidate after it was told of an epoch, by the data that a holder has written.
+    """Return the candidate after it learned of an epoch from a holder's data.
 
-    If that is news, there was a holder since it last looked; so a record that is missing again was missing for no time.
+    A new epoch means that there was a holder since the last read, so the age of a missing record starts again.
     """
     if epoch <= candidate.known:
         return candidate
@@ -187,7 +187,7 @@ def after_epoch(candidate: Candidate, epoch: int, now_ns: int) -> Candidate:
 
 
 def wait_ns(candidate: Candidate, now_ns: int) -> int | None:
-    """Return how long the record must stay as it is before it may be claimed; 0 is now, None is not before a look."""
+    """Return the time until the unchanged record may be claimed; 0 is now, None means that a read must come first."""
     seen = candidate.sighting
     if seen is None:
         return None
@@ -203,7 +203,7 @@ def wait_ns(candidate: Candidate, now_ns: int) -> int | None:
 
 
 def may_claim(candidate: Candidate, now_ns: int) -> bool:
-    """Return whether a candidate without a tenure may claim what it has seen."""
+    """Return whether a candidate without a tenure may claim the record it has read."""
     return candidate.tenure is None and wait_ns(candidate, now_ns) == 0
 
 
@@ -233,7 +233,7 @@ def renew(candidate: Candidate, now_ns: int) -> tuple[Candidate, Attempt] | None
 
 
 def release(candidate: Candidate) -> tuple[Candidate, LeaseRecord, str | None] | None:
-    """Return the candidate without its tenure, and the write that gives the lease back; None if it has nothing to give.
+    """Return the candidate without its tenure, and the write that releases the lease; None if it holds none.
 
     The tenure is over before the write is sent. A record of ours that came late is given back too.
     """
@@ -282,7 +282,7 @@ def after_deadline(candidate: Candidate, now_ns: int) -> Candidate:
 
 
 def _sent(candidate: Candidate, attempt: Attempt) -> tuple[Candidate, Attempt]:
-    """Remember a write, and forget those that expected another version: nothing makes them succeed any more."""
+    """Remember a write, and forget writes that expected another version, which can no longer succeed."""
     others = tuple(known for known in candidate.attempts if known.expected == attempt.expected)
     attempts = (*others, attempt)[-ATTEMPTS_MAX:]
     return candidate._replace(nonce=attempt.record.nonce, attempts=attempts), attempt

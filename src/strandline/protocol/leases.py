@@ -1,4 +1,4 @@
-"""Leases and what is done under them: acquire, renew, checkpoint, complete, park.
+"""Leases and the operations under them: acquire, renew, checkpoint, complete, park.
 
     active, not leased   acquire      active    fence + 1   leased      cursor kept
     active, leased       renew        active    same        extended    kept
@@ -6,7 +6,7 @@
     active, leased       complete     done      same        cleared     advanced
     active, leased       park         parked    same        cleared     kept
 
-Invariants: an operation that is remembered is answered first, whatever became of the shard; then the lease is checked
+Invariants: a remembered operation is answered first, whatever the shard's state; then the lease is checked
 (tenant, status, fence, expiry, owner), then the operation itself. Every success of `acquire` has a fence of its own.
 """
 
@@ -32,7 +32,7 @@ from strandline.protocol.shards import (
 
 
 class Acquired(NamedTuple):
-    """A shard in a worker's hands: the lease, what to scan, and where to go on."""
+    """An acquired shard: the lease, the range to scan, and the cursor to resume from."""
 
     lease: Lease
     spec: ShardSpec
@@ -41,7 +41,7 @@ class Acquired(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What becomes of a shard, the shards it spawned, and the answer; `replayed` changes nothing."""
+    """The new record of a shard, the shards it spawned, and the outcome; `replayed` changes nothing."""
 
     record: ShardRecord
     outcome: Outcome
@@ -50,7 +50,7 @@ class Decided(NamedTuple):
 
 
 def acquire(record: ShardRecord, now: int, tenant: bytes, worker: int, ttl_ns: int) -> ShardRecord:
-    """Take a shard that nobody has; `acquired` tells what the worker gets."""
+    """Acquire a shard without a lease; `acquired` returns the worker's view of it."""
     check_number("a worker's id", worker)
     check_number("the deadline", now + ttl_ns)
     guards.check_tenant(record, tenant)
@@ -60,7 +60,7 @@ def acquire(record: ShardRecord, now: int, tenant: bytes, worker: int, ttl_ns: i
 
 
 def acquired(record: ShardRecord) -> Acquired:
-    """Return what the owner of a leased shard holds."""
+    """Return the owner's view of a leased shard."""
     return Acquired(lease_of(record), record.spec, record.cursor, record.semantics)
 
 
@@ -72,7 +72,7 @@ def lease_of(record: ShardRecord) -> Lease:
 
 
 def renew(record: ShardRecord, lease: Lease, now: int, ttl_ns: int) -> ShardRecord:
-    """Extend a lease that lasts; it never becomes shorter, and repeating it does no harm."""
+    """Extend a valid lease; it never becomes shorter, and a repeated renewal is harmless."""
     check_number("the deadline", now + ttl_ns)
     guards.check_lease(record, lease, now)
     return check_invariants(record._replace(deadline=max(record.deadline or 0, now + ttl_ns)))
@@ -89,7 +89,7 @@ def checkpoint(record: ShardRecord, lease: Lease, now: int, cursor: Cursor, op_i
 
 
 def complete(record: ShardRecord, lease: Lease, now: int, cursor: Cursor, op_id: int) -> Decided:
-    """Move the cursor for the last time; the shard is done and the lease is over."""
+    """Move the cursor for the last time; the shard is done and the lease ends."""
     hashed = payload_hash(OpKind.COMPLETE, cursor_payload(cursor))
     if outcome := replay(record.ops, op_id, hashed):
         return Decided(record, outcome, replayed=True)
@@ -100,7 +100,7 @@ def complete(record: ShardRecord, lease: Lease, now: int, cursor: Cursor, op_id:
 
 
 def park(record: ShardRecord, lease: Lease, now: int, reason: ParkReason, op_id: int) -> Decided:
-    """Put a shard aside, where it is; the lease is over."""
+    """Park a shard at its cursor; the lease ends."""
     hashed = payload_hash(OpKind.PARK, park_payload(reason))
     if outcome := replay(record.ops, op_id, hashed):
         return Decided(record, outcome, replayed=True)

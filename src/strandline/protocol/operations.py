@@ -1,6 +1,6 @@
-"""Operations by their id: what was asked, in 64 bits, and what was answered, for as long as it is remembered.
+"""Operations by id: a 64-bit hash of the request, and its outcome, for as long as it is remembered.
 
-Invariants: an operation that is remembered answers the same again, whatever became of the record since; the same id
+Invariants: a remembered operation has the same outcome again, whatever the record's state now; the same id
 with other content is refused; a record remembers its latest operations, and forgets the oldest first.
 """
 
@@ -32,7 +32,7 @@ def op_id(run: int, shard: int, fence: int, kind: OpKind, sequence: int = 0) -> 
 
 
 def payload_hash(kind: OpKind, payload: bytes) -> int:
-    """Return what tells the content of operations apart; it is never 0."""
+    """Return the hash of an operation's content; it is never 0."""
     return derive_64(_PAYLOAD, _TAGS[kind] + payload) or 1
 
 

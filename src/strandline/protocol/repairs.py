@@ -1,4 +1,4 @@
-"""What to do with a fold whose cursor has fallen out of the log: from what it may be repaired, and key by key how.
+"""The repair of a fold whose cursor has fallen out of the log: its source, its steps, and the decision for each key.
 
 For a mirror the listing is the truth (`fold_modes`). For an archive the truth is every write minus every real delete.
 Where a bucket evicts current values (by age, by a time to live, because it is full), a key that is not listed may
@@ -15,7 +15,7 @@ from strandline.protocol.shards import Code
 
 
 class RepairMode(Code):
-    """From what a fold may be repaired; `AUTO` takes the listing where it is the truth, and an artifact elsewhere."""
+    """The source of a repair; `AUTO` takes the listing where it is the truth, and an artifact elsewhere."""
 
     NONE = 0
     RELIST = 1
@@ -24,7 +24,7 @@ class RepairMode(Code):
 
 
 class RepairPlan(Code):
-    """What is done: list again without a diff, diff with the listing, diff with an artifact, or refuse."""
+    """The kind of repair: list again without a diff, diff with the listing, diff with an artifact, or refuse."""
 
     RELIST_ONLY = 0
     RELIST = 1
@@ -33,7 +33,7 @@ class RepairPlan(Code):
 
 
 class KeyRepair(Code):
-    """What becomes of one key of the fold."""
+    """The repair of one key of the fold."""
 
     KEEP = 0
     TAKE = 1
@@ -96,7 +96,7 @@ def was_emptied(updates: int | None, *, evicts: bool, has_data: bool, keeps_read
 
 
 def remember_evicting(*, seen: bool, evicts: bool) -> bool:
-    """Return what a fold remembers after a look at its bucket's settings, for ever.
+    """Return whether a fold remembers its bucket as evicting, after a read of the bucket's settings, for ever.
 
     Whatever evicts now may have evicted when it is looked at again, with other settings. It protects against those.
     """
@@ -104,10 +104,10 @@ def remember_evicting(*, seen: bool, evicts: bool) -> bool:
 
 
 def plan_repair(mode: RepairMode, truth: bool | None) -> RepairPlan:  # noqa: FBT001 - three values, and the second of two
-    """Return how an expired fold is repaired; `truth` is whether the listing is, None if nobody knows.
+    """Return how an expired fold is repaired; `truth` is whether the listing is, None if unknown.
 
-    It protects live keys against a diff with a listing that lacks them; a caller who asks for `RELIST` where nobody
-    knows is taken at their word.
+    It protects live keys against a diff with a listing that lacks them; where the truth is unknown, a caller may still
+    choose `RELIST`.
     """
     match mode:
         case RepairMode.NONE:
@@ -141,13 +141,13 @@ def restore_ahead(artifact: int, local: int) -> bool:
 def restore_allowed(artifact: int, local: int, first: int) -> bool:
     """Return whether a fold may be restored from an artifact: it is ahead, and the log goes on where it ends.
 
-    It protects against a hole between the artifact and the log, which nobody could fill.
+    It protects against a hole between the artifact and the log, which nothing could fill.
     """
     return restore_ahead(artifact, local) and windows.resume_window_ok(artifact, first)
 
 
 def restore_key(local: Held | None, artifact: Held | None, *, identical: bool, listed: bool) -> KeyRepair:
-    """Return what a restore does with a key that the fold or the artifact has.
+    """Return the decision of a restore for a key that the fold or the artifact has.
 
     The newer revision wins; without both, what is not identical is taken. What only the fold has is deleted, unless
     the bucket lists it: then it was written after the artifact, and will be delivered. It protects readers of the
@@ -163,7 +163,7 @@ def restore_key(local: Held | None, artifact: Held | None, *, identical: bool, l
 
 
 def next_repair_step(*, undrained: bool, unflushed: bool, undiffed: bool, uncommitted: bool) -> RepairStep:
-    """Return what a repair does next, from what is left: updates not yet received, not yet stored, keys, the cursor.
+    """Return the next step of a repair, from the work left: updates to receive, updates to store, keys, the cursor.
 
     An update that is stored after the diff would bring back what the diff removed; a cursor before the diff would call
     half a diff complete; a watch before the diff would deliver what the diff then removes.

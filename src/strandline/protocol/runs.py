@@ -1,4 +1,4 @@
-"""Runs: their life, the shards they begin with, and how far they are.
+"""Runs: their states, their initial shards, and their progress.
 
     (none)                 create_run        initializing
     initializing           register_shards   active, with its shards
@@ -56,7 +56,7 @@ from strandline.protocol.shards import (
 
 
 class RunStatus(Code):
-    """Where a run stands; the last three are for good."""
+    """The state of a run; the last three are final."""
 
     INITIALIZING = 0
     ACTIVE = 1
@@ -66,14 +66,14 @@ class RunStatus(Code):
 
 
 class InitialShard(NamedTuple):
-    """A shard that a run begins with; its id is not negative, as derived ids are."""
+    """An initial shard of a run; its id is not negative, unlike derived ids."""
 
     shard: int
     spec: ShardSpec
 
 
 class Progress(NamedTuple):
-    """How many shards of a run stand where."""
+    """The number of shards of a run in each state."""
 
     active: int = 0
     done: int = 0
@@ -95,7 +95,7 @@ class RunRecord(NamedTuple):
 
     @property
     def key(self) -> RunKey:
-        """Where the record stands."""
+        """The key of the record."""
         return RunKey(self.tenant, self.run)
 
     @property
@@ -105,7 +105,7 @@ class RunRecord(NamedTuple):
 
 
 class RunDecided(NamedTuple):
-    """What becomes of a run, the shards that change with it, and the answer; `replayed` changes nothing."""
+    """The new record of a run, the shards that change with it, and the outcome; `replayed` changes nothing."""
 
     record: RunRecord
     outcome: Outcome
@@ -122,7 +122,7 @@ _KINDS = {
 
 
 def create_run(existing: RunRecord | None, now: int, key: RunKey, semantics: CursorSemantics, op_id: int) -> RunDecided:
-    """Begin a run, without shards so far."""
+    """Create a run without shards."""
     hashed = payload_hash(OpKind.CREATE_RUN, u8(semantics))
     if existing is not None:
         check_run_tenant(existing, key.tenant)
@@ -136,7 +136,7 @@ def create_run(existing: RunRecord | None, now: int, key: RunKey, semantics: Cur
 
 
 def begin_registration(run: RunRecord, now: int, shards: tuple[InitialShard, ...], op_id: int) -> RunDecided:
-    """Write down that shards are being registered, before the first of several commits."""
+    """Record that a registration has begun, before the first of several commits."""
     entry, outcome = _registration(run, now, shards, op_id)
     if outcome:
         return RunDecided(run, outcome, replayed=True)
@@ -147,7 +147,7 @@ def begin_registration(run: RunRecord, now: int, shards: tuple[InitialShard, ...
 
 
 def register_shards(run: RunRecord, now: int, shards: tuple[InitialShard, ...], op_id: int) -> RunDecided:
-    """Give a run its shards; it is active from then on."""
+    """Register the shards of a run, which makes it active."""
     entry, outcome = _registration(run, now, shards, op_id)
     if outcome:
         return RunDecided(run, outcome, replayed=True)
@@ -166,17 +166,17 @@ def complete_run(run: RunRecord, now: int, op_id: int, active_shards: int) -> Ru
 
 
 def fail_run(run: RunRecord, now: int, op_id: int) -> RunDecided:
-    """End a run that went wrong."""
+    """End a run as failed."""
     return _give_up(run, now, op_id, RunStatus.FAILED)
 
 
 def cancel_run(run: RunRecord, now: int, op_id: int) -> RunDecided:
-    """End a run that nobody wants any more."""
+    """End a run as cancelled."""
     return _give_up(run, now, op_id, RunStatus.CANCELLED)
 
 
 def unpark(run: RunRecord, shard: ShardRecord, now: int, op_id: int) -> RunDecided:
-    """Make a parked shard active again, under a new fence, where it was."""
+    """Make a parked shard active again, under a new fence and at its cursor."""
     hashed = payload_hash(OpKind.UNPARK, u64(to_unsigned(shard.shard)))
     if outcome := replay(run.ops, op_id, hashed):
         return RunDecided(run, outcome, replayed=True)
@@ -200,26 +200,26 @@ def check_run_not_over(run: RunRecord) -> None:
 
 
 def check_run_active(run: RunRecord) -> None:
-    """Shards are worked on while their run is active."""
+    """A shard changes only while its run is active."""
     check_run_not_over(run)
     if run.status != RunStatus.ACTIVE:
         raise RunNotActive(run.run)
 
 
 def check_run_initializing(run: RunRecord) -> None:
-    """A run takes shards only once."""
+    """A run registers its shards once."""
     if run.status != RunStatus.INITIALIZING:
         raise RunNotInitializing(run.run, run.status.name.lower())
 
 
 def check_run_finished(run: RunRecord, active_shards: int) -> None:
-    """A run is done when no shard is left to scan."""
+    """A run is done when it has no active shard."""
     if active_shards:
         raise RunUnfinished(run.run, active_shards)
 
 
 def check_parked(shard: ShardRecord) -> None:
-    """Only a parked shard is unparked."""
+    """Only a parked shard can be unparked."""
     if shard.status in {ShardStatus.DONE, ShardStatus.SPLIT}:
         raise ShardTerminal(shard.shard, shard.status.name.lower())
     if shard.status != ShardStatus.PARKED:

@@ -1,4 +1,4 @@
-"""Shards as values: a range of keys, how far it is scanned, who has it, and what was done to it.
+"""Shards as values: a range of keys, its cursor, its lease, and its latest operations.
 
 A shard covers the keys of `[start, end)`, ordered by bytes; an empty start or end is no bound. Its cursor is the last
 key that is committed (or handed out, as the run's `CursorSemantics` says); an empty key is nothing yet.
@@ -39,13 +39,13 @@ CHILDREN_PER_OP_MIN = 2
 
 
 class Code(IntEnum):
-    """A numbered kind, as it stands in records."""
+    """An enumeration that records store as a number."""
 
     __hash__ = int.__hash__  # an enum hashes its name, in Python; models hash millions of records
 
 
 class ShardStatus(Code):
-    """Where a shard stands; only an active one can be worked on."""
+    """The state of a shard; only an active one can be leased."""
 
     ACTIVE = 0
     DONE = 1
@@ -54,7 +54,7 @@ class ShardStatus(Code):
 
 
 class ParkReason(Code):
-    """Why a shard was put aside."""
+    """The reason why a shard was parked."""
 
     PERMISSION_DENIED = 0
     NOT_FOUND = 1
@@ -64,7 +64,7 @@ class ParkReason(Code):
 
 
 class CursorSemantics(Code):
-    """What a cursor says of its key: the last one committed, or the last one handed out."""
+    """The meaning of a cursor's key: the last one committed, or the last one handed out."""
 
     COMPLETED = 0
     DISPATCHED = 1
@@ -87,14 +87,14 @@ class OpKind(Code):
 
 
 class RunKey(NamedTuple):
-    """Where a run's record stands."""
+    """The key of a run's record."""
 
     tenant: bytes
     run: int
 
 
 class ShardKey(NamedTuple):
-    """Where a shard's record stands."""
+    """The key of a shard's record."""
 
     tenant: bytes
     run: int
@@ -102,7 +102,7 @@ class ShardKey(NamedTuple):
 
 
 class ShardSpec(NamedTuple):
-    """What a shard covers: the keys of `[start, end)`, and the connector's own words."""
+    """The extent of a shard: the keys of `[start, end)`, and the connector's metadata."""
 
     start: bytes = b""
     end: bytes = b""
@@ -113,7 +113,7 @@ class ShardSpec(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far a shard is; an empty key is nothing yet."""
+    """The position of a shard; an empty key is the beginning."""
 
     key: bytes = b""
     token: bytes = b""
@@ -134,12 +134,12 @@ class Lease(NamedTuple):
 
     @property
     def key(self) -> ShardKey:
-        """Where the shard's record stands."""
+        """The key of the shard's record."""
         return ShardKey(self.tenant, self.run, self.shard)
 
 
 class Outcome(NamedTuple):
-    """What an operation did, as it is remembered and returned again when the operation is repeated."""
+    """The result of an operation, which is remembered and returned again when the operation is repeated."""
 
     kind: OpKind
     at: int
@@ -177,7 +177,7 @@ class ShardRecord(NamedTuple):
 
     @property
     def key(self) -> ShardKey:
-        """Where the record stands."""
+        """The key of the record."""
         return ShardKey(self.tenant, self.run, self.shard)
 
     def leased(self, now: int) -> bool:
@@ -191,7 +191,7 @@ def within(spec: ShardSpec, key: bytes) -> bool:
 
 
 def spec_problem(spec: ShardSpec) -> str | None:
-    """Return what is wrong with a range, or None."""
+    """Return the problem of a range, or None."""
     if max(len(spec.start), len(spec.end)) > KEY_BYTES_MAX:
         return f"its bounds may have {KEY_BYTES_MAX:,} bytes"
     if len(spec.metadata) > METADATA_BYTES_MAX:
@@ -281,7 +281,7 @@ def _family_problem(record: ShardRecord) -> str | None:
 
 
 def ops_problem(ops: tuple[OpEntry, ...], limit: int) -> str | None:
-    """Return what is wrong with the operations that a record remembers, or None."""
+    """Return the problem of the operations that a record remembers, or None."""
     if len(ops) > limit:
         return f"it remembers {len(ops)} operations"
     if len({entry.op_id for entry in ops}) != len(ops):

@@ -1,4 +1,4 @@
-"""Splits: a shard that is replaced by its parts, or that gives its rest away and goes on with what it has.
+"""Splits: a shard is replaced by its parts, or splits off its rest and keeps the beginning.
 
     active, leased   split_replace    split    same fence   lease cleared   cursor kept; the parts are active
     active, leased   split_residual   active   same fence   lease kept      cursor kept; the end moves to the cut
@@ -31,14 +31,14 @@ _DERIVED = 1 << 63
 
 
 class SplitKind(Code):
-    """Which kind of split a shard comes from."""
+    """The kind of split that made a shard."""
 
     CHILD = 0
     RESIDUAL = 1
 
 
 class ResidualPlan(NamedTuple):
-    """How a shard gives its rest away: what it keeps, and the rest."""
+    """A residual split: the range that the shard keeps, and the rest."""
 
     kept: ShardSpec
     rest: ShardSpec
@@ -69,7 +69,7 @@ def split_replace(record: ShardRecord, lease: Lease, now: int, parts: tuple[Shar
 
 
 def split_residual(record: ShardRecord, lease: Lease, now: int, plan: ResidualPlan, op_id: int) -> Decided:
-    """Give the rest of a shard away, and go on with what it keeps under the same lease."""
+    """Split off the rest of a shard, which keeps its beginning under the same lease."""
     hashed = payload_hash(OpKind.SPLIT_RESIDUAL, specs_payload(plan))
     if outcome := replay(record.ops, op_id, hashed):
         return Decided(record, outcome, replayed=True)
@@ -86,7 +86,7 @@ def split_residual(record: ShardRecord, lease: Lease, now: int, plan: ResidualPl
 
 
 def find_residual(record: ShardRecord, op_id: int) -> int | None:
-    """Return the shard that an operation split off, even if the operation is forgotten."""
+    """Return the shard that an operation split off, even if the operation is no longer remembered."""
     for index, shard in enumerate(record.spawned):
         if split_id(record.run, record.shard, op_id, SplitKind.RESIDUAL, index) == shard:
             return shard

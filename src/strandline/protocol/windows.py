@@ -1,11 +1,11 @@
-"""How far a log still reaches back: whether a reader may go on from a revision, and whether it missed something.
+"""The window of a log: whether a reader may resume from a revision, and whether it missed something.
 
 A log begins at its first revision that is kept. A server does not refuse a reader that begins below: it silently
-starts at the first revision it has. So the reader asks, before it attaches, after, and whenever a revision is skipped.
+starts at the first revision it has. So the reader checks before it attaches, after, and whenever a revision is skipped.
 
-Invariants: nothing wraps at the last revision of 64 bits; erring is towards "expired", which only costs a repair.
+Invariants: nothing wraps at the last revision of 64 bits; a doubtful case counts as expired, which only costs a repair.
 
-What this cannot see: a removal in the middle that leaves the beginning of the log where it was. An overwritten value
+These checks cannot see a removal in the middle that leaves the beginning of the log where it was. An overwritten value
 is no loss, for the value that replaced it follows; a delete marker that is purged, or that has a time to live, is one.
 """
 
@@ -21,7 +21,7 @@ def resume_window_ok(revision: int, first: int) -> bool:
 
 
 def resume_start_sequence(revision: int) -> int | None:
-    """Return where a reader goes on after a revision; None after the last there can be.
+    """Return the revision from which a reader resumes; None after the last possible one.
 
     It protects against a start that wraps to 0, which would read everything again as if it were new.
     """
@@ -55,7 +55,7 @@ def is_gapped(frontier: int, revision: int) -> bool:
 
 
 def proven_frontier(delivered: int, sentinel: int, awaited: int | None) -> int:
-    """Return up to where a reader of some subjects misses nothing, with a sentinel that reads the heads of all.
+    """Return the revision up to which a reader of some subjects misses nothing, by a sentinel that reads all heads.
 
     `delivered` is the reader's last revision, `sentinel` the sentinel's, `awaited` the first revision of the reader's
     subjects that the sentinel has seen and the reader has not. Revisions of others do not hold the frontier back, so
