@@ -34,7 +34,7 @@ def claim(
     clock: Clock,
     stopwatch: Stopwatch = time.monotonic_ns,
 ) -> "HeldShard | NoneAvailable | Throttled":
-    """Take any shard of a run that nobody has."""
+    """Acquire any shard of a run without a valid lease."""
     watched, now = stopwatch(), clock.now_ns()  # in this order: a pause between them shortens the lease
     found = coordinator.claim_next_available(now, run, worker)
     if isinstance(found, NoneAvailable | Throttled):
@@ -129,7 +129,7 @@ class HeldShard:
         return outcome.spawned
 
     def split_residual(self, plan: ResidualPlan) -> tuple[int, ...]:
-        """Give the rest of the shard away, and return its id; go on with what is kept."""
+        """Split off the rest of the shard, and return its id; the shard keeps its beginning."""
         outcome = self._step(
             OpKind.SPLIT_RESIDUAL,
             lambda op: self._coordinator.split_residual(self._clock.now_ns(), self._lease, plan, op),

@@ -170,7 +170,7 @@ def validate(record: LedgerRecord) -> None:
 
 
 class ValidRows(tuple[LedgerRecord, ...]):
-    """Rows that were found valid; since neither they nor the batch can change, nobody need look again."""
+    """Rows that were found valid; they cannot change, so they are checked once."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ WHY_BYTES_MAX = 4096
 
 
 class TriageState(IntEnum):
-    """What was decided; a finding nobody decided about is open."""
+    """The state of a finding; without a decision it is open."""
 
     OPEN = 0
     CONFIRMED = 1
@@ -50,7 +50,7 @@ class Triage(Protocol):
         ...
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
-        """Return the decision that holds for each finding, in their order; None where nobody decided."""
+        """Return the decision that holds for each finding, in their order; None for a finding without a decision."""
         ...
 
 

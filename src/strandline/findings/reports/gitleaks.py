@@ -1,6 +1,6 @@
 """Findings as the JSON report of gitleaks, for tools that read it; what was matched is not in it.
 
-Invariants: `Match` and `Secret` are `REDACTED`: nobody who has this file has a secret. `Fingerprint` is what a
+Invariants: `Match` and `Secret` are `REDACTED`: the file holds no secret. `Fingerprint` is what a
 `.gitleaksignore` takes, and gitleaks takes the file as a baseline.
 """
 

@@ -1,4 +1,4 @@
-"""Coordination: who scans what, how far it is, and who must stop.
+"""Coordination: the lease, the cursor and the fence of each shard of a run.
 
 **Promise.** A run is cut into shards; at any time at most one worker may change a shard, and it says so with a lease
 and a fence. A shard's cursor never moves back, and its parts after a split are exactly the whole. An operation with an

@@ -136,7 +136,7 @@ def format_owner(owner: Owner) -> bytes:
 
 
 def parse_owner(data: bytes) -> Owner:
-    """Return who holds a shard from the value of an owner key."""
+    """Return the holder of a shard from the value of an owner key."""
     reader = _Reader(data, _OWNER_KIND, "owner key")
     worker, fence = reader.fixed(_OWNER)
     reader.end()

@@ -64,13 +64,13 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class NoneAvailable(NamedTuple):
-    """Nothing can be claimed now; the first lease ends at `earliest_deadline`, None if nobody has one."""
+    """Nothing can be claimed now; the first lease ends at `earliest_deadline`, None if there is no lease."""
 
     earliest_deadline: int | None
 
 
 class Throttled(NamedTuple):
-    """Others were faster time and again; claim again after a pause."""
+    """Other workers won each attempt; claim again after a pause."""
 
     retry_after_ns: int
 
@@ -101,10 +101,10 @@ class Coordinator:
         """Close the store."""
         self._store.close()
 
-    # What workers do.
+    # Workers.
 
     def acquire_and_restore(self, now: int, key: ShardKey, worker: int) -> Acquired:
-        """Take a shard that nobody has, under a fence of its own."""
+        """Acquire a shard without a valid lease, under a new fence."""
 
         def once() -> Acquired | None:
             return self._acquire(now, self._active_run(RunKey(key.tenant, key.run)), key, worker)
@@ -112,7 +112,7 @@ class Coordinator:
         return self._retry("acquire", once)
 
     def claim_next_available(self, now: int, run: RunKey, worker: int) -> Acquired | NoneAvailable | Throttled:
-        """Take any shard of a run that nobody has."""
+        """Acquire any shard of a run without a valid lease."""
         wait_ns = cooldown.remaining_ns(self._cooldown(run, worker), now)
         if wait_ns:
             return Throttled(wait_ns)
@@ -133,7 +133,7 @@ class Coordinator:
         return Throttled(cooldown.remaining_ns(paused, now))
 
     def renew(self, now: int, lease: Lease) -> Lease:
-        """Extend a lease that lasts."""
+        """Extend a valid lease."""
 
         def once() -> Lease | None:
             stored = self._shard(lease.key)
@@ -152,7 +152,7 @@ class Coordinator:
         return self._under_lease(now, lease, lambda shard: leases.complete(shard, lease, now, cursor, op_id))
 
     def park_shard(self, now: int, lease: Lease, reason: ParkReason, op_id: int) -> Outcome:
-        """Put a shard aside."""
+        """Park a shard."""
         return self._under_lease(now, lease, lambda shard: leases.park(shard, lease, now, reason, op_id))
 
     def split_replace(self, now: int, lease: Lease, parts: Sequence[ShardSpec], op_id: int) -> Outcome:
@@ -161,10 +161,10 @@ class Coordinator:
         return self._under_lease(now, lease, lambda shard: splits.split_replace(shard, lease, now, chosen, op_id))
 
     def split_residual(self, now: int, lease: Lease, plan: ResidualPlan, op_id: int) -> Outcome:
-        """Give the rest of a shard away."""
+        """Split off the rest of a shard."""
         return self._under_lease(now, lease, lambda shard: splits.split_residual(shard, lease, now, plan, op_id))
 
-    # What orchestrators do.
+    # Orchestrators.
 
     def create_run(
         self, now: int, key: RunKey, op_id: int, semantics: CursorSemantics = CursorSemantics.COMPLETED
@@ -197,11 +197,11 @@ class Coordinator:
         return self._on_run(now, key, decide).outcome
 
     def fail_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run that went wrong."""
+        """End a run as failed."""
         return self._on_run(now, key, lambda run: runs.fail_run(run, now, op_id)).outcome
 
     def cancel_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run that nobody wants any more."""
+        """End a run as cancelled."""
         return self._on_run(now, key, lambda run: runs.cancel_run(run, now, op_id)).outcome
 
     def unpark_shard(self, now: int, key: ShardKey, op_id: int) -> Outcome:
@@ -220,7 +220,7 @@ class Coordinator:
     # Reads, which need no lease.
 
     def progress(self, key: RunKey) -> Progress:
-        """Return how many shards of a run stand where."""
+        """Return the number of shards of a run in each state."""
         self._run(key)
         return self._store.progress(key)
 
@@ -242,7 +242,7 @@ class Coordinator:
         check_number("a shard's id", after or 0)
         return self._store.list_shards(self._run(key).record.key, after, shards_max)
 
-    # How it is done.
+    # Implementation.
 
     def _acquire(self, now: int, run: Versioned[RunRecord], key: ShardKey, worker: int) -> Acquired | None:
         stored = self._shard(key)

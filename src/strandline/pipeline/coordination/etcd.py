@@ -92,7 +92,7 @@ class EtcdRecords:
         return result
 
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
-        """Return active shards that nobody has."""
+        """Return active shards without a valid lease."""
         index = active_shards_of(self._prefix, run)
         free: list[ShardKey] = []
         earliest: int | None = None
@@ -107,7 +107,7 @@ class EtcdRecords:
         return Claimable(tuple(free), None if free else earliest)
 
     def progress(self, run: RunKey) -> Progress:
-        """Return how many shards of a run stand where."""
+        """Return the number of shards of a run in each state."""
         counts = dict.fromkeys(ShardStatus, 0)
         beginning = shards_of(self._prefix, run)
         for shard in self._shards(beginning, end_of(beginning)):

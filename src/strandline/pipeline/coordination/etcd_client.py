@@ -113,7 +113,7 @@ class EtcdClient:
 
     def grant(self, ttl_s: int) -> int:
         """Begin an etcd lease and return its id."""
-        # An answer that is lost costs nothing: a lease that nobody knows ends by itself.
+        # An answer that is lost costs nothing: an unknown lease ends by itself.
         return int(self._ask("LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl_s)).ID)
 
     def keep_alive(self, lease: int) -> bool:

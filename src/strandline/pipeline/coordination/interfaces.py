@@ -29,15 +29,15 @@ class ShardCoordinator(Protocol):
     """What workers do. After `LeaseLost` or `ShardTerminal` a worker stops: nothing it does to the shard counts."""
 
     def acquire_and_restore(self, now: int, key: ShardKey, worker: int) -> Acquired:
-        """Take a shard that nobody has (`AlreadyLeased`), under a new fence; `ShardNotFound` if there is none."""
+        """Acquire a shard under a new fence; raise `AlreadyLeased` or `ShardNotFound`."""
         ...
 
     def claim_next_available(self, now: int, run: RunKey, worker: int) -> Acquired | NoneAvailable | Throttled:
-        """Take any shard of a run that nobody has."""
+        """Acquire any shard of a run without a valid lease."""
         ...
 
     def renew(self, now: int, lease: Lease) -> Lease:
-        """Extend a lease that lasts; it may be repeated."""
+        """Extend a valid lease; it may be repeated."""
         ...
 
     def checkpoint(self, now: int, lease: Lease, cursor: Cursor, op_id: int) -> Outcome:
@@ -57,7 +57,7 @@ class ShardCoordinator(Protocol):
         ...
 
     def split_residual(self, now: int, lease: Lease, plan: ResidualPlan, op_id: int) -> Outcome:
-        """Give the rest of a shard away, whose id is in the outcome, and go on with what it keeps."""
+        """Split off the rest of a shard; the outcome has its id, and the shard keeps its beginning."""
         ...
 
 
@@ -79,11 +79,11 @@ class RunCoordinator(Protocol):
         ...
 
     def fail_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run that went wrong."""
+        """End a run as failed."""
         ...
 
     def cancel_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run that nobody wants any more."""
+        """End a run as cancelled."""
         ...
 
     def unpark_shard(self, now: int, key: ShardKey, op_id: int) -> Outcome:
@@ -103,7 +103,7 @@ class RunReader(Protocol):
         ...
 
     def progress(self, key: RunKey) -> Progress:
-        """Return how many shards of a run stand where; `RunNotFound` if there is none."""
+        """Return the number of shards of a run in each state; `RunNotFound` if there is none."""
         ...
 
     def list_runs(self, tenant: bytes, after: int | None = None, runs_max: int = 1_000) -> list[RunRecord]:

@@ -67,7 +67,7 @@ class MemoryRecords:
             return Result.DONE
 
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
-        """Return active shards that nobody has."""
+        """Return active shards without a valid lease."""
         with self._lock:
             chosen = list(islice(self._free.get(run, ()), shards_max))
             ended, earliest = self._ended(run, now, shards_max - len(chosen))
@@ -75,7 +75,7 @@ class MemoryRecords:
             return Claimable(keys, None if keys else earliest)
 
     def progress(self, run: RunKey) -> Progress:
-        """Return how many shards of a run stand where."""
+        """Return the number of shards of a run in each state."""
         with self._lock:
             statuses = self._by_run.get(run, {})
             return Progress(*(len(statuses.get(status, ())) for status in ShardStatus))

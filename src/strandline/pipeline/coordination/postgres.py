@@ -61,13 +61,13 @@ class PostgresRecords:
         return Result.DONE
 
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
-        """Return active shards that nobody has."""
+        """Return active shards without a valid lease."""
         rows = self._rows("claimable", (*run, max(shards_max, 1)))
         keys = tuple(ShardKey(*run, shard) for shard, deadline in rows if deadline is None or deadline <= now)
         return Claimable(keys, rows[0][1] if rows and not keys else None)
 
     def progress(self, run: RunKey) -> Progress:
-        """Return how many shards of a run stand where."""
+        """Return the number of shards of a run in each state."""
         counts = dict(self._rows("progress", run))
         return Progress(*(counts.get(status, 0) for status in ShardStatus))
 

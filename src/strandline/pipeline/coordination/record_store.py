@@ -75,7 +75,7 @@ class OwnerChange(Enum):
 
 
 class Claimable(NamedTuple):
-    """Shards that nobody has; where there is none, when the first lease ends."""
+    """Shards without a valid lease; if there are none, the first deadline."""
 
     shards: tuple[ShardKey, ...]
     earliest_deadline: int | None
@@ -112,7 +112,7 @@ class RecordStore(Protocol):
         ...
 
     def progress(self, run: RunKey) -> Progress:
-        """Return how many shards of a run stand where, as of one moment."""
+        """Return the number of shards of a run in each state, as of one moment."""
         ...
 
     def list_shards(self, run: RunKey, after: int | None, shards_max: int) -> list[ShardRecord]:

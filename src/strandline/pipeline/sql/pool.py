@@ -41,7 +41,7 @@ class Pool(Generic[C]):
             return self._make(), True
 
     def give_back(self, connection: C) -> None:
-        """Keep a connection for the next one who asks."""
+        """Return a connection to the pool."""
         self._idle.append(connection)
         if self._closed:
             self._end_idle()

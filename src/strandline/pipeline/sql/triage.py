@@ -34,7 +34,7 @@ class SqlTriage:
         self._database.write(write)
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
-        """Return the decision that holds for each finding, in their order; None where nobody decided."""
+        """Return the decision that holds for each finding, in their order; None for a finding without a decision."""
         check_count(findings)
         decisions = self._database.read(lambda connection: self._decisions(connection, tenant, findings))
         return [current(decisions.get(finding, ())) for finding in findings]

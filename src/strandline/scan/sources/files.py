@@ -184,7 +184,7 @@ def _refused(path: bytes, error: OSError) -> InputMissing | InputRefused:
         case Problem.VANISHED:
             return InputMissing(shown(path_text(path)))
         case Problem.PERMISSION_DENIED:
-            hint = "run as a user who may read it"
+            hint = "run as a user with read permission"
         case _:
             hint = "see whether it can be read at all, with `ls -l`"
     return InputRefused(shown(path_text(path)), error.strerror or type(error).__name__, hint=hint)

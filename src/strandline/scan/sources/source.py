@@ -1,4 +1,4 @@
-"""The seam between what is scanned and who scans it: a source lists items in a fixed order, a reader has their bytes.
+"""The interface of sources: a source lists items in a fixed order, a reader returns their bytes.
 
 Invariants: a source is a value that pickles, so that a listing made in one process is read in another; what cannot be
 read is in the listing, with its problem, and never left out in silence; what is left out on purpose is counted

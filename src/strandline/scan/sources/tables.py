@@ -141,7 +141,7 @@ class TableSource:
                         self._check_key(file, path)
                         yield from self._groups(file, path, counts)
                 except ItemProblem as error:
-                    absent.clear()  # who knows what it has
+                    absent.clear()  # its columns are unknown
                     yield format_locator(path, 0), error.version, None, packed, None, error.code.value
             found += 1
         self._check_found(found, absent)
