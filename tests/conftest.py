@@ -1,11 +1,13 @@
 """What all tests share: servers, a clean start and end, how hard hypothesis looks (`HYPOTHESIS_PROFILE`)."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import campaigns, leftovers, tally
+from tests import campaigns, isolation, leftovers, tally
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
@@ -18,6 +20,9 @@ leftovers.restore_signals()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register what looks for leftovers as a plugin: hooks of a conftest.py do not hear of fixtures of the session."""
+    isolation.remove_settings(os.environ)
+    if found := isolation.files_above([Path(tempfile.gettempdir()), config.rootpath]):
+        raise pytest.UsageError(f"commands under test would read {found[0]}: move it away, or set TMPDIR")
     config.pluginmanager.register(leftovers)
     if settings.get_current_profile_name() == "long":
         tally.install(config)
