@@ -37,6 +37,12 @@ def test_the_version_is_printed() -> None:
     assert (ran.stdout, ran.returncode) == (f"strandline {__version__}\n", 0)
 
 
+def test_the_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "strandline", "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == (f"strandline {__version__}\n", 0)
+
+
 def test_a_wrong_command_line_exits_with_2_and_prints_nothing_on_standard_output() -> None:
     ran = strandline("no-such-command")
     assert (ran.stdout, ran.returncode) == ("", 2)

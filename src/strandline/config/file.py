@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from strandline.config.errors import ConfigInvalid
@@ -179,6 +178,8 @@ def _lines(text: str) -> Iterator[tuple[tuple[str, str], int]]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - every command reads a file, few find it wrong
+
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
 
