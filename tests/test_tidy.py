@@ -94,6 +94,15 @@ def test_every_guarantee_names_a_test_that_exists() -> None:
     assert not rules.guarantee_problems(read("docs/guarantees.md"), sources_of_tests())
 
 
+def test_no_guarantee_is_given_twice() -> None:
+    assert not rules.repeated_guarantees(read("docs/guarantees.md"))
+
+
+def test_every_decision_is_listed_once_in_order() -> None:
+    files = {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+    assert not rules.decision_problems(read("docs/decisions/README.md"), files)
+
+
 @pytest.mark.parametrize("page", ["docs/guarantees.md", "README.md"])
 def test_a_guarantee_is_marked_as_its_test_is(page: str) -> None:
     assert not rules.guarantee_mark_problems(read(page), sources_of_tests())
@@ -114,7 +123,7 @@ def test_the_architecture_page_tells_packages_that_exist_from_planned_ones() -> 
 
 def package_names() -> set[str]:
     names = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/*.py")}
-    return names - {"__init__"}
+    return names - {"__init__", "__main__"}
 
 
 def module_names() -> set[str]:

@@ -119,6 +119,23 @@ def test_a_guarantee_without_an_existing_test_is_reported() -> None:
         assert rules.guarantee_problems(f"{head}| p | m | `{bad}` |\n", tests)
 
 
+def test_a_guarantee_that_is_given_twice_is_reported() -> None:
+    head = "| promise | module | test |\n|---|---|---|\n| One holds | m | `a::b` |\n"
+    assert not rules.repeated_guarantees(f"{head}| Two hold | m | `a::c` |\n")
+    assert rules.repeated_guarantees(f"{head}| one holds *(long)* | m | `a::c` |\n") == ["repeated: one holds"]
+    assert rules.repeated_guarantees(f"{head}| Two hold | m | `a::b` |\n") == ["repeated: `a::b`"]
+
+
+def test_a_decision_that_is_missing_repeated_or_out_of_order_is_reported() -> None:
+    one, two = "| [0001](0001-a.md) | A | accepted |\n", "| [0002](0002-b.md) | B | accepted |\n"
+    files = {"0001-a.md", "0002-b.md"}
+    assert not rules.decision_problems(one + two, files)
+    assert rules.decision_problems(two + one, files) == ["not in the order of numbers"]
+    assert rules.decision_problems(one + one + two, files) == ["listed twice: 0001-a.md"]
+    assert rules.decision_problems(one, files) == ["listed or there, and not both: 0002-b.md"]
+    assert rules.decision_problems(one + two.replace("[0002]", "[0003]"), files) == ["0003 leads to 0002-b.md"]
+
+
 def test_a_guarantee_that_is_marked_otherwise_than_its_test_is_reported() -> None:
     tests = {
         "test_a.py": """

@@ -5,6 +5,7 @@ import inspect
 import re
 import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from io import StringIO
 from types import ModuleType
@@ -154,6 +155,24 @@ def guarantee_problems(text: str, tests: Mapping[str, str]) -> list[str]:
         if path not in tests or not _defines(ast.parse(tests[path]), names.split("::")[1:]):
             problems.append(f"no such test: tests/{path}{names}")
     return problems
+
+
+def repeated_guarantees(text: str) -> list[str]:
+    """No promise of the table of guarantees is made twice, and no test shows two of them."""
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("|")][2:]
+    promises = Counter(re.sub(r" \*\(\w+\)\* *$", "", row[1]).strip().casefold() for row in rows)
+    tests = Counter(row[3].strip() for row in rows)
+    return [f"repeated: {each}" for each, times in (promises + tests).items() if times > 1]
+
+
+def decision_problems(text: str, files: Collection[str]) -> list[str]:
+    """The list of decisions has each file once, in the order of its number."""
+    rows: list[tuple[str, str]] = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\)", text, re.MULTILINE)
+    listed = [name for _, name in rows]
+    problems = [f"{number} leads to {name}" for number, name in rows if not name.startswith(f"{number}-")]
+    problems += [f"listed twice: {name}" for name, times in Counter(listed).items() if times > 1]
+    problems += [f"listed or there, and not both: {name}" for name in sorted(set(listed) ^ set(files))]
+    return problems + ([] if listed == sorted(listed) else ["not in the order of numbers"])
 
 
 def guarantee_mark_problems(text: str, tests: Mapping[str, str]) -> list[str]:

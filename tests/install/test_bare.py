@@ -127,6 +127,7 @@ GROUPS = {
     "lease": ("s3", ["lease", "show", "s3://bucket", "leader"]),
     "pipeline": ("sqlite", ["pipeline", "init"]),
     "demo": ("scan", ["demo"]),
+    "replica": ("replica", ["replica", "status", "file:///nowhere"]),
 }
 """Groups of commands whose work needs an extra, and a command of each."""
 
