@@ -146,8 +146,7 @@ class NatsClient:
         self._cancel.set()
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reconnecting
+            await asyncio.wait([self._reconnecting])
 
     async def _connect(self) -> None:
         """Connect to one of the servers in a thread, and let the loop serve the connection."""
@@ -224,18 +223,19 @@ class NatsClient:
 
     def _hear_refusals(self, socket: NatsSocket) -> None:
         """Fail the requests that the server refused in words."""
+        refused = set()
         for text in socket.take_refusals():
             if found := _PUBLISH.search(text):
-                problem = "the credentials do not allow to publish to "
-                for waiting in self._waiting.values():
-                    if waiting.subject == found[1]:
-                        _fail(waiting, AccessRefused(problem + waiting.subject))
+                refused.add(found[1])
             elif _SUBSCRIBE.search(text):
                 self._is_deaf = True
                 for waiting in self._waiting.values():
                     _fail(waiting, _deaf())
             elif tells_of_login(text):
                 self._has_expired = True
+        for waiting in self._waiting.values() if refused else ():
+            if waiting.subject in refused:
+                _fail(waiting, AccessRefused(f"the credentials do not allow to publish to {waiting.subject}"))
 
     def _send(self, data: bytes) -> None:
         """Queue frames; those of one turn of the loop are written together."""
