@@ -8,47 +8,45 @@ COMMANDS = (
     LazyCommand(
         "run",
         "fold_run:run",
-        "Keep a local copy of a bucket up to date, until Ctrl-C or SIGTERM; it goes on where it stopped.",
+        "Keep a local copy of a bucket up to date until Ctrl-C or SIGTERM; run it again to resume.",
     ),
     LazyCommand(
         "build",
         "fold_build:build",
-        "Make the fold of a bucket or a stream with Spark, in parallel, where there is none yet.",
+        "Build a new fold of a bucket or a stream with Spark, in parallel.",
     ),
     LazyCommand(
         "get",
         "fold_get:get",
-        "Print the entries of keys as the fold holds them; exit code 1 if one is missing. Works beside `fold run`.",
+        "Print the entries of some keys; exit code 1 if one is missing. Works while `fold run` runs.",
     ),
     LazyCommand(
         "range",
         "fold_range:range_",
-        "Print the entries below a prefix, one per line, as they are at one moment. Works beside `fold run`.",
+        "Print the entries below a prefix, one per line, at one cursor. Works while `fold run` runs.",
     ),
     LazyCommand(
         "status",
         "fold_status:status",
-        "Print where a fold stands; with --bucket, how far behind it is and what starting it would do.",
+        "Print the cursor of a fold; with --bucket, also its lag and what `fold run` would do.",
     ),
     LazyCommand(
         "verify",
         "fold_verify:verify",
-        'Read everything a fold holds and print "state at revision C has hash H"; the hash is the same on every '
-        "backend.",
+        'Read a whole fold and print "state at revision C has hash H"; the hash is the same on every backend.',
     ),
     LazyCommand(
         "diff",
         "fold_diff:diff_",
-        "Print the keys that two folds do not hold alike, or that changed since a revision; exit code 1 if there are "
-        "any.",
+        "Print the keys that differ between two folds, or that changed since a revision; exit code 1 if there are any.",
     ),
     LazyCommand(
         "repair",
         "fold_repair:repair_",
-        "Make a fold equal to its bucket, whatever its cursor says; also after a change of --prefix.",
+        "Make a fold equal to its bucket, whatever its cursor says; also after --prefix has changed.",
     ),
     LazyCommand(
-        "history", "fold_history:history_", "Print the updates of a key that its bucket still holds, the oldest first."
+        "history", "fold_history:history_", "Print the updates of a key that its bucket still holds, oldest first."
     ),
 )
 

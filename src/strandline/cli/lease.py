@@ -5,14 +5,12 @@ import typer
 from strandline.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = (
-    LazyCommand(
-        "show", "lease_show:show", "Show the record of a lease: who holds it, under which epoch, for how long."
-    ),
+    LazyCommand("show", "lease_show:show", "Show the record of a lease: its holder, epoch and time to live."),
     LazyCommand("watch", "lease_watch:watch", "Print a line whenever the record changes or expires, until Ctrl-C."),
     LazyCommand(
         "release",
         "lease_release:release",
-        "Take a lease from its holder: it cannot renew, and others claim when its time is over.",
+        "Revoke a lease: its holder cannot renew, and others claim it after its time to live.",
     ),
 )
 
