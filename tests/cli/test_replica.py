@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.objects import open_objects
+from strandline.cli import replica_run
+from strandline.errors import Unavailable
+from strandline.objects import MemoryObjects, open_objects
 from strandline.replica import Layout, Replicator
 from tests.cli.runs import Ran, run_command
 from tests.replica.databases import content, database, fill
@@ -191,3 +193,21 @@ def test_what_is_no_database_is_refused(tmp_path: Path, name: str, problem: str)
         check=False,
     )
     assert (ran.returncode, problem in ran.stderr, "Traceback" in ran.stderr) == (1, True, False)
+
+
+def test_a_signal_ends_a_replicator_whose_store_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Away(MemoryObjects):
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            raise Unavailable(f"the store is away: {key} {len(arguments)} {len(options)}")
+
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, replica_run.ENDING)
+        replicator = Replicator(tmp_path / "a.db", Away()).start()
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            assert replica_run._begun(replicator, as_json=False) is None  # noqa: SLF001
+        finally:
+            replicator.close(flush=False)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert "Traceback" not in capsys.readouterr().err

@@ -10,21 +10,27 @@ from hypothesis import strategies as st
 
 from strandline.objects import MemoryObjects
 from strandline.replica import (
+    Change,
     Layout,
     LtxDamaged,
     LtxFile,
     Position,
+    ReplicaFenced,
     ReplicaGap,
     Replicator,
+    Shipper,
     find_position,
     ltx,
     restore,
 )
+from strandline.replica import shipper as shipper_module
+from strandline.replica.capture import LogState
 from strandline.replica.compaction import FILES_MAX, compact, compact_level, take_snapshot
 from strandline.replica.errors import RestorePointMissing
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.restore import plan_restore
 from strandline.replica.retention import RetentionPolicy, plan_retention, prune
+from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -177,8 +183,8 @@ def test_pruned_files_are_gone(tmp_path: Path) -> None:
         take_snapshot(store, layout, layout.all_files())
     policy = RetentionPolicy(timedelta(0), 1, timedelta(0))
     later = datetime.now(UTC) + timedelta(days=2)
-    assert prune(store, plan_retention(layout.all_files(), later, policy)) == 20
-    assert [(file.level, file.max_txid) for file in layout.all_files()] == [(9, 20)]
+    assert prune(store, plan_retention(layout.all_files(), later, policy)) == 19, "all but the last"
+    assert [(file.level, file.max_txid) for file in layout.all_files()] == [(0, 20), (9, 20)]
     assert restored(store, tmp_path) == after[20]
     with pytest.raises(RestorePointMissing):
         restored(store, tmp_path, 19)
@@ -204,3 +210,67 @@ def test_a_replica_is_maintained_while_it_is_written(tmp_path: Path) -> None:
         assert maintenance.error is None
         restore(store, Layout(store), tmp_path / "copy.db")
         assert content(tmp_path / "copy.db") == content(path)
+
+
+def test_a_change_of_the_page_size_is_merged(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    layout = Layout(store)
+    with database(tmp_path / "a.db", 1024) as connection:
+        for page_size in (1024, 8192):
+            connection.execute("PRAGMA journal_mode = delete")
+            connection.execute(f"PRAGMA page_size = {page_size}")
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA journal_mode = wal")
+            with Replicator(tmp_path / "a.db", store) as running:
+                fill(connection, 5, seed=page_size)
+                running.wait_durable(PATIENCE_S)
+        expected = content(tmp_path / "a.db")
+    compact_level(store, layout, layout.all_files(), 1)
+    for file in layout.files(0):
+        store.delete(file.key)
+    snapshot = take_snapshot(store, layout, layout.all_files())
+    assert snapshot is not None
+    restore(store, layout, tmp_path / "copy.db")
+    assert content(tmp_path / "copy.db") == expected
+
+
+def test_a_snapshot_without_a_page_does_not_appear() -> None:
+    store = MemoryObjects()
+    layout = Layout(store)
+    for txid, commit, pages in ((1, 1, [1]), (2, 3, [3])):
+        header = ltx.LtxHeader(512, commit, txid, txid, 1000)
+        store.put(layout.key(0, txid, txid), b"".join(ltx.encode(header, [(page, bytes(512)) for page in pages])))
+    with pytest.raises(ReplicaGap, match="page 2 of 3 is missing"):
+        take_snapshot(store, layout, layout.all_files())
+    assert not list(layout.files(9))
+
+
+def test_the_last_transaction_stays_a_file_of_its_own() -> None:
+    old = NOW - timedelta(days=9)
+    files = [LtxFile(0, txid, txid, f"0/{txid}", 1, old) for txid in (1, 2, 3)] + [LtxFile(1, 1, 3, "1/1-3", 1, old)]
+    assert [file.key for file in plan_retention(files, NOW)] == ["0/1", "0/2"]
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_transaction_whose_name_is_free_again_is_not_written_by_a_leader_that_was_away(
+    monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    store = MemoryObjects()
+    layout = Layout(store)
+    written(store, 3)
+    shipper = Shipper(store, layout, find_position(store, layout), epoch=1)
+    state = LogState((1, 2), WalPosition(100, (1, 2)), 1, 512)
+    shipment = shipper.pack(Change(512, 1, iter([(1, bytes(512))]), 32, state))
+    header = shipment.header._replace(epoch=1 if is_ours else 2)
+    body = b"".join(ltx.encode(header, [(1, bytes(512))]))
+    store.put(layout.key(0, 4, 4), body)
+    compact_level(store, layout, layout.all_files(), 1)
+    store.delete(layout.key(0, 4, 4))
+    monkeypatch.setattr(shipper_module, "SURE_FOR_S", -1.0)
+    if is_ours:
+        assert shipper.ship(shipment).txid == 4
+        return
+    with pytest.raises(ReplicaFenced, match="epoch 2"):
+        shipper.ship(shipment)
+    assert shipper.position.txid == 3
+    assert store.head(layout.key(0, 4, 4)) is None

@@ -11,7 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.objects import MemoryObjects, ObjectStore, open_objects
+from strandline.errors import StorageRefused
+from strandline.objects import MemoryObjects, ObjectInfo, ObjectStore, open_objects
 from strandline.replica import (
     Follower,
     Layout,
@@ -279,3 +280,81 @@ def test_a_stopped_follower_waits_for_what_comes(tmp_path: Path, store: ObjectSt
             following.kill()
             following.wait()
     connection.close()
+
+
+class Failing:
+    """A file of SQLite's layer that fails before a transaction is finished."""
+
+    def __init__(self, file: "apsw.VFSFile") -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def xTruncate(self, _: int) -> None:  # noqa: N802 - SQLite's name
+        """Find the disk full."""
+        raise apsw.FullError("full")
+
+
+@pytest.mark.parametrize("page_size", [1024, 4096])
+def test_a_transaction_that_fails_in_the_middle_is_undone_each_time(
+    tmp_path: Path, store: ObjectStore, page_size: int
+) -> None:
+    connection = opened(tmp_path / "a.db", 1024)
+    fill(connection, 30)
+    follower = Follower(store, tmp_path / "copy.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    follower.catch_up()
+    before = content(tmp_path / "copy.db")
+    connection.execute("PRAGMA journal_mode = delete")
+    connection.execute(f"PRAGMA page_size = {page_size}")
+    connection.execute("DELETE FROM t WHERE id % 2")
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA journal_mode = wal")
+    fill(connection, 5, seed=2)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    file = follower._opened()  # noqa: SLF001
+    follower._file = Failing(file)  # type: ignore[assignment]  # noqa: SLF001
+    for _ in range(2):
+        with pytest.raises(StorageRefused, match="full"):
+            follower.catch_up()
+    follower._file = file  # noqa: SLF001
+    assert content(tmp_path / "copy.db") == before
+    follower.catch_up()
+    assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    follower.close()
+    connection.close()
+
+
+def test_a_new_copy_has_nothing_of_an_earlier_one(tmp_path: Path, store: ObjectStore) -> None:
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 3)
+    (tmp_path / "copy.db-journal").write_bytes(b"of an earlier copy")
+    (tmp_path / "copy.db-strandline").write_text("of an earlier copy")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower = Follower(store, tmp_path / "copy.db")
+        follower.catch_up()
+        follower.close()
+        assert not (tmp_path / "copy.db-journal").exists()
+        assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    connection.close()
+
+
+def test_a_follower_that_is_at_the_end_lists_once(tmp_path: Path) -> None:
+    class Counted(MemoryObjects):
+        lists = 0
+
+        def list(self, *arguments: object, **options: object) -> Iterator[ObjectInfo]:
+            self.lists += 1
+            return super().list(*arguments, **options)  # type: ignore[arg-type]
+
+    store = Counted()
+    history(store, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    follower.catch_up()
+    before = store.lists
+    follower.catch_up()
+    assert store.lists == before + 1

@@ -158,3 +158,14 @@ def test_an_existing_file_is_never_touched(tmp_path: Path, history: tuple[Memory
     with pytest.raises(StorageRefused, match="there is a file already"):
         restore(history[0], Layout(history[0]), tmp_path / "out.db")
     assert (tmp_path / "out.db").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_log_of_another_database_is_not_taken_for_one_of_what_is_restored(tmp_path: Path, suffix: str) -> None:
+    store = MemoryObjects()
+    store.put(Layout(store).key(0, 1, 1), b"".join(ltx.encode(ltx.LtxHeader(512, 1, 1, 1, 1000), [(1, bytes(512))])))
+    (tmp_path / f"a.db{suffix}").write_bytes(b"of another one")
+    with pytest.raises(StorageRefused, match="a log already") as caught:
+        restore(store, Layout(store), tmp_path / "a.db")
+    assert caught.value.hint
+    assert not (tmp_path / "a.db").exists()

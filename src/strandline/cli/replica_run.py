@@ -12,8 +12,8 @@ import typer
 
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
-from strandline.errors import StrandlineError
-from strandline.replica import Maintenance, Replicator
+from strandline.errors import StrandlineError, Unavailable
+from strandline.replica import Maintenance, Position, Replicator
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 LOOK_EVERY_S = 0.5
@@ -46,7 +46,10 @@ def run(
     with replica_at(address, conditional=True) as (store, _):
         maintenance = Maintenance(store)
         with Replicator(database, store) as replicator:
-            position = replicator.wait_durable()
+            position = _begun(replicator, as_json=as_json)
+            if position is None:
+                replicator.close(flush=False)
+                return
             _say(f"replicating {database} to {store.address}, at transaction {position.txid}", as_json=as_json)
             if maintain:
                 maintenance.start()
@@ -57,6 +60,21 @@ def run(
         _say(f"shipped to transaction {replicator.position.txid}", as_json=as_json)
     if code:
         raise typer.Exit(code)
+
+
+def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
+    """Return the first position; None where a signal came before the store took it."""
+    told: str | None = None
+    while True:
+        try:
+            return replicator.wait_durable(LOOK_EVERY_S)
+        except Unavailable:
+            if signal.sigtimedwait(ENDING, 0) is not None:
+                return None
+            error = replicator.status().error
+            if error is not None and error != told:
+                _say(f"error: {error}; it is tried again", as_json=as_json)
+            told = error
 
 
 def _until_ended(replicator: Replicator, command: str | None, *, as_json: bool) -> int:

@@ -2,7 +2,8 @@
 
 Invariants: the merged file has, of each page, the version of the last file that has it, and no page beyond the size of
 the database after the last file. It begins and ends where its sources do, so that what follows them follows it. Sources
-are merged only if they are contiguous and each follows the one before it; otherwise no object appears. Merging the same
+are merged only if they are contiguous and each follows the one before it; otherwise no object appears. A merged file
+that is to hold a whole database has every page. What is before a change of the page size is not in it. Merging the same
 sources again gives the same pages, so that a compaction that was cut off, or done twice, is harmless.
 """
 
@@ -13,7 +14,7 @@ from itertools import pairwise
 from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap
 from strandline.replica.layout import LEVEL_SNAPSHOT, Layout, LtxFile
-from strandline.replica.ltx import LtxHeader, LtxReader, encode, file_checksum
+from strandline.replica.ltx import LtxHeader, LtxReader, encode, file_checksum, lock_page
 from strandline.replica.restore import plan_restore
 
 FILES_MAX = 64
@@ -28,8 +29,14 @@ def compact(store: ObjectStore, layout: Layout, files: Sequence[LtxFile], level:
     if tail is None:
         raise LtxDamaged(files[-1].key, "it went away while it was merged")
     header = _merged(readers[0].header, readers[-1].header, file_checksum(tail.body))
+    for before, after in pairwise(reader.header for reader in readers):
+        _check_transactions(before, after, store.address)
+    sizes = [reader.header.page_size for reader in readers]
+    first = max((at for at in range(1, len(sizes)) if sizes[at] != sizes[at - 1]), default=0)
+    is_whole = header.is_snapshot or first > 0  # nothing of a page of another size is left
     key = layout.key(level, header.min_txid, header.max_txid)
-    store.put_stream(key, merge(readers, header, store.address), metadata=layout.metadata(header.timestamp_ms))
+    merged = merge(readers[first:], header, store.address, is_whole=is_whole)
+    store.put_stream(key, merged, metadata=layout.metadata(header.timestamp_ms))
     info = store.head(key)
     if info is None:
         raise LtxDamaged(key, "it went away after it was written")
@@ -60,12 +67,16 @@ def compact_level(store: ObjectStore, layout: Layout, files: Sequence[LtxFile], 
     return made
 
 
-def merge(readers: Sequence[LtxReader], header: LtxHeader, address: str) -> Iterator[bytes]:
-    """Yield the file that contiguous ones come to; its last piece comes after all of them were verified."""
+def merge(readers: Sequence[LtxReader], header: LtxHeader, address: str, *, is_whole: bool = False) -> Iterator[bytes]:
+    """Yield the file that contiguous ones come to; its last piece comes after all of them were verified.
+
+    Where it is to hold a whole database (`is_whole`), a missing page is an error.
+    """
     for before, after in pairwise(reader.header for reader in readers):
         _check_contiguous(before, after, address)
     held: bytes | None = None
-    for piece in encode(header, _latest(readers, header.commit)):
+    pages = _latest(readers, header.commit)
+    for piece in encode(header, _complete(pages, header, address) if is_whole else pages):
         if held is not None:
             yield held
         held = piece
@@ -96,6 +107,10 @@ def _check_contiguous(before: LtxHeader, after: LtxHeader, address: str) -> None
     if before.page_size != after.page_size:
         problem = f"pages of {after.page_size} bytes follow ones of {before.page_size}"
         raise ReplicaGap(address, before.max_txid, problem)
+    _check_transactions(before, after, address)
+
+
+def _check_transactions(before: LtxHeader, after: LtxHeader, address: str) -> None:
     if not after.min_txid <= before.max_txid + 1 <= after.max_txid:
         raise ReplicaGap(address, before.max_txid, f"transactions {after.min_txid} to {after.max_txid} do not follow")
 
@@ -112,6 +127,20 @@ def _latest(readers: Sequence[LtxReader], commit: int) -> Iterator[tuple[int, by
         if number != last and number <= commit:
             yield number, page
         last = number
+
+
+def _complete(pages: Iterator[tuple[int, bytes]], header: LtxHeader, address: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the pages of a whole database; `ReplicaGap` where one is missing."""
+    expected, lock = 1, lock_page(header.page_size)
+    for number, page in pages:
+        expected += expected == lock
+        if number != expected:
+            break
+        yield number, page
+        expected += 1
+    expected += expected == lock
+    if expected <= header.commit:
+        raise ReplicaGap(address, header.max_txid, f"page {expected} of {header.commit} is missing")
 
 
 def _pieces(store: ObjectStore, file: LtxFile) -> Iterator[bytes]:

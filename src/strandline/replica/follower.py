@@ -28,6 +28,7 @@ from strandline.errors import FormatError
 from strandline.extras import needs
 from strandline.files import OsDisk, storage_errors
 from strandline.objects import ObjectStore
+from strandline.replica.capture import sqlite_errors
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
 from strandline.replica.layout import LEVELS, Layout, LtxFile
 from strandline.replica.ltx import LtxReader, lock_page
@@ -40,6 +41,7 @@ with needs("replica"):
 BATCH_BYTES = 32 << 20
 """How many bytes of files are applied as one transaction, at least one file."""
 LOCK_PAUSE_S = 0.005
+ROLL_BACK_MS = 5000
 _VERSION = 1
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _SECTOR_BYTES = 512
@@ -97,6 +99,9 @@ class Follower:
                 out.write(_page_one(page, 1, restored.size // restored.page_size))
                 out.flush()
                 os.fsync(out.fileno())
+            for suffix in ("-journal", "-wal", "-shm"):  # of an earlier copy: SQLite would write it into this one
+                self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
+            self._state_path.unlink(missing_ok=True)
             part.rename(self._path)
             OsDisk().sync_folder(self._path.parent)
             self._keep(Followed(restored.position, restored.epoch, restored.timestamp_ms))
@@ -111,13 +116,18 @@ class Follower:
         assert self.followed is not None  # noqa: S101 - the caller looked
         txid = self.followed.position.txid
         files, size = list[LtxFile](), 0
-        for file in self._layout.files(0, after=txid):
+        is_held = is_ahead = False
+        for file in self._layout.files(0, after=max(0, txid - 1)):
+            if file.max_txid == txid:
+                is_held = True  # so are those behind it, if there are any: files go in order
+                continue
             expected = files[-1].max_txid + 1 if files else txid + 1
+            is_ahead = True
             if file.min_txid != expected or (files and size + file.size > BATCH_BYTES):
                 break
             files.append(file)
             size += file.size
-        return files or self._bridge(txid)
+        return files if files or (is_held and not is_ahead) else self._bridge(txid)
 
     def _bridge(self, txid: int) -> list[LtxFile]:
         """Return a merged file that goes on behind a transaction; none where nothing is behind it."""
@@ -159,15 +169,22 @@ class Follower:
 
     def _apply_pages(self, pages: Mapping[int, bytes], commit: int, page_size: int) -> None:
         """Make pages the content of the copy, as one transaction of SQLite."""
+        journal = self._path.with_name(f"{self._path.name}-journal")
+        with storage_errors(self._path), sqlite_errors(self._path):
+            if journal.exists():  # of a transaction that was not finished, by this follower or an earlier one
+                _roll_back(self._path)
+            self._write_pages(journal, pages, commit, page_size)
+
+    def _write_pages(self, journal: Path, pages: Mapping[int, bytes], commit: int, page_size: int) -> None:
         file = self._opened()
-        with storage_errors(self._path), _locked(file):
-            before = file.xFileSize() // page_size
+        with _locked(file):
+            before = -(-file.xFileSize() // page_size)
             first = pages.get(1) or file.xRead(page_size, 0)
             changed = {**pages, 1: _page_one(first, _counter(file), commit)}
-            journal = self._path.with_name(f"{self._path.name}-journal")
             old = [number for number in sorted(changed) if number <= before]
             old += [number for number in range(commit + 1, before + 1) if number != lock_page(page_size)]
-            read = ((number, file.xRead(page_size, (number - 1) * page_size)) for number in old)
+            size = file.xFileSize()
+            read = ((number, _read_page(file, number, page_size, size)) for number in old)
             _write_journal(journal, before, page_size, read)
             for number, page in changed.items():
                 file.xWrite(page, (number - 1) * page_size)
@@ -180,8 +197,7 @@ class Follower:
         """Return the file, through SQLite's own layer, which knows of the locks of this process."""
         if self._file is None:
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_MAIN_DB
-            self._file = apsw.VFSFile("", str(self._path), [flags, 0])
-            _roll_back(self._path)
+            self._file = apsw.VFSFile("", str(self._path.absolute()), [flags, 0])
         return self._file
 
     def _keep(self, followed: Followed) -> None:
@@ -241,10 +257,17 @@ def _locked(file: "apsw.VFSFile") -> Iterator[None]:
 def _roll_back(path: Path) -> None:
     """Have SQLite undo a transaction that an earlier follower did not finish."""
     connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(ROLL_BACK_MS)
     try:
         list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1"))
     finally:
         connection.close()
+
+
+def _read_page(file: "apsw.VFSFile", number: int, page_size: int, size: int) -> bytes:
+    """Return a page; zeros behind the end of the file, which pages of another size may have left uneven."""
+    start = (number - 1) * page_size
+    return file.xRead(min(page_size, size - start), start).ljust(page_size, b"\0")
 
 
 def _counter(file: "apsw.VFSFile") -> int:

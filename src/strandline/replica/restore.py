@@ -102,6 +102,10 @@ def restore(
     """Write the database to a path where there is no file yet, as it was after a transaction or at a time."""
     if to.exists():
         raise StorageRefused(str(to), "there is a file already", "EEXIST", hint="restore beside it, and move it then")
+    for left in (to.with_name(f"{to.name}-wal"), to.with_name(f"{to.name}-journal")):
+        if left.exists():  # SQLite would write it into what is restored
+            hint = "it is of another database of that name: move it away, or restore to another name"
+            raise StorageRefused(str(left), "there is a log already", "EEXIST", hint=hint)
     files = layout.all_files()
     if at is not None:
         txid = find_transaction(store, files, at)

@@ -2,7 +2,8 @@
 
 Invariants: after every step the last transaction, and every restore point that the policy keeps, can be restored; a
 plan that was cut off is made again from what is left; the newest snapshot never goes, nor does the one before the time
-that is kept, from which the first moments of that time are restored.
+that is kept, from which the first moments of that time are restored. The last transaction stays as a file of its own:
+followers that have it need not look further.
 """
 
 from collections.abc import Sequence
@@ -31,14 +32,16 @@ def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPol
     """Return the files that may go, in the order in which they go."""
     snapshots = sorted((file for file in files if file.level == LEVEL_SNAPSHOT), key=lambda file: file.max_txid)
     expired = [file for file in snapshots if now - file.modified > policy.restorable_for]
-    young = snapshots[len(expired) :]
+    young = [file for file in snapshots if file not in expired]
     base = expired[-1:]  # what happened between it and the first young snapshot is restored from it
     kept = sorted({*base, *young, *snapshots[-policy.snapshots_min :]}, key=lambda file: file.max_txid)
     floor = kept[0].max_txid if base else 0
     old = [file for file in snapshots if file not in kept]
     below = [file for file in files if file.level != LEVEL_SNAPSHOT and file.max_txid <= floor]
     covered = [file for merged in files if merged.level == 1 for file in _superseded(merged, files, now, policy)]
-    return [*old, *sorted({*below, *covered}, key=lambda file: (file.level, file.max_txid))]
+    last = max((file for file in files if file.level == 0), key=lambda file: file.max_txid, default=None)
+    gone = sorted({*below, *covered} - {last}, key=lambda file: (file.level, file.max_txid))
+    return [*old, *gone]
 
 
 def _superseded(merged: LtxFile, files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy) -> list[LtxFile]:

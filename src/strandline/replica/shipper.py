@@ -2,6 +2,9 @@
 
 Invariants: the position moves after the upload, never before; a transaction's name is free or ours, so that of two
 leaders that both hold themselves for one exactly one writes it; each file names its leader's epoch and its predecessor.
+A name may be free because the file of another leader was merged and removed meanwhile: a shipper that was away for
+longer than `SURE_FOR_S`, which is less than retention keeps single transactions, looks for that before its position
+moves.
 """
 
 import time
@@ -11,7 +14,7 @@ from strandline.errors import Unavailable
 from strandline.objects import ObjectConflict, ObjectStore
 from strandline.replica.capture import Change
 from strandline.replica.errors import LtxDamaged, ReplicaFenced
-from strandline.replica.layout import LEVELS, Layout
+from strandline.replica.layout import LEVELS, Layout, LtxFile
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, file_checksum, parse_header
 
 
@@ -23,6 +26,7 @@ class Position(NamedTuple):
 
 
 EMPTY = Position(0, 0)
+SURE_FOR_S = 120.0
 
 
 class Shipment(NamedTuple):
@@ -41,6 +45,7 @@ class Shipper:
         self._layout = layout
         self._epoch = epoch
         self.position = position
+        self._sure_s = _elapsed_s()
 
     def pack(self, change: Change) -> Shipment:
         """Return a change as the next transaction; nothing is written."""
@@ -67,6 +72,7 @@ class Shipper:
         """
         key = self._layout.key(0, shipment.txid, shipment.txid)
         metadata = self._layout.metadata(shipment.header.timestamp_ms)
+        checksum, sent_s = file_checksum(shipment.body), _elapsed_s()
         try:
             self._store.put(key, shipment.body, if_absent=True, metadata=metadata)
         except ObjectConflict:
@@ -75,8 +81,23 @@ class Shipper:
                 raise Unavailable(f"{key} was there, and is not", hint="it is tried again") from None
             if found.body != shipment.body:
                 raise self._fenced(key, shipment.txid) from None
-        self.position = Position(shipment.txid, file_checksum(shipment.body))
+        if _elapsed_s() - self._sure_s > SURE_FOR_S:
+            self._check_not_merged(key, Position(shipment.txid, checksum))
+        self._sure_s = sent_s
+        self.position = Position(shipment.txid, checksum)
         return self.position
+
+    def _check_not_merged(self, key: str, position: Position) -> None:
+        """Take a transaction back where a merged file has another one of its number."""
+        for level in LEVELS[1:]:
+            for file in self._layout.files(level):
+                if not file.min_txid <= position.txid <= file.max_txid:
+                    continue
+                if file.max_txid == position.txid and _position_of(self._store, file) == position:
+                    continue  # an attempt of ours, whose answer was lost
+                error = self._fenced(file.key, position.txid)
+                self._store.delete(key)
+                raise error
 
     def _fenced(self, key: str, txid: int) -> ReplicaFenced:
         found = self._store.get(key, stop=HEADER_BYTES)
@@ -91,10 +112,18 @@ def find_position(store: ObjectStore, layout: Layout, *, after: int = 0) -> Posi
         key=lambda file: (file.max_txid, -file.level),
         default=None,
     )
-    if last is None:
-        return EMPTY
+    return EMPTY if last is None else _position_of(store, last)
+
+
+def _position_of(store: ObjectStore, last: LtxFile) -> Position:
+    """Return the position at the end of a file."""
     head, tail = store.get(last.key, stop=HEADER_BYTES), store.get(last.key, start=max(0, last.size - 8))
     if head is None or tail is None:
         raise LtxDamaged(last.key, "it went away while the replica was read")
     checksum = parse_header(head.body, last.key).end_checksum(file_checksum(tail.body))
     return Position(last.max_txid, checksum)
+
+
+def _elapsed_s() -> float:
+    """Return the time of a clock that also runs while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
