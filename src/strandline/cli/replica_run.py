@@ -54,7 +54,7 @@ def run(
             if maintain:
                 maintenance.start()
             try:
-                code = _until_ended(replicator, command, as_json=as_json)
+                code = _until_ended(replicator, maintenance, command, as_json=as_json)
             finally:
                 maintenance.close()
         _say(f"shipped to transaction {replicator.position.txid}", as_json=as_json)
@@ -77,10 +77,10 @@ def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
             told = error
 
 
-def _until_ended(replicator: Replicator, command: str | None, *, as_json: bool) -> int:
+def _until_ended(replicator: Replicator, maintenance: Maintenance, command: str | None, *, as_json: bool) -> int:
     """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
     child = None if command is None else subprocess.Popen(shlex.split(command), preexec_fn=_unblock)  # noqa: PLW1509, S603
-    told: str | None = None
+    told = told_of_maintenance = None
     while True:
         ended_by = signal.sigtimedwait(ENDING, LOOK_EVERY_S)
         if ended_by is not None and child is None:
@@ -95,6 +95,10 @@ def _until_ended(replicator: Replicator, command: str | None, *, as_json: bool) 
             _say(
                 f"error: {error}; the log is kept and it is tried again" if error else "shipping again", as_json=as_json
             )
+        problem = None if maintenance.error is None else str(maintenance.error)
+        if problem != told_of_maintenance:
+            told_of_maintenance = problem
+            _say(f"maintenance: {problem or 'goes on'}", as_json=as_json)
         _raise_if_over(replicator, child)
 
 
