@@ -1,4 +1,4 @@
-"""Nothing that a test leaves behind reaches the next: child processes, environment, working folder, signal handlers.
+"""Nothing that a test leaves behind reaches the next: child processes, environment, working folder, signals.
 
 Invariants: children of tests start with default signals, whatever the parent of the run ignores (`nohup`, background
 jobs of scripts). A child that outlives its test is killed, anything else is put back, and the test that left it fails.
@@ -108,11 +108,13 @@ class _State(NamedTuple):
     environment: dict[str, str]
     folder: str
     handlers: dict[int, Any]
+    blocked: set[int]
 
     @classmethod
     def now(cls) -> "_State":
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        return cls(environment, os.getcwd(), {number: signal.getsignal(number) for number in _HANDLERS})  # noqa: PTH109
+        handlers: dict[int, Any] = {number: signal.getsignal(number) for number in _HANDLERS}
+        return cls(environment, os.getcwd(), handlers, set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # noqa: PTH109
 
     def put_back(self, found: "_State") -> list[str]:
         """Undo what differs from this state; return it in words."""
@@ -130,6 +132,10 @@ class _State(NamedTuple):
             if handler != self.handlers[number] and getattr(handler, "__module__", "") != _HANDLERS_OF:
                 signal.signal(number, self.handlers[number])
                 problems.append(f"left a handler of {signal.Signals(number).name}")
+        if found.blocked != self.blocked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
+            names = [signal.Signals(number).name for number in sorted(found.blocked ^ self.blocked)]
+            problems.append(f"left signals blocked, which children inherit: {', '.join(names)}")
         return problems
 
 

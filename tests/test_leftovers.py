@@ -63,6 +63,7 @@ def test_leaves_environment_folder_and_handler(tmp_path):
     os.environ["PATH"] += ":/left"
     os.chdir(tmp_path)
     signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 
 def test_all_of_it_was_put_back(tmp_path):
     assert "LEFT" not in os.environ
@@ -93,5 +94,6 @@ def test_a_test_that_leaves_something_fails_and_the_next_finds_nothing_of_it(tmp
         "test_leaves_a_process_and_fails",
         "test_leaves_environment_folder_and_handler",
     }, ran.stdout
-    for what in ("left a process running: ", "changed the environment: LEFT, PATH", "left a handler of SIGTERM"):
+    left = "left a process running: ", "left a handler of SIGTERM", "left signals blocked"
+    for what in (*left, "changed the environment: LEFT, PATH"):
         assert f"the test {what}" in ran.stdout

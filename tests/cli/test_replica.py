@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline.cli import replica_run
+from strandline.cli.ending_signals import ending_signals_blocked
 from strandline.errors import Unavailable
 from strandline.objects import MemoryObjects, open_objects
 from strandline.replica import Layout, LtxDamaged, Maintenance, Replicator
@@ -202,14 +203,13 @@ def test_a_signal_ends_a_replicator_whose_store_is_away(tmp_path: Path, capsys: 
 
     with database(tmp_path / "a.db") as connection:
         fill(connection, 3)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, replica_run.ENDING)
-        replicator = Replicator(tmp_path / "a.db", Away()).start()
-        try:
-            signal.raise_signal(signal.SIGTERM)
-            assert replica_run._begun(replicator, as_json=False) is None  # noqa: SLF001
-        finally:
-            replicator.close(flush=False)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with ending_signals_blocked():
+            replicator = Replicator(tmp_path / "a.db", Away()).start()
+            try:
+                signal.raise_signal(signal.SIGTERM)
+                assert replica_run._begun(replicator, as_json=False) is None  # noqa: SLF001
+            finally:
+                replicator.close(flush=False)
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -243,7 +243,7 @@ def test_an_engine_that_cannot_be_made_is_no_failure_of_any_item(
     request = request_for(address, things, lease_ttl_s=0.2)
     with monkeypatch.context() as patch:
         patch.setattr("strandline.scan.worker.item_scanner.engine_for", broken)
-        with pytest.raises(EngineUnusable, match=r"an engine: ValueError$"):
+        with pytest.raises(EngineUnusable, match=r"the rules could not be compiled: ValueError$"):
             scanned(request)
     assert scanned(request).is_whole
 

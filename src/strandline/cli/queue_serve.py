@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.ending_signals import ENDING, ending_signals_blocked
 from strandline.cli.output import AsJson, to_json
 from strandline.errors import InvalidInput
 from strandline.queue import Queue, QueueConfig
 
 DELIVERIES_MAX = QueueConfig().deliveries_max or 0
-ENDING = (signal.SIGTERM, signal.SIGINT)
 QueueFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The queue's folder; created where there is none.")]
 SocketPath = Annotated[
     Path | None, typer.Option("--socket", metavar="PATH", help="Where to listen; `socket` in the folder unless given.")
@@ -34,8 +34,8 @@ def serve(
     """
     if deliveries_max < 0:
         raise InvalidInput(f"--deliveries-max must not be negative, as {deliveries_max} is")
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before any thread starts, so that none of them takes one
-    with Queue.open(folder, QueueConfig(deliveries_max=deliveries_max or None)) as queue, queue.serve(socket) as server:
+    config = QueueConfig(deliveries_max=deliveries_max or None)
+    with ending_signals_blocked(), Queue.open(folder, config) as queue, queue.serve(socket) as server:
         shown = to_json({"address": server.address, "folder": folder}) if as_json else f"serving {server.address}"
         print(shown, flush=True)
         signal.sigwait(ENDING)

@@ -1,19 +1,18 @@
 """`strandline replica follow`: a local copy of a replica, kept current while ordinary connections read it."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from strandline.cli.ending_signals import ending_signals_blocked, wait_for_ending
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
 from strandline.replica import Followed, Follower
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
 Copy = Annotated[Path, typer.Argument(metavar="FILE", help="The copy; restored where there is none.")]
 Interval = Annotated[float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the replica.")]
 Once = Annotated[bool, typer.Option("--once", help="Catch up, and end.")]
@@ -26,8 +25,7 @@ def follow(
 
     Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before any thread starts, so that none of them takes one
-    with replica_at(address) as (store, _):
+    with ending_signals_blocked(), replica_at(address) as (store, _):
         follower, told = Follower(store, copy), None
         try:
             while True:
@@ -41,7 +39,7 @@ def follow(
                     if followed != told:
                         told = followed
                         _tell(followed, as_json=as_json)
-                if once or signal.sigtimedwait(ENDING, interval_s) is not None:
+                if once or wait_for_ending(interval_s) is not None:
                     return
         finally:
             follower.close()

@@ -1,7 +1,6 @@
 """`strandline replica run`: replicate one database, beside its application or with it as a child."""
 
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -10,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.ending_signals import ending_signals_blocked, unblock_ending, wait_for_ending
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import StrandlineError, Unavailable
 from strandline.replica import Maintenance, Position, Replicator
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
 LOOK_EVERY_S = 0.5
 DatabasePath = Annotated[Path, typer.Argument(metavar="DATABASE", help="A SQLite database in WAL mode.")]
 Exec = Annotated[
@@ -42,8 +41,7 @@ def run(
     The application needs no change but a busy timeout (`PRAGMA busy_timeout = 5000`). At the end everything that was
     committed is shipped. With --exec the exit code is the command's.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before any thread starts, so that none of them takes one
-    with replica_at(address, conditional=True) as (store, _):
+    with ending_signals_blocked(), replica_at(address, conditional=True) as (store, _):
         maintenance = Maintenance(store)
         with Replicator(database, store) as replicator:
             position = _begun(replicator, as_json=as_json)
@@ -69,7 +67,7 @@ def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
         try:
             return replicator.wait_durable(LOOK_EVERY_S)
         except Unavailable:
-            if signal.sigtimedwait(ENDING, 0) is not None:
+            if wait_for_ending(0) is not None:
                 return None
             error = replicator.status().error
             if error is not None and error != told:
@@ -79,14 +77,15 @@ def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
 
 def _until_ended(replicator: Replicator, maintenance: Maintenance, command: str | None, *, as_json: bool) -> int:
     """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
-    child = None if command is None else subprocess.Popen(shlex.split(command), preexec_fn=_unblock)  # noqa: PLW1509, S603
+    arguments = None if command is None else shlex.split(command)
+    child = None if arguments is None else subprocess.Popen(arguments, preexec_fn=unblock_ending)  # noqa: PLW1509, S603
     told = told_of_maintenance = None
     while True:
-        ended_by = signal.sigtimedwait(ENDING, LOOK_EVERY_S)
+        ended_by = wait_for_ending(LOOK_EVERY_S)
         if ended_by is not None and child is None:
             return 0
         if ended_by is not None and child is not None:
-            child.send_signal(ended_by.si_signo)
+            child.send_signal(ended_by)
         if child is not None and child.poll() is not None:
             return child.returncode if child.returncode >= 0 else 128 - child.returncode
         error = replicator.status().error
@@ -112,10 +111,6 @@ def _raise_if_over(replicator: Replicator, child: "subprocess.Popen[bytes] | Non
     if isinstance(replicator.failure, StrandlineError):
         raise replicator.failure
     raise RuntimeError("the replicator ended") from replicator.failure
-
-
-def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _say(line: str, *, as_json: bool) -> None:

@@ -55,6 +55,7 @@ class BackgroundWatch:
         self._change_error: BaseException | None = None
         self._is_left_alone = False
         self._began = threading.Event()
+        self._start_failure: BaseException | None = None
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -64,9 +65,9 @@ class BackgroundWatch:
         """Begin, and return when the first watch has begun; raises what stands in its way."""
         self._thread.start()
         self._began.wait()
-        if self.failure is not None:
+        if self._start_failure is not None:
             self._thread.join()
-            raise self.failure
+            raise self._start_failure
 
     def stop(self, *, wait: bool = True) -> None:
         """Store what was received, and end; then close the store; twice is harmless.
@@ -91,8 +92,9 @@ class BackgroundWatch:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as failure:  # noqa: BLE001 - the next call raises it
+        except BaseException as failure:  # noqa: BLE001 - `start` raises it, or the next call
             self.failure = failure
+            self._start_failure = None if self._began.is_set() else failure
             self.progress.troubled(str(failure))
         finally:
             if self._is_left_alone:
