@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.errors import Closed, Locked, Unavailable
+from strandline.errors import Closed, FormatError, Locked, Unavailable
 from strandline.objects import LocalObjects, MemoryObjects, ObjectStore, open_objects
 from strandline.replica import (
     Capture,
@@ -17,6 +17,7 @@ from strandline.replica import (
     Layout,
     Position,
     ReplicaFenced,
+    ReplicaForeign,
     Replicator,
     capture,
     ltx,
@@ -24,6 +25,7 @@ from strandline.replica import (
     restore,
 )
 from strandline.replica.capture import LogState
+from strandline.replica.lineage import format_lineage, parse_lineage
 from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
@@ -81,8 +83,9 @@ def test_commits_made_during_an_upload_go_together(tmp_path: Path, application: 
 
     class Slow(MemoryObjects):
         def put(self, key: str, *arguments: object, **options: object) -> str:
-            entered.set()
-            assert gate.wait(PATIENCE_S)
+            if key.endswith(".ltx"):
+                entered.set()
+                assert gate.wait(PATIENCE_S)
             return super().put(key, *arguments, **options)  # type: ignore[arg-type]
 
     store = Slow()
@@ -131,7 +134,7 @@ def test_an_upload_whose_answer_was_lost_counts_once(tmp_path: Path, application
 
         def put(self, key: str, *arguments: object, **options: object) -> str:
             etag = super().put(key, *arguments, **options)  # type: ignore[arg-type]
-            if not self.lost:
+            if not self.lost and key.endswith(".ltx"):
                 self.lost = True
                 raise Unavailable("the answer was lost")
             return etag
@@ -414,9 +417,55 @@ def test_a_waiter_after_the_end_is_told_so(tmp_path: Path) -> None:
 
 
 def test_positions_are_written_and_read() -> None:
-    known = Position(5, 2**63 + 7), LogState((1, 2), WalPosition(4152, (3, 4)), 9, 4096)
+    known = Position(5, 2**63 + 7), LogState((1, 2), WalPosition(4152, (3, 4)), 9, 4096), "s3://bucket"
     assert replicator.parse_hint(replicator.format_hint(*known), "x") == known
 
 
 def test_a_local_store_is_what_is_meant(store: ObjectStore) -> None:
     assert isinstance(getattr(store, "_store", store), LocalObjects)
+
+
+def test_the_replica_of_another_database_is_left_alone(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection
+) -> None:
+    fill(application, 1)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    before = [(info.key, info.etag) for info in store.list()]
+    with database(tmp_path / "other.db") as other:
+        fill(other, 3)
+        with pytest.raises(ReplicaForeign, match="another database") as caught:
+            Replicator(tmp_path / "other.db", store).start()
+    assert "a place of its own" in (caught.value.hint or "")
+    assert [(info.key, info.etag) for info in store.list()] == before
+
+
+def test_a_place_that_others_began_is_left_alone(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    fill(application, 1)
+    header = ltx.LtxHeader(4096, 1, 1, 1, 1)
+    store.put(Layout(store).key(0, 1, 1), b"".join(ltx.encode(header, [(1, bytes(4096))])))
+    with pytest.raises(ReplicaForeign, match="did not begin"):
+        Replicator(tmp_path / "a.db", store).start()
+    assert len(list(store.list())) == 1
+
+
+def test_a_restored_database_goes_on_with_its_replica(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection
+) -> None:
+    fill(application, 3)
+    with Replicator(tmp_path / "a.db", store) as running:
+        position = running.wait_durable(PATIENCE_S)
+    restore(store, Layout(store), tmp_path / "moved.db")
+    with database(tmp_path / "moved.db") as moved, Replicator(tmp_path / "moved.db", store) as running:
+        moved.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(moved, 3, seed=9)
+        assert running.wait_durable(PATIENCE_S).txid > position.txid
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "moved.db")
+
+
+def test_identities_are_written_and_read() -> None:
+    assert parse_lineage(format_lineage("ab" * 16), "x") == "ab" * 16
+    for body in (b"", b"{}", b'{"format": 2}', b"[]"):
+        with pytest.raises(FormatError):
+            parse_lineage(body, "x")

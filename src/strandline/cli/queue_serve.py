@@ -1,12 +1,11 @@
 """`strandline queue serve`: own a queue's folder, and let other processes put and take through a socket."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from strandline.cli.ending_signals import ENDING, ending_signals_blocked
+from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import AsJson, to_json
 from strandline.errors import InvalidInput
 from strandline.queue import Queue, QueueConfig
@@ -35,7 +34,7 @@ def serve(
     if deliveries_max < 0:
         raise InvalidInput(f"--deliveries-max must not be negative, as {deliveries_max} is")
     config = QueueConfig(deliveries_max=deliveries_max or None)
-    with ending_signals_blocked(), Queue.open(folder, config) as queue, queue.serve(socket) as server:
+    with ending_signals() as ending, Queue.open(folder, config) as queue, queue.serve(socket) as server:
         shown = to_json({"address": server.address, "folder": folder}) if as_json else f"serving {server.address}"
         print(shown, flush=True)
-        signal.sigwait(ENDING)
+        ending.wait()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.ending_signals import ending_signals_blocked, wait_for_ending
+from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
@@ -25,7 +25,7 @@ def follow(
 
     Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
     """
-    with ending_signals_blocked(), replica_at(address) as (store, _):
+    with ending_signals() as ending, replica_at(address) as (store, _):
         follower, told = Follower(store, copy), None
         try:
             while True:
@@ -39,7 +39,7 @@ def follow(
                     if followed != told:
                         told = followed
                         _tell(followed, as_json=as_json)
-                if once or wait_for_ending(interval_s) is not None:
+                if once or ending.wait(interval_s) is not None:
                     return
         finally:
             follower.close()

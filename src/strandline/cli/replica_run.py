@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.ending_signals import ending_signals_blocked, unblock_ending, wait_for_ending
+from strandline.cli.ending_signals import Ending, ending_signals
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import StrandlineError, Unavailable
@@ -41,10 +41,10 @@ def run(
     The application needs no change but a busy timeout (`PRAGMA busy_timeout = 5000`). At the end everything that was
     committed is shipped. With --exec the exit code is the command's.
     """
-    with ending_signals_blocked(), replica_at(address, conditional=True) as (store, _):
+    with ending_signals() as ending, replica_at(address, conditional=True) as (store, _):
         maintenance = Maintenance(store)
         with Replicator(database, store) as replicator:
-            position = _begun(replicator, as_json=as_json)
+            position = _begun(replicator, ending, as_json=as_json)
             if position is None:
                 replicator.close(flush=False)
                 return
@@ -52,7 +52,7 @@ def run(
             if maintain:
                 maintenance.start()
             try:
-                code = _until_ended(replicator, maintenance, command, as_json=as_json)
+                code = _until_ended(replicator, maintenance, ending, command, as_json=as_json)
             finally:
                 maintenance.close()
         _say(f"shipped to transaction {replicator.position.txid}", as_json=as_json)
@@ -60,14 +60,14 @@ def run(
         raise typer.Exit(code)
 
 
-def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
+def _begun(replicator: Replicator, ending: Ending, *, as_json: bool) -> Position | None:
     """Return the first position; None where a signal came before the store took it."""
     told: str | None = None
     while True:
         try:
             return replicator.wait_durable(LOOK_EVERY_S)
         except Unavailable:
-            if wait_for_ending(0) is not None:
+            if ending.wait(0) is not None:
                 return None
             error = replicator.status().error
             if error is not None and error != told:
@@ -75,13 +75,15 @@ def _begun(replicator: Replicator, *, as_json: bool) -> Position | None:
             told = error
 
 
-def _until_ended(replicator: Replicator, maintenance: Maintenance, command: str | None, *, as_json: bool) -> int:
+def _until_ended(
+    replicator: Replicator, maintenance: Maintenance, ending: Ending, command: str | None, *, as_json: bool
+) -> int:
     """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
     arguments = None if command is None else shlex.split(command)
-    child = None if arguments is None else subprocess.Popen(arguments, preexec_fn=unblock_ending)  # noqa: PLW1509, S603
+    child = None if arguments is None else subprocess.Popen(arguments)  # noqa: S603 - the user's own
     told = told_of_maintenance = None
     while True:
-        ended_by = wait_for_ending(LOOK_EVERY_S)
+        ended_by = ending.wait(LOOK_EVERY_S)
         if ended_by is not None and child is None:
             return 0
         if ended_by is not None and child is not None:

@@ -10,6 +10,7 @@ commits as one file of litestream's format.
     ltx           LTX files, as pure code
     capture       the commits of one database, while the application writes it
     layout        where the files of a replica are
+    lineage       whose replica a place holds
     shipper       changes become transactions of a replica, each created where there is none
     replicator    the thread that does both, and waits for the store where that is away
     restore       a database as it was after a transaction or at a time
@@ -35,6 +36,7 @@ from strandline.replica.errors import (
     HistoryLost,
     LtxDamaged,
     ReplicaFenced,
+    ReplicaForeign,
     ReplicaFork,
     ReplicaGap,
     RestorePointMissing,
@@ -66,6 +68,7 @@ __all__ = [
     "NodeRecord",
     "Position",
     "ReplicaFenced",
+    "ReplicaForeign",
     "ReplicaFork",
     "ReplicaGap",
     "ReplicaStatus",

@@ -21,6 +21,7 @@ SQLite before 3.51.3 can lose commits when a checkpoint meets the beginning of a
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -79,7 +80,7 @@ class Change(NamedTuple):
 class Capture:
     """The commits of one database. Used by one thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lineage: str = "") -> None:
         self.path = path
         self._log_path = path.with_name(f"{path.name}-wal")
         self._log: int | None = None
@@ -91,6 +92,8 @@ class Capture:
         self._readers: list[apsw.Connection] = []
         check_library()
         self._identity = _identity(path)  # before it is opened: a file that takes its place later is another one
+        self.lineage = lineage
+        """The identity of the database, which its copies share: a row of the database itself."""
         with sqlite_errors(path):
             self._writer = _connect(path)
             try:
@@ -105,6 +108,7 @@ class Capture:
         if mode != "wal":
             hint = f"run `PRAGMA journal_mode = wal` once; it stays, and {self.path.name} is replicated from then on"
             raise DatabaseRefused(str(self.path), f"the journal mode is {mode}, not wal", hint=hint)
+        self.lineage = self.lineage or self._known_lineage() or secrets.token_hex(16)
         try:
             self._beat()
         except apsw.ReadOnlyError as error:
@@ -115,6 +119,13 @@ class Capture:
         self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC)
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
         self._file = apsw.VFSFile("", str(self.path), [flags, 0])
+
+    def _known_lineage(self) -> str | None:
+        """Return the identity that the database was given when it was first replicated."""
+        if not list(self._writer.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,))):
+            return None
+        found = list(self._writer.execute(f"SELECT lineage FROM {TABLE}"))  # noqa: S608 - ours
+        return str(found[0][0]) if found else None
 
     @property
     def log_path(self) -> Path:
@@ -354,11 +365,11 @@ class Capture:
     def _beat(self) -> None:
         """Write a row. The table may be gone: an application may write another database over this one."""
         self._writer.execute(
-            f"CREATE TABLE IF NOT EXISTS {TABLE} (id INTEGER PRIMARY KEY CHECK (id = 1), beat INTEGER NOT NULL)"
+            f"CREATE TABLE IF NOT EXISTS {TABLE} "
+            "(id INTEGER PRIMARY KEY CHECK (id = 1), beat INTEGER NOT NULL, lineage TEXT NOT NULL)"
         )
-        self._writer.execute(
-            f"INSERT INTO {TABLE} VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET beat = beat + 1"  # noqa: S608 - ours
-        )
+        on_conflict = "ON CONFLICT (id) DO UPDATE SET beat = beat + 1, lineage = excluded.lineage"
+        self._writer.execute(f"INSERT INTO {TABLE} VALUES (1, 1, ?) {on_conflict}", (self.lineage,))  # noqa: S608 - ours
 
     def _begin(self, number: int) -> None:
         self._end(number)

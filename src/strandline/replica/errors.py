@@ -1,7 +1,8 @@
 """Errors of replicas, in the tree of `strandline.errors`.
 
 InvalidInput
-└── DatabaseRefused      the file cannot be replicated: no SQLite, no WAL mode, read-only, a library with a fault
+├── DatabaseRefused      the file cannot be replicated: no SQLite, no WAL mode, read-only, a library with a fault
+└── ReplicaForeign       the place holds the replica of another database
 Damaged
 ├── LtxDamaged           an LTX file is not whole, or not one
 └── ReplicaGap           transactions are missing between two files
@@ -21,6 +22,16 @@ class DatabaseRefused(InvalidInput):
     def __init__(self, path: str, reason: str, *, hint: str) -> None:
         super().__init__(f"{path}: {reason}", hint=hint)
         self.path = path
+        self.reason = reason
+
+
+class ReplicaForeign(InvalidInput):
+    """The place holds the replica of another database; nothing was written there."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        hint = "give this database a place of its own; a database that was restored from a replica goes on with it"
+        super().__init__(f"{address}: {reason}", hint=hint)
+        self.address = address
         self.reason = reason
 
 

@@ -28,7 +28,8 @@ from strandline.objects import ObjectStore
 from strandline.replica.capture import Capture, Change, LogState, check_database
 from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.layout import Layout
-from strandline.replica.shipper import Position, Shipment, Shipper, find_position
+from strandline.replica.lineage import check_lineage, find_lineage
+from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_position
 from strandline.replica.wakeups import FileChanges
 from strandline.replica.wal import WalPosition
 
@@ -87,9 +88,11 @@ class Replicator:
             hint = "one replicator holds a database; end the other one, or give this one another database"
             raise Locked(str(self.path), hint=hint) from None
         try:
-            self._capture = Capture(self.path)
+            known = self._read_hint()
+            # The place is this path's: whatever database stands there now goes on under its identity.
+            self._capture = Capture(self.path, (find_lineage(self._store) or "") if known else "")
             self._changes = FileChanges(self._capture.log_path)
-            self._begin()
+            self._begin(known)
         except BaseException:
             self._release()
             raise
@@ -170,12 +173,19 @@ class Replicator:
                 held.close()
         self._lock.release()
 
-    def _begin(self) -> None:
+    def _begin(self, known: tuple[Position, LogState] | None) -> None:
         """Go on from the last position, without a snapshot where the log continues."""
-        known = _read_hint(self._hint_path)
         head = find_position(self._store, self._layout, after=max(0, known[0].txid - 1) if known else 0)
+        check_lineage(self._store, self._capture.lineage, is_empty=head == EMPTY)
         self._shipper = Shipper(self._store, self._layout, head, epoch=self._epoch)
         self._snapshot_due = known is None or known[0] != head or not self._capture.resume(known[1])
+
+    def _read_hint(self) -> tuple[Position, LogState] | None:
+        """Return what an earlier replicator of this path and place knew; None where there is nothing to read."""
+        with suppress(OSError, FormatError):
+            position, state, address = parse_hint(self._hint_path.read_text(), str(self._hint_path))
+            return (position, state) if address == self._store.address else None
+        return None
 
     @property
     def _hint_path(self) -> Path:
@@ -257,7 +267,7 @@ class Replicator:
         """Take the database anew: it may be another file by now."""
         self._capture.close()
         check_database(self.path)
-        self._capture = Capture(self.path)
+        self._capture = Capture(self.path, self._capture.lineage)
         self._changes.watch(self._capture.log_path)
         self._is_lost, self._snapshot_due = False, True
 
@@ -282,14 +292,15 @@ class Replicator:
         # It is not synced: an old one, or none, costs a snapshot and nothing else.
         temporary = self._hint_path.with_name(f"{self._hint_path.name}.tmp")
         with suppress(OSError):
-            temporary.write_text(format_hint(self.position, state))
+            temporary.write_text(format_hint(self.position, state, self._store.address))
             temporary.replace(self._hint_path)
 
 
-def format_hint(position: Position, state: LogState) -> str:
-    """Return a position and the state of a log as the text of the file beside the database."""
+def format_hint(position: Position, state: LogState, address: str) -> str:
+    """Return a position in a place and the state of a log, as the text of the file beside the database."""
     body = {
         "version": _VERSION,
+        "address": address,
         "txid": position.txid,
         "checksum": f"{position.checksum:016x}",
         "salts": state.salts,
@@ -301,7 +312,7 @@ def format_hint(position: Position, state: LogState) -> str:
     return json.dumps(body) + "\n"
 
 
-def parse_hint(text: str, path: str) -> tuple[Position, LogState]:
+def parse_hint(text: str, path: str) -> tuple[Position, LogState, str]:
     """Return what `format_hint` wrote."""
     try:
         body = json.loads(text)
@@ -310,13 +321,6 @@ def parse_hint(text: str, path: str) -> tuple[Position, LogState]:
         first, second = body["salts"]
         one, other = body["log_checksum"]
         state = LogState((first, second), WalPosition(body["offset"], (one, other)), body["pages"], body["page_size"])
-        return Position(body["txid"], int(body["checksum"], 16)), state
+        return Position(body["txid"], int(body["checksum"], 16)), state, str(body["address"])
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(path, "it is not a replicator's file") from error
-
-
-def _read_hint(path: Path) -> tuple[Position, LogState] | None:
-    """Return what an earlier replicator knew; None where that is nothing, or not to be read."""
-    with suppress(OSError, FormatError):
-        return parse_hint(path.read_text(), str(path))
-    return None
