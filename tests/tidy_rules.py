@@ -52,7 +52,8 @@ def _only_imports(lines: list[ast.stmt]) -> bool:
 def init_problems(source: str) -> list[str]:
     """`__init__.py` lists the public names and holds nothing but imports, `__all__` and `__version__`.
 
-    A module's `__getattr__` imports too, later, and shows the type checker what. `_require` names the package's extra.
+    `__getattr__` (`strandline.lazy_imports`) imports too, later, and shows the type checker what; `_require` names the
+    package's extra.
     """
     listed: set[str] | None = None
     imported: set[str] = set()
@@ -67,7 +68,7 @@ def init_problems(source: str) -> list[str]:
                 imported |= {(alias.asname or alias.name) for alias in node.names}
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
                 listed = set(ast.literal_eval(value))
-            case ast.Assign(targets=[ast.Name(id="__version__")]) | ast.FunctionDef(name="__getattr__"):
+            case ast.Assign(targets=[ast.Name(id="__version__" | "__getattr__")]):
                 pass
             case ast.If(test=ast.Name(id="_TYPE_CHECKING"), body=body, orelse=[]) if _only_imports(body):
                 imported |= {alias.name for line in body if isinstance(line, ast.ImportFrom) for alias in line.names}

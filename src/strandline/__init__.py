@@ -6,6 +6,7 @@ terms; the table in ``ARCHITECTURE.md`` lists them, and ``docs/guarantees.md`` n
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.version import __version__
 
 if _TYPE_CHECKING:
@@ -13,11 +14,10 @@ if _TYPE_CHECKING:
 
 __all__ = ["FollowedFold", "__version__", "follow"]
 
-
-def __getattr__(name: str) -> object:
-    """Import what `strandline` itself offers when it is first asked for, so that importing it stays cheap."""
-    if name in ("FollowedFold", "follow"):
-        from strandline.fold import followed_fold  # noqa: PLC0415 - that is the point
-
-        return getattr(followed_fold, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Import what `strandline` itself offers when it is first asked for, so that importing it stays cheap.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "fold.followed_fold": ("FollowedFold", "follow"),
+    },
+)

@@ -537,7 +537,7 @@ def test_every_server_hears_its_own_lines_and_the_logger_those_of_the_others(cap
                     await refused(server, peer)
             async with connected(one.port, greet=False):
                 await until(are_connected(one, 1), "it has come")
-                one.cycle.write(Broken())  # the log line is the server's, whoever asked for the cycle
+                one.cycle.write(Broken())  # the log line is the server's, not that of the caller
                 await until(lambda: len(heard["one"]) > 4, "the turn has run")
                 await one.lame_duck()
 

@@ -44,6 +44,8 @@ the log through the code that made it (`docs/formats/broker-stream.md`).
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.broker.api.codes import ApiError
     from strandline.broker.api.config import StreamConfig
@@ -54,20 +56,15 @@ if _TYPE_CHECKING:
 
 __all__ = ["ApiError", "Server", "ServerSettings", "Stream", "StreamConfig", "running", "serve"]
 
-
-def __getattr__(name: str) -> object:
-    """Import what is offered when it is first asked for: a command that only reads settings starts at once."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
-        "ApiError": "api.codes",
-        "Server": "server",
-        "ServerSettings": "settings",
-        "Stream": "streams.stream",
-        "StreamConfig": "api.config",
-        "running": "embedded_server",
-        "serve": "embedded_server",
-    }
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{homes[name]}"), name)
+# Import what is offered when it is first asked for: a command that only reads settings starts at once.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "api.codes": ("ApiError",),
+        "api.config": ("StreamConfig",),
+        "embedded_server": ("running", "serve"),
+        "server": ("Server",),
+        "settings": ("ServerSettings",),
+        "streams.stream": ("Stream",),
+    },
+)

@@ -32,6 +32,8 @@ match is at most 16 KiB long. Two places of one secret in one compressed member 
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.detect.engine import Engine
     from strandline.detect.errors import RegexInvalid, RulesInvalid
@@ -66,43 +68,19 @@ __all__ = [
     "parse_rules",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use; code that reads findings needs no engine."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
+# Import a public name at its first use; code that reads findings needs no engine.
+__getattr__ = _lazy_names(
+    __name__,
+    {
         "engine": ("Engine",),
-        "errors": (
-            "RegexInvalid",
-            "RulesInvalid",
-        ),
+        "errors": ("RegexInvalid", "RulesInvalid"),
         "limits": ("Limits",),
         "matching.saved_engine": ("SavedEngine",),
-        "results": (
-            "Coverage",
-            "Found",
-            "ItemResult",
-        ),
-        "rules.gitleaks": (
-            "load_builtin",
-            "load_rules",
-            "parse_rules",
-        ),
+        "results": ("Coverage", "Found", "ItemResult"),
+        "rules.gitleaks": ("load_builtin", "load_rules", "parse_rules"),
         "rules.gitleaks_format": ("format_set",),
-        "rules.rule": (
-            "Allowlist",
-            "Required",
-            "Rule",
-            "RuleSet",
-        ),
+        "rules.rule": ("Allowlist", "Required", "Rule", "RuleSet"),
         "tokens.examples": ("expand",),
-        "tokens.validators": (
-            "Verdict",
-            "judge",
-        ),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        "tokens.validators": ("Verdict", "judge"),
+    },
+)

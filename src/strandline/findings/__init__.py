@@ -23,6 +23,8 @@ A decision is kept for ever, and the latest one is current.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.findings.baselines import Baseline, format_baseline, parse_baseline
     from strandline.findings.coverage import coverage_of
@@ -72,12 +74,10 @@ __all__ = [
     "write_report",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use, so that a command loads only the modules that it needs."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
+# Import a public name at its first use, so that a command loads only the modules that it needs.
+__getattr__ = _lazy_names(
+    __name__,
+    {
         "baselines": ("Baseline", "format_baseline", "parse_baseline"),
         "coverage": ("coverage_of",),
         "detail": ("FindingDetail", "find_detail"),
@@ -90,8 +90,5 @@ def __getattr__(name: str) -> object:
         "report_builder": ("build_report", "findings_by_id", "scan_report"),
         "reports": ("Report", "ReportFinding", "ReportFormat", "format_report"),
         "triage": ("decide",),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    },
+)

@@ -65,6 +65,7 @@ from strandline.fold.repair import (
 from strandline.fold.scopes import ALL, Scope
 from strandline.fold.store import FoldReader, Held, SnapshotStore, StoreFiles, Verified
 from strandline.fold.watch import Applied, Batching, Exports, Hooks, catch_up, parse_each, repair_fold, watch_applied
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.protocol.fold_modes import FoldMode
 
 if _TYPE_CHECKING:
@@ -130,12 +131,11 @@ __all__ = [
     "watch_applied",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import the stores that need an extra (`rocksdb`, `sqlite`) when they are first asked for."""
-    from importlib import import_module  # noqa: PLC0415 - seldom needed
-
-    homes = {"RocksDbStore": "rocksdb", "SqliteStore": "sqlite"}
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{homes[name]}"), name)
+# Import the stores that need an extra (`rocksdb`, `sqlite`) when they are first asked for.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "rocksdb": ("RocksDbStore",),
+        "sqlite": ("SqliteStore",),
+    },
+)

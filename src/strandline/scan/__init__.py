@@ -42,6 +42,8 @@ carried finding keeps the place that was seen first.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.scan.driver import explain, scan
     from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
@@ -81,52 +83,19 @@ __all__ = [
     "scan",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use: readers of findings need no driver and no workers."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
-        "driver": (
-            "explain",
-            "scan",
-        ),
-        "events": (
-            "Event",
-            "Listed",
-            "NoExecutor",
-            "Planned",
-            "Resumed",
-            "StateNearby",
-            "Tell",
-        ),
-        "inventory": (
-            "find_inventory",
-            "read_inventories",
-        ),
+# Import a public name at its first use: readers of findings need no driver and no workers.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "driver": ("explain", "scan"),
+        "events": ("Event", "Listed", "NoExecutor", "Planned", "Resumed", "StateNearby", "Tell"),
+        "inventory": ("find_inventory", "read_inventories"),
         "local_workers": ("LocalWorkers",),
-        "plan.planner": (
-            "Plan",
-            "Reason",
-            "explained",
-        ),
+        "plan.planner": ("Plan", "Reason", "explained"),
         "request": ("ScanRequest",),
-        "run.progress": (
-            "Progress",
-            "rates",
-        ),
-        "settle.outcome": (
-            "ItemNote",
-            "Outcome",
-        ),
-        "state": (
-            "State",
-            "StateMissing",
-            "open_state",
-        ),
+        "run.progress": ("Progress", "rates"),
+        "settle.outcome": ("ItemNote", "Outcome"),
+        "state": ("State", "StateMissing", "open_state"),
         "workers": ("Workers",),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    },
+)

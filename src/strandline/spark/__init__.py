@@ -30,6 +30,7 @@ may be thrown away. SQLite stores serve one machine; past that, PostgreSQL, or e
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from strandline.extras import require as _require
+from strandline.lazy_imports import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
     from strandline.spark.dataframes import scan_dataframe, scan_files, scan_stream
@@ -69,32 +70,21 @@ __all__ = [
     "session",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first used."""
-    from importlib import import_module  # noqa: PLC0415 - the daemon imports this package before it forks
-
-    homes = {
-        "THROUGHPUT": "settings",
-        "BuiltFold": "folds.builder",
-        "FoldFollower": "folds.follower",
-        "JournalScan": "journal_scan.scan",
-        "RecordsMissing": "errors",
-        "SinkUnsure": "errors",
-        "SparkWorkers": "workers",
-        "Target": "streams.options",
-        "fold_build": "folds.builder",
-        "keep_current": "folds.follower",
-        "read_fold": "folds.reader",
-        "read_journal": "journals.log",
-        "read_stream": "streams.log",
-        "scan_dataframe": "dataframes",
-        "scan_files": "dataframes",
-        "scan_journal": "journal_scan.scan",
-        "scan_on_spark": "workers",
-        "scan_stream": "dataframes",
-        "session": "sessions",
-    }
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{homes[name]}"), name)
+# Import a public name from its module when it is first used.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "dataframes": ("scan_dataframe", "scan_files", "scan_stream"),
+        "errors": ("RecordsMissing", "SinkUnsure"),
+        "folds.builder": ("BuiltFold", "fold_build"),
+        "folds.follower": ("FoldFollower", "keep_current"),
+        "folds.reader": ("read_fold",),
+        "journal_scan.scan": ("JournalScan", "scan_journal"),
+        "journals.log": ("read_journal",),
+        "sessions": ("session",),
+        "settings": ("THROUGHPUT",),
+        "streams.log": ("read_stream",),
+        "streams.options": ("Target",),
+        "workers": ("SparkWorkers", "scan_on_spark"),
+    },
+)

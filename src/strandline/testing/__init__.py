@@ -25,6 +25,8 @@ Nothing in the library imports this package.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.testing.contract import ContractBroken
     from strandline.testing.coordination import (
@@ -136,17 +138,15 @@ __all__ = [
     "run_object_store_check",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import what is offered when it is first asked for: the checks of a queue need no package of a scan."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
+# Import what is offered when it is first asked for: the checks of a queue need no package of a scan.
+__getattr__ = _lazy_names(
+    __name__,
+    {
         "contract": ("ContractBroken",),
         "coordination": ("COORDINATION_CHECKS", "COORDINATION_LEASE_TTL_NS", "OpenCoordinator", "check_coordination"),
         "coordination_helpers": ("CheckedCoordinator", "CoordinationCheck"),
-        "kv_stores": ("KV_STORE_CHECKS", "OpenKv", "check_kv_store", "run_kv_store_check"),
         "kv_helpers": ("CheckedKv", "KvStoreCheck"),
+        "kv_stores": ("KV_STORE_CHECKS", "OpenKv", "check_kv_store", "run_kv_store_check"),
         "lease_stores": (
             "LEASE_STORE_CHECKS",
             "LeaseStoreCheck",
@@ -174,11 +174,11 @@ def __getattr__(name: str) -> object:
             "check_redaction",
             "check_scanner_state",
         ),
+        "persistence_helpers": ("CheckedPersistence", "PersistenceCheck", "SetFence"),
         "persistence_redaction": ("REDACTION_CHECKS", "RedactionCheck"),
         "persistence_state": ("STATE_CHECKS",),
-        "persistence_helpers": ("CheckedPersistence", "PersistenceCheck", "SetFence"),
-        "queue_storage": ("QUEUE_STORAGE_CHECKS", "OpenStorage", "check_queue_storage"),
         "queue_helpers": ("DELIVERIES_MAX", "CheckedStorage", "QueueStorageCheck"),
+        "queue_storage": ("QUEUE_STORAGE_CHECKS", "OpenStorage", "check_queue_storage"),
         "snapshot_stores": (
             "SNAPSHOT_STORE_CHECKS",
             "CheckedSnapshotStore",
@@ -187,8 +187,5 @@ def __getattr__(name: str) -> object:
             "check_snapshot_store",
         ),
         "sources": ("SOURCE_CHECKS", "CheckedSource", "OpenSource", "SourceCheck", "check_source"),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    },
+)

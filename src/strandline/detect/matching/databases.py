@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from strandline.pipeline.lazy_imports import deferred
+from strandline.lazy_imports import deferred
 
 if TYPE_CHECKING:
     import hyperscan

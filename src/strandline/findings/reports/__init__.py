@@ -19,6 +19,8 @@ again, and nowhere else: without the tenant's key it says which findings are of 
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.findings.reports.formats import ReportFormat, format_report
     from strandline.findings.reports.values import (
@@ -51,16 +53,11 @@ __all__ = [
     "format_report",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use: a table of findings needs no format of a report."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
-        "formats": (
-            "ReportFormat",
-            "format_report",
-        ),
+# Import a public name at its first use: a table of findings needs no format of a report.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "formats": ("ReportFormat", "format_report"),
         "values": (
             "CoverageCount",
             "Decision",
@@ -74,8 +71,5 @@ def __getattr__(name: str) -> object:
             "SourceFacts",
             "Status",
         ),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    },
+)

@@ -22,6 +22,7 @@ being done; `Progress` tells how many there are.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.pipeline.coordination.coordinator import Coordinator, NoneAvailable, Throttled
 from strandline.pipeline.coordination.interfaces import RunCoordinator, RunReader, ShardCoordinator
 from strandline.pipeline.coordination.memory import CommitHook, MemoryRecords
@@ -43,11 +44,10 @@ __all__ = [
     "Throttled",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import the records in SQLite at their first use: they need the extra `sqlite`."""
-    if name == "SqliteRecords":
-        from strandline.pipeline.coordination.sqlite import SqliteRecords  # noqa: PLC0415 - that is the point
-
-        return SqliteRecords
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Import the records in SQLite at their first use: they need the extra `sqlite`.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "sqlite": ("SqliteRecords",),
+    },
+)

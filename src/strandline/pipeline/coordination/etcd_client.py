@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from strandline.errors import Closed, InvalidInput, StrandlineError, Unavailable, UnknownOutcome
-from strandline.pipeline.lazy_imports import deferred
+from strandline.lazy_imports import deferred
 
 if TYPE_CHECKING:
     import grpc  # type: ignore[import-untyped] # ships no type information

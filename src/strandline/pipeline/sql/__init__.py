@@ -16,6 +16,7 @@ commit, so `known_at` of the last moments may yet grow.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
 from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
 from strandline.pipeline.sql.migrations import Applied, Migration, SchemaStatus, load_migrations
@@ -41,11 +42,10 @@ __all__ = [
     "load_migrations",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import what needs SQLite when it is asked for: with PostgreSQL or in memory its package is not needed."""
-    if name == "SqliteDatabase":
-        from strandline.pipeline.sql.sqlite import SqliteDatabase  # noqa: PLC0415 - that is the point
-
-        return SqliteDatabase
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Import what needs SQLite when it is asked for: with PostgreSQL or in memory its package is not needed.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "sqlite": ("SqliteDatabase",),
+    },
+)

@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Damaged
+from strandline.lazy_imports import deferred
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
-from strandline.pipeline.lazy_imports import deferred
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, receipt, validate_all
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import WriteContext

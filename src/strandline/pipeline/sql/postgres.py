@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, Self, TypeAlias, TypeVar
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidInput
-from strandline.pipeline.lazy_imports import deferred
+from strandline.lazy_imports import deferred
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.migrations import (
     Applied,

@@ -14,8 +14,8 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from strandline.lazy_imports import deferred
 from strandline.pipeline.errors import AccessRefused
-from strandline.pipeline.lazy_imports import deferred
 from strandline.pipeline.sql.migrations import not_migrated
 
 if TYPE_CHECKING:

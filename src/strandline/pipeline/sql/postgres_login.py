@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from strandline.pipeline.lazy_imports import deferred
+from strandline.lazy_imports import deferred
 from strandline.pipeline.sql.postgres_errors import bad_dsn, cause_of, postgres_error
 
 if TYPE_CHECKING:

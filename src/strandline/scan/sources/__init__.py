@@ -22,6 +22,8 @@ up to a limit. Nothing here knows Spark, the ledger or the engine.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from strandline.lazy_imports import lazy_names as _lazy_names
+
 if _TYPE_CHECKING:
     from strandline.scan.sources.errors import (
         InputMissing,
@@ -81,12 +83,10 @@ __all__ = [
     "parse_seen",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use: a scan loads only the kinds of sources that it has."""
-    from importlib import import_module  # noqa: PLC0415 - that is the point
-
-    homes = {
+# Import a public name at its first use: a scan loads only the kinds of sources that it has.
+__getattr__ = _lazy_names(
+    __name__,
+    {
         "errors": (
             "InputMissing",
             "InputRefused",
@@ -99,31 +99,10 @@ def __getattr__(name: str) -> object:
         ),
         "files": ("FileSource",),
         "git": ("GitSource",),
-        "git_history": (
-            "Place",
-            "Seen",
-            "format_seen",
-            "parse_seen",
-        ),
+        "git_history": ("Place", "Seen", "format_seen", "parse_seen"),
         "journals": ("JournalSource",),
-        "source": (
-            "LISTING",
-            "SIZE_MAX",
-            "Content",
-            "ItemReader",
-            "Part",
-            "Source",
-            "Tell",
-            "left_out",
-            "location",
-        ),
-        "stat_cache": (
-            "VOUCHED",
-            "StatCache",
-        ),
+        "source": ("LISTING", "SIZE_MAX", "Content", "ItemReader", "Part", "Source", "Tell", "left_out", "location"),
+        "stat_cache": ("VOUCHED", "StatCache"),
         "tables": ("TableSource",),
-    }
-    for home, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    },
+)

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from strandline.detect.locations import shown
 from strandline.errors import Damaged, OffsetError, OffsetsLost, StrandlineError
+from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
-from strandline.pipeline.lazy_imports import deferred
 from strandline.protocol.canonical import Plain
 from strandline.scan.sources.errors import InputMissing, InputUnusable, ItemProblem, Problem
 from strandline.scan.sources.source import Content, ItemReader, Part, Row, Tell, batches, path_text
