@@ -15,6 +15,7 @@ commits as one file of litestream's format.
     replicator    the thread that does both, and waits for the store where that is away
     restore       a database as it was after a transaction or at a time
     follower      a local copy that is kept current in place, while it is read
+    roles         the roles of a node, and what routing asks of one
     nodes         who leads and who follows, for clients that know the address of the replica alone
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
@@ -35,6 +36,7 @@ from strandline.replica.errors import (
     DatabaseRefused,
     HistoryLost,
     LtxDamaged,
+    NotLeading,
     ReplicaFenced,
     ReplicaForeign,
     ReplicaFork,
@@ -48,6 +50,7 @@ from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, r
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
 from strandline.replica.retention import RetentionPolicy, plan_retention
+from strandline.replica.roles import ReplicaNode, Role
 from strandline.replica.shipper import Position, Shipper, find_position
 
 __all__ = [
@@ -66,16 +69,19 @@ __all__ = [
     "Maintenance",
     "MaintenancePolicy",
     "NodeRecord",
+    "NotLeading",
     "Position",
     "ReplicaFenced",
     "ReplicaForeign",
     "ReplicaFork",
     "ReplicaGap",
+    "ReplicaNode",
     "ReplicaStatus",
     "Replicator",
     "RestorePointMissing",
     "Restored",
     "RetentionPolicy",
+    "Role",
     "Shipper",
     "discover",
     "find_position",

@@ -7,7 +7,9 @@ Damaged
 ├── LtxDamaged           an LTX file is not whole, or not one
 └── ReplicaGap           transactions are missing between two files
 Conflict
-└── ReplicaFenced        another leader wrote the next transaction first
+├── ReplicaFenced        another leader wrote the next transaction first
+├── ReplicaFork          a file does not continue what was applied
+└── NotLeading           this node does not lead, or no longer: nothing that it commits is acknowledged
 StrandlineError
 ├── HistoryLost          the log was used again before it was read; a snapshot goes on
 └── RestorePointMissing  the replica does not reach the transaction or time that was asked for
@@ -77,6 +79,16 @@ class ReplicaFork(Conflict):
         self.file = file
         self.epoch = epoch
         self.known_epoch = known_epoch
+
+
+class NotLeading(Conflict):
+    """This node does not lead, or leads under another epoch than the one that was meant, 0 if none was."""
+
+    def __init__(self, path: str, epoch: int) -> None:
+        under = f" under epoch {epoch}" if epoch else ""
+        super().__init__(f"{path}: this node does not lead{under}", hint="send the write to the leader")
+        self.path = path
+        self.epoch = epoch
 
 
 class HistoryLost(StrandlineError):
