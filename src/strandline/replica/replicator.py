@@ -16,13 +16,15 @@ The file is a hint: it is believed only if the object store and the log agree wi
 import json
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from strandline.errors import Closed, FormatError, Locked, StrandlineError, Unavailable, UnknownOutcome
+from strandline.errors import Closed, FormatError, InvalidInput, Locked, StrandlineError, Unavailable, UnknownOutcome
+from strandline.extras import needs
 from strandline.files import OsDisk, storage_error
 from strandline.objects import ObjectStore
 from strandline.replica.capture import Capture, Change, LogState, check_database
@@ -33,8 +35,13 @@ from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_
 from strandline.replica.wakeups import FileChanges
 from strandline.replica.wal import WalPosition
 
+with needs("replica"):
+    import apsw
+
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0
+GATHER_S_MAX = 0.05
+"""The next upload waits for as many writers as shared the last one, for half the time of that and no longer than so."""
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
 _VERSION = 1
 
@@ -60,6 +67,9 @@ class _Counts:
     error: StrandlineError | None = None
     requested: int = 0
     answered: int = 0
+    shared: int = 0
+    """How many waiters the last upload answered."""
+    upload_s: float = 0.0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
 
@@ -138,6 +148,8 @@ class Replicator:
         with counts.changed:
             counts.requested += 1
             mine = counts.requested
+            if mine >= counts.answered + counts.shared:
+                counts.changed.notify_all()
             self._changes.wake()
             done = counts.changed.wait_for(lambda: counts.answered >= mine or self._is_over(), timeout_s)
             if counts.answered >= mine:
@@ -148,6 +160,32 @@ class Replicator:
             raise Closed(f"the replicator of {self.path}")
         reason = f": {counts.error}" if counts.error else ""
         raise Unavailable(f"{self.path} is not replicated after {timeout_s} s{reason}", hint="it goes on by itself")
+
+    @contextmanager
+    def durable(self, timeout_s: float | None = None) -> Iterator[None]:
+        """Have what the block commits in the object store when the block ends; a block that raises waits for nothing.
+
+        `Unavailable` after `timeout_s`: the commit is in the database, and is shipped when that is possible.
+        """
+        yield
+        self.wait_durable(timeout_s)
+
+    def every_commit(self, connection: "apsw.Connection", timeout_s: float | None = None) -> None:
+        """Let each commit of a connection return after it is in the object store; commits that wait go together.
+
+        A commit that raises (`Unavailable` after `timeout_s`, `ReplicaFenced`, `Closed`) is in the database, and
+        nothing says that it is in the store. The connection checkpoints no more; the replicator does.
+        """
+        if Path(connection.db_filename("main")).resolve() != self.path.resolve():
+            problem = f"the connection is to {connection.db_filename('main')}, and {self.path} is replicated"
+            raise InvalidInput(problem, hint="give a connection to the database of this replicator")
+
+        def shipped(_: "apsw.Connection", schema: str, __: int) -> int:
+            if schema == "main":
+                self.wait_durable(timeout_s)
+            return apsw.SQLITE_OK
+
+        connection.set_wal_hook(shipped)
 
     def close(self, *, flush: bool = True) -> None:
         """Ship what is committed (`flush`), and let go of the database; raise what has ended the replicator before."""
@@ -214,6 +252,7 @@ class Replicator:
 
     def _round(self) -> None:
         counts = self._counts
+        self._gather()
         requested = counts.requested
         change = self._next_change()
         if change is not None:
@@ -229,12 +268,24 @@ class Replicator:
         counts.error = None
         if change is None or change.is_all:
             with counts.changed:
+                if change is not None:
+                    counts.shared = requested - counts.answered
                 counts.answered = requested
                 counts.changed.notify_all()
         if self._capture.log_bytes() >= self._checkpoint_at:
             self._checkpoint()
         elif change is None:
             self._changes.wait(LOOK_EVERY_S)
+
+    def _gather(self) -> None:
+        """Give writers that were answered together a moment to commit again: they share the next upload too."""
+        counts = self._counts
+        if counts.shared > 1:
+            with counts.changed:
+                enough = counts.answered + counts.shared
+                counts.changed.wait_for(
+                    lambda: counts.requested >= enough or self._is_over(), min(GATHER_S_MAX, counts.upload_s / 2)
+                )
 
     def _next_change(self) -> Change | None:
         if not self._is_lost and not self._snapshot_due:
@@ -274,7 +325,7 @@ class Replicator:
     def _ship(self, shipment: Shipment) -> None:
         """Write a transaction, however long the store is away; give up only where this replicator is closed."""
         counts, pause_s = self._counts, _PAUSE_S
-        counts.waiting_since_s = time.monotonic()
+        counts.waiting_since_s = started_s = time.monotonic()
         while True:
             try:
                 self._shipper.ship(shipment)
@@ -286,6 +337,7 @@ class Replicator:
                 continue
             counts.error = counts.waiting_since_s = None
             counts.shipped_bytes += len(shipment.body)
+            counts.upload_s = time.monotonic() - started_s
             return
 
     def _write_hint(self, state: LogState) -> None:

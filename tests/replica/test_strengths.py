@@ -1,0 +1,119 @@
+"""How strong a commit is: one transaction, or every commit, waits until it is in the object store."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from strandline.errors import Closed, InvalidInput, Unavailable
+from strandline.objects import MemoryObjects
+from strandline.replica import Layout, ReplicaFenced, Replicator, ltx, restore
+from tests.replica.databases import content, database, fill
+from tests.waiting import PATIENCE_S
+
+WRITERS = 16
+COMMITS = 5
+
+
+def rows_of(store: MemoryObjects, to: Path) -> set[object]:
+    """Return the bodies of what a replica restores to."""
+    restore(store, Layout(store), to)
+    return {row[-1] for row in content(to)}
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[apsw.Connection]:
+    """A connection of the application."""
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 2)
+        yield connection
+
+
+def test_a_durable_block_ends_after_its_upload(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    with Replicator(tmp_path / "a.db", store) as running:
+        for number in range(3):
+            with running.durable(PATIENCE_S):
+                application.execute("INSERT INTO t (body) VALUES (?)", (f"row {number}",))
+            assert f"row {number}" in rows_of(store, tmp_path / f"{number}.db")
+
+
+def test_a_durable_block_that_raises_waits_for_nothing(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    running = Replicator(tmp_path / "a.db", store).start()
+    running.close()
+    with pytest.raises(ZeroDivisionError), running.durable():
+        raise ZeroDivisionError
+    with pytest.raises(Closed), running.durable():
+        fill(application, 1)
+
+
+def test_every_commit_returns_after_its_upload(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.every_commit(application, PATIENCE_S)
+        application.execute("INSERT INTO t (body) VALUES ('alone')")
+        assert "alone" in rows_of(store, tmp_path / "alone.db")
+        with application:
+            application.execute("INSERT INTO t (body) VALUES ('one')")
+            application.execute("INSERT INTO t (body) VALUES ('two')")
+        assert rows_of(store, tmp_path / "both.db") >= {"one", "two"}
+        store.faults.fail("put", Unavailable("away"), nth=1)
+        application.execute("INSERT INTO t (body) VALUES ('late')")
+        assert "late" in rows_of(store, tmp_path / "late.db")
+
+
+def test_a_commit_that_is_not_shipped_raises_and_stays(tmp_path: Path, application: apsw.Connection) -> None:
+    store = MemoryObjects()
+    running = Replicator(tmp_path / "a.db", store, epoch=1).start()
+    position = running.wait_durable(PATIENCE_S)
+    running.every_commit(application, PATIENCE_S)
+    header = ltx.LtxHeader(4096, 1, position.txid + 1, position.txid + 1, 1, epoch=9)
+    store.put(Layout(store).key(0, header.min_txid, header.min_txid), b"".join(ltx.encode(header, [(1, bytes(4096))])))
+    with pytest.raises(ReplicaFenced):
+        application.execute("INSERT INTO t (body) VALUES ('local')")
+    with pytest.raises(ReplicaFenced):
+        running.close()
+    with pytest.raises((Closed, ReplicaFenced)):
+        application.execute("INSERT INTO t (body) VALUES ('later')")
+    assert {row[-1] for row in content(tmp_path / "a.db")} >= {"local", "later"}
+
+
+def test_a_connection_to_another_database_is_refused(tmp_path: Path, application: apsw.Connection) -> None:
+    with database(tmp_path / "b.db") as other:
+        fill(other, 1)
+        with Replicator(tmp_path / "b.db", MemoryObjects()) as running, pytest.raises(InvalidInput, match=r"a\.db"):
+            running.every_commit(application)
+
+
+@pytest.mark.usefixtures("application")
+def test_writers_that_wait_share_uploads(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    connections = [apsw.Connection(str(tmp_path / "a.db")) for _ in range(WRITERS)]
+    said = set[str]()
+    with Replicator(tmp_path / "a.db", store) as running:
+        first = running.wait_durable(PATIENCE_S)
+        store.faults.delay_s = 0.05
+
+        def write(number: int) -> None:
+            connections[number].set_busy_timeout(int(PATIENCE_S * 1000))
+            running.every_commit(connections[number], PATIENCE_S)
+            for commit in range(COMMITS):
+                connections[number].execute("INSERT INTO t (body) VALUES (?)", (f"{number} {commit}",))
+                said.add(f"{number} {commit}")
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.faults.delay_s = 0.0
+        uploads = running.position.txid - first.txid
+    for connection in connections:
+        connection.close()
+    assert len(said) == WRITERS * COMMITS
+    assert uploads <= len(said) // 2
+    assert rows_of(store, tmp_path / "all.db") >= said
