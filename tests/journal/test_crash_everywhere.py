@@ -20,6 +20,8 @@ CONFIGS = pytest.mark.parametrize("config", [TINY, RESERVING, FORGETTING], ids=[
 OPENING_CHANGES_MAX = 12
 """About how often the disk changes while a journal is opened."""
 
+ALL = Part(0, 1)
+
 Step = Callable[[JournalWithModel], object]
 
 WORKLOAD: list[Step] = [
@@ -73,9 +75,9 @@ def cut_power_everywhere(config: JournalConfig, seeds: range) -> None:
                 world.check_certain(random)
 
 
-def fail_everywhere(config: JournalConfig, code: int, *, crashes: bool, seeds: range) -> None:
+def fail_everywhere(config: JournalConfig, code: int, *, crashes: bool, seeds: range, part: Part = ALL) -> None:
     """Let every change of the disk fail; then open again, go on, and lose power."""
-    for countdown in range(1, changes_of(config) + 1):
+    for countdown in part.of(range(1, changes_of(config) + 1)):
         for seed in seeds:
             with telling(countdown=countdown, seed=seed):
                 random = Random(f"{countdown}/{seed}")
@@ -115,18 +117,19 @@ def cut_power_while_opening(config: JournalConfig, seeds: range) -> None:
 
 @CONFIGS
 def test_the_power_may_go_at_any_change_of_the_disk(config: JournalConfig) -> None:
-    cut_power_everywhere(config, range(2))
+    cut_power_everywhere(config, range(1))
 
 
 @CONFIGS
 def test_the_power_may_go_while_what_a_killed_process_left_is_opened(config: JournalConfig) -> None:
-    cut_power_while_opening(config, range(2))
+    cut_power_while_opening(config, range(1))
 
 
 @CONFIGS
 @pytest.mark.parametrize(("code", "crashes"), [(errno.EIO, False), (errno.ENOSPC, False), (errno.EIO, True)])
-def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, crashes: bool) -> None:
-    fail_everywhere(config, code, crashes=crashes, seeds=range(1))
+@parts(3)
+def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, crashes: bool, part: Part) -> None:
+    fail_everywhere(config, code, crashes=crashes, seeds=range(1), part=part)
 
 
 @pytest.mark.long
@@ -239,7 +242,7 @@ MOVES = [_append] * 6 + [_append_later] * 4 + [_run_some, _run_some, _sync, _rem
 MOVES += [_close, _kill, _crash, _crash_while_opening, _crash_while_opening_after_a_kill, _crash_twice]
 
 
-@parts(3)
+@parts(6)
 def test_a_random_walk_with_crashes_loses_nothing(part: Part) -> None:
     for seed in part.of(range(600)):
         with telling(seed=seed):

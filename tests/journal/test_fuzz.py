@@ -199,7 +199,8 @@ def check_mutated(ground: Ground, files: Files, random: Random) -> Journal | Non
     return journal
 
 
-HUNDREDS = pytest.mark.parametrize("hundred", range(5))
+MORE = [pytest.param(hundred, marks=pytest.mark.long) for hundred in range(1, 5)]
+HUNDREDS = pytest.mark.parametrize("hundred", [0, *MORE])
 
 
 def fuzz(kind: str, hundred: int, count: int, case: Callable[[Ground, Random], None]) -> None:

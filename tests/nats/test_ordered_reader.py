@@ -328,7 +328,7 @@ def open_filler(settings: NatsSettings, bucket: str) -> Iterator[Filler]:
             assert filler.last
             yield filler
             return
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 def test_a_reader_that_waits_for_a_silent_server_is_closed_at_once(

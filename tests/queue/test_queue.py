@@ -288,16 +288,21 @@ def test_a_taker_that_waits_notices_what_expires_and_what_becomes_ready(made: Ma
     queue.put_many([b"a", b"b"])
     expiring, put_off = itertools.islice(queue.take("workers", visibility_s=10), 2)
     put_off.nack(delay_s=20)
+    has_one = threading.Event()
 
     def pass_time() -> list[bytes]:
         time.sleep(0.05)
         clock.advance(10)
-        time.sleep(0.2)
+        assert has_one.wait(WAIT_S)
         clock.advance(10)
         return []
 
     def take() -> list[bytes]:
-        return [job.value for job in itertools.islice(queue.take("workers", wait_s=None), 2)]
+        values = []
+        for job in itertools.islice(queue.take("workers", wait_s=None), 2):
+            values.append(job.value)
+            has_one.set()
+        return values
 
     assert in_threads([pass_time, take])[1] == [b"a", b"b"]
     assert expiring.deliveries == 1

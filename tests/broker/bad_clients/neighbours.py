@@ -12,7 +12,7 @@ from tests.broker.socket_client import SocketClient
 from tests.servers_nats import NatsServer, fresh_bucket
 from tests.waiting import PATIENCE_S
 
-PAUSE_S = 0.002
+PAUSE_S = 0.005
 WORST_S = 60.0
 MEDIAN_S = 2.0
 """Of a machine that does much else: far below these when it does not. Benchmarks say how long it takes."""
@@ -46,6 +46,11 @@ class Neighbour:
         except BaseException as error:  # noqa: BLE001 - told to who waits for it
             self.failures.append(error)
 
+    def wait_for(self, rounds: int) -> None:
+        """Return when it was answered so many times more."""
+        enough = len(self.times_s) + rounds
+        eventually(lambda: len(self.times_s) >= enough or bool(self.failures))
+
     def stop(self) -> None:
         """End, and see that nothing was wrong."""
         self._stop.set()
@@ -59,13 +64,13 @@ class Neighbour:
 
 
 @contextmanager
-def undisturbed(server: NatsServer, grows_at_most: int = 32 << 20) -> Iterator[None]:
+def undisturbed(server: NatsServer, grows_at_most: int = 32 << 20) -> Iterator[Neighbour]:
     """See that a neighbour is served well during the block, and that the server grows by no more than so much."""
     neighbour = Neighbour(server.port)
     peak = Peak(server.pid)
     try:
-        yield
-        time.sleep(20 * PAUSE_S)
+        yield neighbour
+        neighbour.wait_for(20)
     finally:
         grown = peak.stop()
         neighbour.stop()

@@ -4,7 +4,6 @@ import os
 import resource
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -95,7 +94,7 @@ def test_silent_clients_hold_up_nobody_and_make_room_for_others(listener: str, c
                     assert handles(server.pid) < HANDLES * 7 // 8
                     assert server.monitor("/varz")
             with silent(port or server.port):  # they are given up, one lot after the other, and stay where they are
-                eventually(lambda: comes_in(server.port), 30)
+                eventually(lambda: comes_in(server.port))
         eventually(lambda: comes_in(server.port))
 
 
@@ -113,12 +112,12 @@ def test_silent_monitors_hold_up_no_client_and_make_room_for_others() -> None:
 def test_a_server_without_a_handle_left_says_so_and_goes_on_when_it_has_some(kind: str) -> None:
     with running(kind) as server:
         soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-        with undisturbed(server):
+        with undisturbed(server) as neighbour:
             used = max(int(each) for each in os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208 - only names
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 1, hard))
             with silent(server.port):
                 eventually(lambda: "oo many open files" in server.log())
-                time.sleep(3)  # as long as a server that does not wait needs to say so very often
+                neighbour.wait_for(100)  # a server that does not wait has said it very often by then
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
             eventually(lambda: comes_in(server.port))
         assert len(server.log()) < 10_000

@@ -116,10 +116,12 @@ async def test_a_refused_message_comes_again_at_once_or_later(js: JetStreamConte
 
 async def test_a_message_in_progress_is_not_delivered_to_others(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 1)
-    subscription = await _puller(js, name, ack_wait=2)
+    ack_wait_s = 2.0
+    subscription = await _puller(js, name, ack_wait=ack_wait_s)
     (message,) = await subscription.fetch(1, timeout=WITHIN_S)
-    for _ in range(5):
-        await asyncio.sleep(0.5)
+    began = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() - began < 1.1 * ack_wait_s:
+        await asyncio.sleep(0.1)
         await message.in_progress()
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=0.1)

@@ -588,19 +588,21 @@ def test_snapshot_compaction_fires_and_stays_consistent(tmp_path: Path) -> None:
     async def check() -> None:
         bucket = await twin()
         path = tmp_path / "fold.log"
+        applied: list[Applied] = []
         task = asyncio.create_task(
             watch_applied(
                 bucket.store,
                 ALL,
                 lambda: AppendLogStore.open(path, sync=WRITTEN, compact_bytes=2000),
                 batching=Batching(window_s=0.0, updates_max=10),
+                hooks=Hooks(on_applied=applied.append),
             )
         )
         for number in range(500):
             await bucket.put(f"k{number % 7}={number}")
             if number % 10 == 0:
                 await asyncio.sleep(0)
-        await asyncio.sleep(0.2)
+        await until(lambda: bool(applied) and applied[-1].cursor.revision == 500, task)
         await bucket.connection.shutdown()
         mark = await task
         assert mark.revision == 500

@@ -44,6 +44,7 @@ from tests.waiting import PATIENCE_S
 
 OVERFLOWS = StoreConfig(updates_max=3, discard=Discard.OLD)
 ARCHIVE = RepairPolicy(fold_mode=FoldMode.ARCHIVE)
+TIMEOUT_S = 2.0
 
 
 class Live:
@@ -261,8 +262,9 @@ def test_prefix_scope_that_is_quiet_follows_the_others_revisions(
             await fold.put("a.x=1", "b.x=2")
             stop = asyncio.Event()
             policy = RepairPolicy(overrun=overrun)
-            task = asyncio.create_task(watch_applied(fold.store, Scope.of("a."), fold.open, policy=policy, stop=stop))
-            await asyncio.sleep(0.3)
+            watch = watch_applied(fold.store, Scope.of("a."), fold.open, policy=policy, hooks=fold.hooks, stop=stop)
+            task = asyncio.create_task(watch)
+            await until(lambda: fold.revision >= 1, task)
             await fold.put(*(f"b.x={number}" for number in range(30)))
             await until(lambda: fold.stored().revision == 32, task)
             stop.set()
@@ -365,7 +367,7 @@ def test_a_server_that_is_restarted_under_the_watch_costs_nothing(tmp_path: Path
             await fold.put("a=1")
             stop = asyncio.Event()
             task = asyncio.create_task(watch_applied(fold.store, ALL, fold.open, hooks=fold.hooks, stop=stop))
-            await asyncio.sleep(0.3)
+            await until(lambda: fold.revision == 1, task)
             await asyncio.to_thread(server.restart, kill=kill)
             async with NatsConnection(server.url) as second:
                 writer = (await second.store("b")).writer()
@@ -384,14 +386,14 @@ def test_a_server_that_is_restarted_under_the_watch_costs_nothing(tmp_path: Path
 
 def test_a_server_that_is_away_for_longer_than_every_limit_is_waited_for(tmp_path: Path) -> None:
     async def check(server: NatsServer) -> None:
-        async with NatsConnection(NatsSettings(server.url, timeout_s=2)) as connection:
+        async with NatsConnection(NatsSettings(server.url, timeout_s=TIMEOUT_S)) as connection:
             fold = Live(connection, await connection.store("b", StoreConfig()), tmp_path / "fold", Backend.APPEND_LOG)
             await fold.put("a=1")
             stop = asyncio.Event()
             task = asyncio.create_task(watch_applied(fold.store, ALL, fold.open, hooks=fold.hooks, stop=stop))
-            await asyncio.sleep(0.5)
+            await until(lambda: fold.revision == 1, task)
             await asyncio.to_thread(server.stop)
-            await asyncio.sleep(4.0)
+            await asyncio.sleep(1.5 * TIMEOUT_S)  # for longer than a request may take: nothing must happen
             assert not task.done(), task
             await asyncio.to_thread(server.start)
             async with NatsConnection(server.url) as second:

@@ -106,8 +106,7 @@ def test_a_watch_goes_on_over_restarts_of_the_server_without_loss_or_repeat(kill
             for _ in range(3):
                 await load.wait_for(50)
                 await asyncio.to_thread(server.kill if kill else server.stop)
-                await asyncio.sleep(0.3)
-                assert not await connection.is_healthy()
+                await until(lambda: _is_down(connection))
                 server.start()
             await load.wait_for(50)
             assert await connection.is_healthy()
@@ -180,7 +179,7 @@ def test_a_lost_connection_tells_sent_writes_from_those_that_were_not() -> None:
             with server.frozen():
                 writing = asyncio.ensure_future(writer.put("a", b"2"))
                 reading = asyncio.ensure_future(store.reader().get("a"))
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.1)  # nothing tells that a request has left
                 assert not writing.done()
                 server.kill()
                 server.launch()  # for `frozen`, which lets it go on; the old one is gone
