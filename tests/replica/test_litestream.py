@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 from strandline.objects import ObjectStore, open_objects
-from strandline.replica import Layout, Maintenance, Replicator, restore
+from strandline.replica import Layout, Maintenance, Replicator, plan_restore, restore, tables
+from strandline.replica.pages import ReplicaPages
 from tests.replica.databases import PAGE_SIZES, content, database, fill
 from tests.servers_seaweed import ACCESS_KEY, SECRET_KEY, SeaweedServer
 from tests.waiting import PATIENCE_S, eventually
@@ -125,6 +126,20 @@ def check_our_restore(tmp_path: Path, make: Make, page_size: int) -> None:
     assert [row for row in found if not str(row[0]).startswith("_litestream")] == [
         row for row in expected if not str(row[0]).startswith("_litestream")
     ]
+    check_tables(open_objects(f"file://{replica}"), found)
+
+
+def check_tables(store: ObjectStore, expected: list[tuple[object, ...]]) -> None:
+    """Read every table from the pages of a replica, without a restore."""
+    with ReplicaPages(store, plan_restore(Layout(store).all_files())) as pages:
+        read = tables.read_database(pages, pages.header.commit)
+        names = tables.list_tables(pages, read)
+        assert names
+        for name in names:
+            table = tables.find_table(pages, read, name)
+            columns = [column.name for column in table.columns]
+            rows = [(name, *row) for row in tables.read_table(pages, read, table, columns)]
+            assert sorted(rows, key=repr) == sorted((row for row in expected if row[0] == name), key=repr)
 
 
 def _restored(tmp_path: Path) -> Path:

@@ -4,6 +4,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.detect import load_builtin
+from strandline.objects import LocalObjects
 from strandline.pipeline.identity import TenantSecretKey
+from strandline.replica import Replicator
 from strandline.scan.state import tenant_named
 from strandline.spark.streams import Target
+from tests.replica import databases as applications
 from tests.servers_nats import running_nats
 from tests.spark.streams.helpers import World
+from tests.waiting import PATIENCE_S
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "spark.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -32,6 +37,11 @@ def names(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
     for name in ("src", "deploy"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "settings").write_text("colour = blue\n")
+    with applications.database(tmp_path / "app.db") as application:
+        application.execute("CREATE TABLE bookings (id INTEGER PRIMARY KEY, price REAL)")
+        application.execute("INSERT INTO bookings (price) VALUES (7), (8.5)")
+        with Replicator(tmp_path / "app.db", LocalObjects(tmp_path / "replica")) as replicator:
+            replicator.wait_durable(PATIENCE_S)
     with (
         running_nats() as server,
         World(server.url, Target("stream", "ORDERS"), subjects=["orders.>", "ORDERS.>"]) as orders,
@@ -58,6 +68,8 @@ def names(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
 def local(block: str, number: int, folder: Path, url: str) -> str:
     """Return a block for this session: with absolute paths, a checkpoint of its own, and waits of a moment."""
     block = block.replace("with session() as spark:", "if True:").replace("nats://127.0.0.1:4222", url)
+    block = block.replace("s3://backups/app", f"file://{folder}/replica")
+    block = block.replace("2026-01-05T09:00:00Z", datetime.now(UTC).isoformat())
     block = re.sub(r'"(orders|events|prices\.fold|pipeline\.db|src|deploy)"', rf'"{folder}/\1"', block)
     return re.sub(r'"(checkpoint|c)"', rf'"{folder}/\1-{number}"', block).replace("wait(3600)", "wait(1)")
 

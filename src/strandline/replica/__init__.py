@@ -20,6 +20,9 @@ commits as one file of litestream's format.
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
     maintenance   the thread that does both in their time
+    btree         SQLite's b-trees, as pure code: rows from pages
+    pages         the pages of a replica at one position, by range requests
+    tables        the tables of a database, and their rows, from pages
     check         whether a restored database, and every file of a replica, is whole
     wakeups       waiting until the log changes
 

@@ -5,6 +5,7 @@ InvalidInput
 └── ReplicaForeign       the place holds the replica of another database
 Damaged
 ├── LtxDamaged           an LTX file is not whole, or not one
+├── PageDamaged          a page of a database cannot be what it is read as
 └── ReplicaGap           transactions are missing between two files
 Conflict
 ├── ReplicaFenced        another leader wrote the next transaction first
@@ -42,6 +43,16 @@ class LtxDamaged(Damaged):
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem, safe="restore to a transaction before it, or from another replica")
+
+
+class PageDamaged(Damaged):
+    """A page cannot be what it is read as: the database was damaged before it was replicated, or its file since."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(
+            f"page {number}", problem, safe="run `strandline replica verify`, and restore it with --verify"
+        )
+        self.number = number
 
 
 class ReplicaGap(Damaged):

@@ -261,31 +261,10 @@ class LtxReader:
 
     def _page(self, number: int, flags: int) -> bytes:
         """Return a page that begins here, and go behind it."""
-        buffer, at, size = self._buffer, self._at, self.header.page_size
-        try:
-            if flags == _BLOCK:
-                (length,) = _U32.unpack_from(buffer, at)
-                head = _PAGE.pack(number, flags) + buffer[at : at + 4]
-                page = lz4.block.decompress(self._take(at + 4, length), uncompressed_size=size)
-                self._skip(4 + length)
-            elif flags == 0:
-                head = _PAGE.pack(number, flags)
-                (length,) = _U32LE.unpack_from(buffer, at + len(_FRAME_HEAD))
-                is_stored, length = bool(length & _STORED), length & ~_STORED
-                if buffer[at : at + len(_FRAME_HEAD)] != _FRAME_HEAD or length > size + size // 128 + 32:
-                    raise self._damaged(f"page {number} is not an LZ4 frame as LTX has it")
-                block = self._take(at + _FRAME_HEAD_BYTES, length)
-                page = block if is_stored else lz4.block.decompress(block, uncompressed_size=size)
-                foot = self._take(at + _FRAME_HEAD_BYTES + length, _FRAME_FOOT_BYTES)
-                if foot[:4] != b"\0\0\0\0":
-                    raise self._damaged(f"page {number} has more than one block")
-                self._skip(_FRAME_HEAD_BYTES + length + _FRAME_FOOT_BYTES)
-            else:
-                raise self._damaged(f"page {number} has the flags {flags:#x}, which this version does not know")
-        except (lz4.block.LZ4BlockError, struct.error) as error:
-            raise self._damaged(f"page {number} cannot be decompressed") from error
+        page, head, end, _ = _decode_frame(self._buffer, self._at, number, flags, self.header.page_size, self._name)
+        self._skip(end - self._at)
         self._checksum = go_iso(page, go_iso(head, self._checksum))
-        return bytes(page)
+        return page
 
     def _finish(self, index: bytearray, count: int) -> None:
         index.append(0)
@@ -334,6 +313,87 @@ class LtxReader:
 
     def _damaged(self, problem: str) -> LtxDamaged:
         return LtxDamaged(self._name, problem)
+
+
+def _decode_frame(
+    buffer: bytes, at: int, number: int, flags: int, size: int, name: str
+) -> tuple[bytes, bytes, int, int | None]:
+    """Return a page, the head that the file checksum covers, where the frame ends, and the page's own digest."""
+
+    def taken(start: int, length: int) -> bytes:
+        if start + length > len(buffer):
+            raise LtxDamaged(name, f"it ends too early, within page {number}")
+        return buffer[start : start + length]
+
+    digest: int | None = None
+    head = _PAGE.pack(number, flags)
+    try:
+        if flags == _BLOCK:
+            (length,) = _U32.unpack_from(buffer, at)
+            head += buffer[at : at + 4]
+            page = lz4.block.decompress(taken(at + 4, length), uncompressed_size=size)
+            end = at + 4 + length
+        elif flags == 0:
+            (length,) = _U32LE.unpack_from(buffer, at + len(_FRAME_HEAD))
+            is_stored, length = bool(length & _STORED), length & ~_STORED
+            if buffer[at : at + len(_FRAME_HEAD)] != _FRAME_HEAD or length > size + size // 128 + 32:
+                raise LtxDamaged(name, f"page {number} is not an LZ4 frame as LTX has it")
+            block = taken(at + _FRAME_HEAD_BYTES, length)
+            page = block if is_stored else lz4.block.decompress(block, uncompressed_size=size)
+            foot = taken(at + _FRAME_HEAD_BYTES + length, _FRAME_FOOT_BYTES)
+            if foot[:4] != b"\0\0\0\0":
+                raise LtxDamaged(name, f"page {number} has more than one block")
+            (digest,) = _U32LE.unpack_from(foot, 4)
+            end = at + _FRAME_HEAD_BYTES + length + _FRAME_FOOT_BYTES
+        else:
+            raise LtxDamaged(name, f"page {number} has the flags {flags:#x}, which this version does not know")
+    except (lz4.block.LZ4BlockError, struct.error) as error:
+        raise LtxDamaged(name, f"page {number} cannot be decompressed") from error
+    return bytes(page), head, end, digest
+
+
+def decode_page(frame: bytes, number: int, page_size: int, name: str) -> bytes:
+    """Return one page from its frame, as the index of a file tells where it is.
+
+    The digest of an LZ4 frame is compared; an LZ4 block has none, and only the checksum of the whole file covers it.
+    """
+    if len(frame) < _PAGE.size:
+        raise LtxDamaged(name, f"page {number} has {len(frame)} bytes")
+    found, flags = _PAGE.unpack_from(frame)
+    if found != number:
+        raise LtxDamaged(name, f"its index says page {number} where page {found} is")
+    page, _, end, digest = _decode_frame(frame, _PAGE.size, number, flags, page_size, name)
+    if end != len(frame) or len(page) != page_size or digest not in (None, xxhash.xxh32_intdigest(page)):
+        raise LtxDamaged(name, f"page {number} is not as it was written")
+    return page
+
+
+def index_bytes(tail: Buffer, size: int, name: str) -> int:
+    """Return the length of the end of a file from its index on, by the last bytes of it; `size` is the file's."""
+    (length,) = _U64.unpack(tail[-TRAILER_BYTES - _U64.size : -TRAILER_BYTES])
+    if not 1 <= length <= size - HEADER_BYTES - TRAILER_BYTES - _U64.size - len(_END_OF_PAGES):
+        raise LtxDamaged(name, f"its index is to have {length:,} bytes")
+    return int(length) + _U64.size + TRAILER_BYTES
+
+
+def parse_index(index: Buffer, header: LtxHeader, name: str) -> Iterator[tuple[int, int, int]]:
+    """Yield page numbers, and where each frame is and how long, from an index without its length."""
+    values, value, shift = list[int](), 0, 0
+    for byte in index:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004 - the last byte of a varint
+            values.append(value)
+            value = shift = 0
+    if shift or len(values) % 3 != 1 or values[-1] != 0:
+        raise LtxDamaged(name, "its index is cut off")
+    last = 0
+    for at in range(0, len(values) - 1, 3):
+        number, offset, size = values[at : at + 3]
+        if not last < number <= header.commit or offset < HEADER_BYTES or size < _PAGE.size:
+            raise LtxDamaged(name, f"its index has page {number} after page {last}")
+        last = number
+        yield number, offset, size
 
 
 def decode(data: Buffer, name: str = "an LTX file") -> tuple[LtxHeader, list[tuple[int, bytes]], LtxEnd]:

@@ -9,12 +9,13 @@ after they were given up, killed executors and drivers, a second driver on the s
     workers        the workers of a scan (`strandline.scan`) as tasks, which commit findings, ledger and cursor
     dataframes     `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
     journal_scan   a durable scan of a journal as it grows
-    source         the format `strandline`: a journal, a stream, a bucket or a fold, by its options
+    source         the format `strandline`: a journal, a stream, a bucket, a fold or a replica, by its options
     logs           the readers that journals and streams share: positions, ranges, admission control, options, columns
     sink           the sink that journals and streams share: staging, intents, commit and replay
     journals       a journal as a log
     streams        a JetStream stream or a bucket as a log
     folds          a fold as a source, and folds that Spark builds and keeps current
+    replicas       a table of a replicated SQLite database as a source
 
 **Where Spark is imported.** In this package alone, and only where a job runs: planning a scan that finds nothing to do
 imports no PySpark and starts no Java.
@@ -40,6 +41,7 @@ if _TYPE_CHECKING:
     from strandline.spark.folds.reader import read_fold
     from strandline.spark.journal_scan.scan import JournalScan, scan_journal
     from strandline.spark.journals.log import read_journal
+    from strandline.spark.replicas.reader import read_replica
     from strandline.spark.sessions import session
     from strandline.spark.settings import THROUGHPUT
     from strandline.spark.streams.log import read_stream
@@ -61,6 +63,7 @@ __all__ = [
     "keep_current",
     "read_fold",
     "read_journal",
+    "read_replica",
     "read_stream",
     "scan_dataframe",
     "scan_files",
@@ -81,6 +84,7 @@ __getattr__ = _lazy_names(
         "folds.reader": ("read_fold",),
         "journal_scan.scan": ("JournalScan", "scan_journal"),
         "journals.log": ("read_journal",),
+        "replicas.reader": ("read_replica",),
         "sessions": ("session",),
         "settings": ("THROUGHPUT",),
         "streams.log": ("read_stream",),

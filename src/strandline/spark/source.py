@@ -1,7 +1,7 @@
-"""The format `strandline` for Spark: its options name a journal, a stream, a bucket or a fold.
+"""The format `strandline` for Spark: its options name a journal, a stream, a bucket, a fold or a replica.
 
-Invariants: exactly one of `path`, `stream`, `bucket` and `fold` is given; each kind has its own doors, columns and
-options, and a door or option that a kind does not have is refused with those that it has.
+Invariants: exactly one of `path`, `stream`, `bucket`, `fold` and `replica` is given; each kind has its own doors,
+columns and options, and a door or option that a kind does not have is refused with those that it has.
 """
 
 import gc
@@ -37,14 +37,15 @@ from strandline.spark.streams.log import StreamSource
 from strandline.spark.streams.sink import StreamSink
 
 FORMAT = "strandline"
-KINDS = ("path", "stream", "bucket", "fold")
+Kind = Literal["path", "stream", "bucket", "fold", "replica"]
+KINDS: tuple[Kind, ...] = ("path", "stream", "bucket", "fold", "replica")
 FOLD_DDL = "key BINARY NOT NULL, revision BIGINT, version BINARY NOT NULL, value BINARY NOT NULL"
 _PLANNER = "pyspark.daemon"
 _is_heap_frozen = False
 
 
 class StrandlineSource(DataSource):
-    """A journal, stream, bucket or fold as a DataFrame, by `read`, `readStream`, `write` and `writeStream`."""
+    """A journal, stream, bucket, fold or replica as a DataFrame, by `read`, `readStream`, `write` and `writeStream`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Keep the options; the door that is used parses them."""
@@ -64,6 +65,10 @@ class StrandlineSource(DataSource):
                 return journal_columns.DDL
             case "fold":
                 return FOLD_DDL
+            case "replica":
+                from strandline.spark.replicas.source import replica_ddl  # noqa: PLC0415 - an extra
+
+                return replica_ddl(self.options)
             case kind:
                 return stream_columns.DDL[kind]
 
@@ -76,6 +81,10 @@ class StrandlineSource(DataSource):
                 source = JournalSource(journal_options.parse_batch_options(self.options))
             case "fold":
                 return FoldReader(folds.parse_fold_options(self.options), _arrow(schema))
+            case "replica":
+                from strandline.spark.replicas.source import ReplicaReader  # noqa: PLC0415 - an extra
+
+                return ReplicaReader(self.options, _arrow(schema))
             case kind:
                 source = StreamSource(stream_options.parse_batch_options(self.options, kind))
         return LogBatchReader(source, _arrow(schema))
@@ -89,6 +98,8 @@ class StrandlineSource(DataSource):
                 source = JournalSource(journal_options.parse_stream_options(self.options))
             case "fold":
                 raise _not_for_folds("read as a stream", "read the bucket that it follows")
+            case "replica":
+                raise _not_for_replicas("read as a stream", "read it again at a later txid")
             case kind:
                 source = StreamSource(stream_options.parse_stream_options(self.options, kind))
         return LogStreamReader(source, _arrow(schema))
@@ -114,6 +125,8 @@ class StrandlineSource(DataSource):
         if kind == "fold":
             function = "keep_current" if is_stream else "fold_build"
             raise _not_for_folds("written to", f"write to its bucket, or use {function} of strandline.spark")
+        if kind == "replica":
+            raise _not_for_replicas("written to", "write to the database that it is a replica of")
         if overwrite:
             what = "journal" if kind == "path" else kind
             raise invalid_input(f"a {what} is not overwritten", f"use mode append, or another {what}")
@@ -147,23 +160,24 @@ class FoldReader(DataSourceReader):
         return folds.read_entries(self._options, self._schema)
 
 
-def kind_of(given: Mapping[str, str]) -> Literal["path", "stream", "bucket", "fold"]:
+def kind_of(given: Mapping[str, str]) -> Kind:
     """Return the kind that the options name; without any it is a journal, whose missing path is refused later."""
     names = {name.lower() for name, value in given.items() if value}
-    if len(names & set(KINDS)) > 1:
-        both = ", ".join(sorted(names & set(KINDS)))
+    named = [kind for kind in KINDS if kind in names]
+    if len(named) > 1:
+        both = ", ".join(sorted(named))
         raise invalid_input(
-            f"options {both} name more than one thing to read", "give one of path, stream, bucket and fold"
+            f"options {both} name more than one thing to read", "give one of path, stream, bucket, fold and replica"
         )
-    if "stream" in names:
-        return "stream"
-    if "bucket" in names:
-        return "bucket"
-    return "fold" if "fold" in names else "path"
+    return named[0] if named else "path"
 
 
 def _not_for_folds(what: str, hint: str) -> InvalidInput:
     return invalid_input(f"a fold cannot be {what}", hint)
+
+
+def _not_for_replicas(what: str, hint: str) -> InvalidInput:
+    return invalid_input(f"a replica cannot be {what}", hint)
 
 
 def _arrow(schema: StructType) -> pa.Schema:
