@@ -24,6 +24,8 @@ commits as one file of litestream's format.
     pages         the pages of a replica at one position, by range requests
     tables        the tables of a database, and their rows, from pages
     check         whether a restored database, and every file of a replica, is whole
+    write_lock    SQLite's write lock, held across transactions, and the log written under it
+    wal_index     the index of a write-ahead log, as pure code
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.

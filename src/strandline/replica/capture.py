@@ -95,9 +95,9 @@ class Capture:
         self.lineage = lineage
         """The identity of the database, which its copies share: a row of the database itself."""
         with sqlite_errors(path):
-            self._writer = _connect(path)
+            self._writer = connect(path)
             try:
-                self._readers += [_connect(path), _connect(path)]
+                self._readers += [connect(path), connect(path)]
                 self._prepare()
             except BaseException:
                 self.close()
@@ -437,7 +437,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         raise Unavailable(f"{path}: SQLite says: {error}", hint="it is tried again") from error
 
 
-def _connect(path: Path) -> apsw.Connection:
+def connect(path: Path) -> apsw.Connection:
+    """Return a connection that leaves the log alone: it checkpoints when it is told to, and removes nothing."""
     connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_MS)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -15,6 +15,7 @@ all frames of a chunk are verified at once.
 """
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -103,6 +104,32 @@ def format_frame(header: WalHeader, before: tuple[int, int], number: int, commit
     head = struct.pack(">2I", number, commit)
     checksum = wal_checksum(head + page, before, is_big_endian=header.is_big_endian)
     return head + struct.pack(">4I", *header.salts, *checksum) + page
+
+
+def format_frames(
+    header: WalHeader, before: tuple[int, int], pages: Sequence[tuple[int, bytes]], commit: int
+) -> tuple[bytes, tuple[int, int]]:
+    """Return the bytes of one frame for each page, and the checksum behind them; the last commits unless that is 0."""
+    if not pages:
+        return b"", before
+    frames = np.zeros((len(pages), header.frame_size), np.uint8)
+    frames[:, FRAME_HEADER_BYTES:] = np.frombuffer(b"".join(page for _, page in pages), np.uint8).reshape(
+        len(pages), -1
+    )
+    fields = np.zeros((len(pages), FRAME_HEADER_BYTES // 4), np.uint32)
+    fields[:, 0] = [number for number, _ in pages]
+    fields[-1, 1] = commit
+    fields[:, 2:4] = header.salts
+    frames[:, :FRAME_HEADER_BYTES] = fields.astype(">u4").view(np.uint8)
+    power, _ = _coefficients((header.page_size + _PAIR_BYTES) // _PAIR_BYTES)
+    (a, b), (c, d) = ((int(one), int(other)) for one, other in power)
+    own = _chained(header, np.zeros((len(pages), 2), np.uint32), frames).tolist()
+    first, second = before
+    for at, (one, other) in enumerate(own):
+        first, second = (one + a * first + b * second) & _MASK, (other + c * first + d * second) & _MASK
+        fields[at, 4:6] = first, second
+    frames[:, :FRAME_HEADER_BYTES] = fields.astype(">u4").view(np.uint8)
+    return frames.tobytes(), (first, second)
 
 
 def scan_frames(header: WalHeader, position: WalPosition, chunk: Buffer) -> WalFrames:

@@ -1,0 +1,296 @@
+"""SQLite's write lock of one database in WAL mode, held for as long as it takes, and the log written under it.
+
+Invariants:
+
+- While it is held no connection of any process commits: each is told that the database is locked. Readers go on.
+- It is never let go between two transactions that are written here. A transaction of SQLite's would end with its lock,
+  and another writer could come in between; so the lock is taken by the function of SQLite's own file layer that its
+  connections take it with, and frames are written to the log as SQLite writes them.
+- A transaction is in the log, with its checksums and synced, before the index names it. Readers see it whole or not at
+  all, and a process that is killed leaves a log that any SQLite recovers.
+- The log begins anew only where all of it is in the database file and no reader is on one of its frames.
+- The lock goes with the process: the kernel lets it go.
+
+The memory of the index and its locks are reached through `SQLITE_FCNTL_FILE_POINTER`: they are those of a connection of
+this library, so that connections of the same process count as well.
+"""
+
+import ctypes
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from strandline.errors import Unavailable
+from strandline.extras import needs
+from strandline.replica.capture import LogState, check_library, connect, sqlite_errors
+from strandline.replica.errors import DatabaseRefused
+from strandline.replica.wal import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    WalHeader,
+    WalPosition,
+    format_frames,
+    format_header,
+    parse_header,
+)
+from strandline.replica.wal_index import (
+    BLOCK_BYTES,
+    READ_MARKS,
+    Block,
+    IndexHeader,
+    append_frames,
+    backfilled,
+    parse_index_header,
+    reset_checkpoint_state,
+    write_index_header,
+)
+
+with needs("replica"):
+    import apsw
+
+CHECKPOINT_FRAMES = 1000
+_PAUSE_S = 0.002
+_FRAMES_AT_ONCE = 1024
+_WRITE_LOCK, _READ_LOCKS = 0, 3
+_UNLOCK, _LOCK, _EXCLUSIVE = 1, 2, 8
+_METHODS = 19
+_SHM_MAP, _SHM_LOCK, _SHM_BARRIER = 13, 14, 15
+_OK, _BUSY = 0, 5
+_FIRST_PAGE = (1).to_bytes(4, "big")
+_POINTER = ctypes.c_void_p
+_ShmMap = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_POINTER))
+_ShmLock = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_int, ctypes.c_int, ctypes.c_int)
+_ShmBarrier = ctypes.CFUNCTYPE(None, _POINTER)
+
+
+class Transaction(NamedTuple):
+    """Pages as frames of the log, which was not written yet; `state` is the end of the log once it is."""
+
+    chunks: list[bytes]
+    offset: int
+    numbers: list[int]
+    header: IndexHeader
+    state: LogState
+
+
+class WriteLock:
+    """The write lock of one database, and a connection that reads it. Used by one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_held = False
+        check_library()
+        with sqlite_errors(path):
+            self.connection = connect(path)
+            try:
+                self._open()
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def _open(self) -> None:
+        (mode,) = next(iter(self.connection.execute("PRAGMA journal_mode")))
+        if mode != "wal":
+            hint = "run `PRAGMA journal_mode = wal` once, while nothing else has it open; it stays"
+            raise DatabaseRefused(str(self.path), f"the journal mode is {mode}, not wal", hint=hint)
+        self._read()
+        (self.page_size,) = next(iter(self.connection.execute("PRAGMA page_size")))
+        pointer = _POINTER()
+        self.connection.file_control("main", apsw.SQLITE_FCNTL_FILE_POINTER, ctypes.addressof(pointer))
+        self._file = _POINTER(pointer.value)
+        methods = (_POINTER * _METHODS).from_address(_POINTER.from_address(pointer.value or 0).value or 0)
+        self._shm_map = _ShmMap(methods[_SHM_MAP] or 0)
+        self._shm_lock = _ShmLock(methods[_SHM_LOCK] or 0)
+        self._shm_barrier = _ShmBarrier(methods[_SHM_BARRIER] or 0)
+        self._blocks: dict[int, Block] = {}
+        self._log = os.open(self.path.with_name(f"{self.path.name}-wal"), os.O_RDWR | os.O_CLOEXEC)
+
+    def acquire(self, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the writer of this moment has ended its transaction, and let no other begin one.
+
+        Return False where `give_up` says so first.
+        """
+        while not self.is_held:
+            with sqlite_errors(self.path):
+                self._read()  # recovers an index that an interrupted writer has left
+            if self._locked(_WRITE_LOCK, 1):
+                if parse_index_header(self._block(0)) is not None:
+                    self.is_held = True
+                    break
+                self._unlock(_WRITE_LOCK, 1)
+            if give_up():
+                return False
+            time.sleep(_PAUSE_S)
+        return True
+
+    def release(self) -> None:
+        """Let others write."""
+        if self.is_held:
+            self.is_held = False
+            self._unlock(_WRITE_LOCK, 1)
+
+    def close(self) -> None:
+        """Let others write, and let go of the database; the log stays."""
+        self.release()
+        os.close(self._log)
+        self._blocks.clear()
+        self.connection.close()
+
+    def state(self) -> LogState:
+        """Return the end of the log."""
+        return _state_of(self._index())
+
+    def prepare(self, pages: Mapping[int, bytes], commit: int, page_size: int) -> Transaction:
+        """Return pages as the next transaction of the log, after which the database has `commit` pages."""
+        index = self._index()
+        if page_size != self.page_size:
+            hint = "end its connections and this node, and remove the database: it is restored with its new page size"
+            raise DatabaseRefused(str(self.path), f"its pages have {self.page_size} bytes, not {page_size}", hint=hint)
+        header, index, first = self._log_header(index)
+        chunks, checksum = [first] if first else [], header.checksum if first else index.checksum
+        items = [(number, _in_wal_mode(page) if number == 1 else page) for number, page in sorted(pages.items())]
+        for at in range(0, len(items), _FRAMES_AT_ONCE):
+            part = items[at : at + _FRAMES_AT_ONCE]
+            is_last = at + _FRAMES_AT_ONCE >= len(items)
+            frames, checksum = format_frames(header, checksum, part, commit if is_last else 0)
+            chunks.append(frames)
+        offset = 0 if first else HEADER_BYTES + index.last * header.frame_size
+        after = index._replace(
+            change=index.change + 1, last=index.last + len(items), pages=commit, checksum=checksum, salts=header.salts
+        )
+        return Transaction(chunks, offset, [number for number, _ in items], after, _state_of(after))
+
+    def write(self, transaction: Transaction) -> None:
+        """Write a transaction that was prepared since the last one."""
+        at = transaction.offset
+        for chunk in transaction.chunks:
+            _write_all(self._log, chunk, at)
+            at += len(chunk)
+        os.fdatasync(self._log)
+        header = transaction.header
+        append_frames(self._block, header.last - len(transaction.numbers), transaction.numbers)
+        self._shm_barrier(self._file)
+        write_index_header(self._block(0), header, lambda: self._shm_barrier(self._file))
+        if header.last - backfilled(self._block(0)) >= CHECKPOINT_FRAMES:
+            with sqlite_errors(self.path):
+                self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def first_page(self) -> bytes:
+        """Return page 1 as it is now."""
+        index = self._index()
+        frame_size = FRAME_HEADER_BYTES + self.page_size
+        for frame in range(index.last, 0, -1):
+            offset = HEADER_BYTES + (frame - 1) * frame_size
+            if os.pread(self._log, 4, offset) == _FIRST_PAGE:
+                return os.pread(self._log, self.page_size, offset + FRAME_HEADER_BYTES)
+        with sqlite_errors(self.path):
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
+            file = apsw.VFSFile("", str(self.path.absolute()), [flags, 0])
+            try:
+                return file.xRead(self.page_size, 0)
+            finally:
+                file.xClose()
+
+    def page_count(self) -> int:
+        """Return the size of the database in pages."""
+        with sqlite_errors(self.path):
+            (count,) = next(iter(self.connection.execute("PRAGMA page_count")))
+        return int(count)
+
+    def pin(self) -> None:
+        """Hold a read transaction, so that the log does not begin anew before `unpin`."""
+        with sqlite_errors(self.path):
+            self.connection.execute("BEGIN")
+            self._read()
+
+    def unpin(self) -> None:
+        """End the read transaction."""
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def _log_header(self, index: IndexHeader) -> tuple[WalHeader, IndexHeader, bytes]:
+        """Return the header of the log that goes on, or of the one that begins now, with its bytes."""
+        found = parse_header(os.pread(self._log, HEADER_BYTES, 0))
+        if index.last:
+            is_over = backfilled(self._block(0)) == index.last
+            begun = self._begin_anew(index) if is_over else None
+            if begun is None:
+                if found is None or found.salts != index.salts:
+                    raise Unavailable(f"{self.path}: the log and its index differ", hint="it is tried again")
+                return found, index, b""
+            index = begun
+        else:
+            index = index._replace(salts=_next_salts(index.salts))
+        data = format_header(self.page_size, (found.checkpoint + 1) if found else 0, index.salts)
+        header = parse_header(data)
+        assert header is not None  # noqa: S101 - it was just formatted
+        return header, index._replace(is_big_endian=False, page_size=self.page_size), data
+
+    def _begin_anew(self, index: IndexHeader) -> IndexHeader | None:
+        """Have a log that is in the database file begin anew; None where a reader is on one of its frames."""
+        if not self._locked(_READ_LOCKS + 1, READ_MARKS - 1):
+            return None
+        try:
+            block = self._block(0)
+            anew = index._replace(last=0, salts=_next_salts(index.salts))
+            write_index_header(block, anew, lambda: self._shm_barrier(self._file))
+            reset_checkpoint_state(block)
+        finally:
+            self._unlock(_READ_LOCKS + 1, READ_MARKS - 1)
+        return anew
+
+    def _index(self) -> IndexHeader:
+        found = parse_index_header(self._block(0))
+        if not self.is_held or found is None:
+            raise Unavailable(f"{self.path}: the index of the log is being written", hint="it is tried again")
+        return found
+
+    def _read(self) -> None:
+        list(self.connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1"))
+
+    def _block(self, number: int) -> Block:
+        if number not in self._blocks:
+            pointer = _POINTER()
+            result = self._shm_map(self._file, number, BLOCK_BYTES, 1, ctypes.byref(pointer))
+            if result != _OK or not pointer.value:
+                raise Unavailable(f"{self.path}: SQLite cannot map its index: {result}", hint="it is tried again")
+            memory = (ctypes.c_char * BLOCK_BYTES).from_address(pointer.value)
+            self._blocks[number] = memoryview(memory).cast("B")
+        return self._blocks[number]
+
+    def _locked(self, first: int, count: int) -> bool:
+        result = self._shm_lock(self._file, first, count, _LOCK | _EXCLUSIVE)
+        if result not in (_OK, _BUSY):
+            raise Unavailable(f"{self.path}: SQLite cannot lock it: {result}", hint="it is tried again")
+        return bool(result == _OK)
+
+    def _unlock(self, first: int, count: int) -> None:
+        self._shm_lock(self._file, first, count, _UNLOCK | _EXCLUSIVE)
+
+
+def _state_of(index: IndexHeader) -> LogState:
+    """Return the end of a log as a capture knows it; one without a frame has no checksum."""
+    if index.last == 0:
+        return LogState(index.salts, WalPosition(HEADER_BYTES, (0, 0)), index.pages, index.page_size)
+    offset = HEADER_BYTES + index.last * (FRAME_HEADER_BYTES + index.page_size)
+    return LogState(index.salts, WalPosition(offset, index.checksum), index.pages, index.page_size)
+
+
+def _next_salts(salts: tuple[int, int]) -> tuple[int, int]:
+    """Return the salts of the log that follows, as SQLite chooses them."""
+    return (salts[0] + 1) & 0xFFFFFFFF, secrets.randbits(32)
+
+
+def _in_wal_mode(page: bytes) -> bytes:
+    """Return page 1 of a database that has a write-ahead log."""
+    return page[:18] + b"\2\2" + page[20:]
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
