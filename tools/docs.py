@@ -31,6 +31,7 @@ GUIDES = (
     "pipeline",
     "buckets",
     "folds",
+    "artifacts",
     "broker",
     "objects",
     "lease",

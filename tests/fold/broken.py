@@ -1,10 +1,15 @@
 """Stores that break one promise each, and the check that must catch it."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
 from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Pages, PutColumns, Verified
+from strandline.fold.chunks import Chunks
+from strandline.fold.key_index import CountedSpans
+from strandline.fold.log_snapshot import LogSnapshot
+from strandline.fold.store import PAGE_ROWS
 from strandline.kv import NO_CURSOR, UpdateKind, VersionToken, WatchCursor
 
 
@@ -115,6 +120,18 @@ class SettlesTooMuch(Broken):
         self.apply(FoldBatch(keys, values, versions), cursor)
 
 
+class TakesSnapshotsLate(Broken):
+    def snapshot(self, beside: Path) -> LogSnapshot:
+        taken = super().snapshot
+
+        class Late(LogSnapshot):
+            def rows(self, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+                return taken(beside).rows(rows_max)
+
+        now = taken(beside)
+        return Late(now.cursor(), Chunks(), CountedSpans([], []))
+
+
 class KeepsTheLongerValue(Broken):
     def apply(self, batch: FoldBatch, cursor: WatchCursor) -> None:
         before = [self.get(key) for key in batch.keys]
@@ -157,6 +174,7 @@ CAUGHT_BY: dict[type[Broken], str] = {
     EmptyIsMissing: "empty_value_round_trip",
     AnswersInOrderOfKeys: "multi_get_matches_get",
     SettlesTooMuch: "settle_preserves_state",
+    TakesSnapshotsLate: "a_snapshot_keeps_its_moment",
     KeepsTheLongerValue: "pure_fold_property",
     HashesNothing: "verify_returns_the_digest_of_the_state",
     CutsCursors: "what_cannot_be_kept_is_refused_whole",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from strandline.errors import Closed, CommitFailed, Poisoned, StorageRefused
 from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, Verified
 from strandline.fold.batches import Pages
 from strandline.fold.cursor import FoldCursor, parse_fold_cursor
-from strandline.fold.store import PAGE_ROWS, StoreFiles
+from strandline.fold.store import PAGE_ROWS, StoreFiles, StoreSnapshot
 from strandline.kv import NO_CURSOR, WatchCursor
 
 
@@ -126,6 +127,9 @@ class ShelfStore:
 
     def files(self) -> StoreFiles:
         return self._alive().files()
+
+    def snapshot(self, beside: Path) -> StoreSnapshot:
+        return self._alive().snapshot(beside)
 
     def settle(self) -> None:
         self._alive()

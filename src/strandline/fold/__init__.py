@@ -63,7 +63,7 @@ from strandline.fold.repair import (
     preview_repair,
 )
 from strandline.fold.scopes import ALL, Scope
-from strandline.fold.store import FoldReader, Held, SnapshotStore, StoreFiles, Verified
+from strandline.fold.store import FoldReader, Held, SnapshotStore, StoreFiles, StoreSnapshot, Verified
 from strandline.fold.watch import Applied, Batching, Exports, Hooks, catch_up, parse_each, repair_fold, watch_applied
 from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.protocol.fold_modes import FoldMode
@@ -110,6 +110,7 @@ __all__ = [
     "SqliteStore",
     "StoreFiles",
     "StoreKeptFailing",
+    "StoreSnapshot",
     "Verified",
     "backend_of",
     "catch_up",

@@ -31,6 +31,7 @@ from strandline.fold.batches import FoldBatch, check_cursor, cursor_or
 from strandline.fold.log_format import HEADER, VERSION, format_batch
 from strandline.fold.log_index import format_index, parse_index
 from strandline.fold.log_scan import NOTHING, Known, LogScan, scan_log
+from strandline.fold.log_snapshot import LogSnapshot
 from strandline.fold.paths import LOCK_SUFFIX, existing
 from strandline.fold.resident import ResidentFold, ResidentReader
 from strandline.fold.store import Held, StoreFiles, Verified
@@ -138,6 +139,10 @@ class AppendLogStore(ResidentReader):
     def files(self) -> StoreFiles:
         """Return what keeps the fold, and where."""
         return StoreFiles("append-log", VERSION, (self._path,))
+
+    def snapshot(self, beside: Path) -> LogSnapshot:  # noqa: ARG002 - memory keeps the moment
+        """Return this moment; its copy is a compacted log."""
+        return self._open().snapshot()
 
     def settle(self) -> None:
         """Compact, unless the file is as small as it can be."""

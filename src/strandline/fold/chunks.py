@@ -78,6 +78,24 @@ class Chunks:
         data, offsets = binary_spans(records)
         return bytes(data[offsets[0] : offsets[-1]])
 
+    def keys(self, spans: Numbers) -> pa.BinaryArray:
+        """Return the keys of many records; their spans ascend, and the keys are smaller than 2 GiB together."""
+        starts = spans >> START_SHIFT
+        borders = np.searchsorted(starts, [*self._starts, self.end])
+        found = [pa.array([], pa.binary())]
+        for number in np.flatnonzero(np.diff(borders)).tolist():
+            first = starts[borders[number] : borders[number + 1]] - self._starts[number]
+            part = self._parts[number]
+            lengths = words_at(part, "<u2", first + (KEY_AT - 2)).astype(np.int64)  # type: ignore[arg-type]
+            found.append(_gathered(part, first + KEY_AT, first + KEY_AT + lengths))
+        return pa.concat_arrays(found)
+
+    def frozen(self) -> "Chunks":
+        """Return the bytes of this moment, which later ones are not added to; they share their memory."""
+        copy = Chunks()
+        copy._starts, copy._parts, copy.end = self._starts.copy(), self._parts.copy(), self.end
+        return copy
+
     def entry(self, key: bytes, span: int) -> FoldEntry:
         """Return the entry that the put of a key stands for."""
         part, at = self._place(span)
@@ -93,11 +111,19 @@ class Chunks:
 
     def columns(self, keys: Sequence[bytes], spans: Sequence[int]) -> PutColumns:
         """Return the puts of some keys as columns."""
-        numbers = np.array(spans, np.uint64).view(np.int64)
+        lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+        return self._columns(np.array(spans, np.uint64).view(np.int64), lengths)
+
+    def rows(self, spans: Numbers) -> PutColumns:
+        """Return some puts as columns, in the order of their spans."""
+        return self._columns(spans, None)
+
+    def _columns(self, numbers: Numbers, key_lengths: Numbers | None) -> PutColumns:
         data = self.joined(numbers)
-        key_lengths = np.fromiter(map(len, keys), np.int64, len(keys))
         ends = np.cumsum(numbers & LENGTH_MASK)
         starts = np.append(0, ends[:-1])[: len(ends)]
+        if key_lengths is None:
+            key_lengths = words_at(data, "<u2", starts + (KEY_AT - 2)).astype(np.int64)
         values_at = starts + PUT_OVERHEAD_BYTES + key_lengths
         versions_at = values_at + words_at(data, "<u4", values_at - 4).astype(np.int64)
         return PutColumns(
@@ -105,3 +131,10 @@ class Chunks:
             gather(data, values_at, versions_at),
             gather(data, versions_at + 1, ends),
         )
+
+
+def _gathered(part: memoryview, starts: Numbers, ends: Numbers) -> pa.BinaryArray:
+    """Return pieces of a part of any size; Arrow's own way ends at 2 GiB."""
+    if len(part) < _GATHERED_BYTES_MAX:
+        return gather(part, starts, ends)
+    return pa.array([part[start:end].tobytes() for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])

@@ -7,13 +7,15 @@ for each key; how much of it counts can be told from below without any.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from strandline.fold.batches import FoldBatch
-from strandline.fold.columns import hash_rows, lengths_of
+from strandline.fold.columns import Hashes, Numbers, hash_rows, lengths_of
 from strandline.fold.log_rows import GONE, LENGTH_MASK, NO_ROWS, LogRows, Spans, sum_of_lengths
 from strandline.fold.records import prefix_end
 from strandline.wire import binary_list
@@ -120,6 +122,12 @@ class KeyIndex:
         self._slotted = len(self._runs)
         return int(self._slots.sum(dtype=np.int64))
 
+    def counted(self) -> "CountedSpans":
+        """Return the records that count, as a moment that takes little time to take and can be sorted out later."""
+        if self._runs is None:
+            return CountedSpans([], list(self._spans.values()))
+        return CountedSpans(self._runs.copy(), [])
+
     def rows(self) -> LogRows:
         """Return the records that count, in their order; while nobody asked, all of them."""
         if self._runs is None:
@@ -170,6 +178,38 @@ class KeyIndex:
             order = list(dict.fromkeys(order))
         self._order, self._added = order, []
         return order
+
+
+class CountedSpans(NamedTuple):
+    """Which records count at one moment: runs of columns in the order of the log, or spans in no order."""
+
+    runs: list[tuple[pa.BinaryArray, Spans]]
+    spans: list[int]
+
+    def ascending(self) -> Numbers:
+        """Return the spans of the records that count, in the order of the log."""
+        if not self.runs:
+            return np.sort(np.array(self.spans, np.uint64)).view(np.int64)
+        spans = np.concatenate([spans for _, spans in self.runs])
+        hashes = np.concatenate([hash_rows(keys) for keys, _ in self.runs])
+        order = np.lexsort((spans, hashes))
+        hashes, ordered = hashes[order], spans[order]
+        last = np.append(hashes[1:] != hashes[:-1], True)
+        if not (last.all() or self._share_hashes(order, hashes)):
+            ordered = ordered[last]
+        elif not last.all():
+            return CountedSpans([], list(KeyIndex(self.runs).spans.values())).ascending()
+        return np.sort(ordered[(ordered & np.uint64(GONE)) == 0]).view(np.int64)
+
+    def _share_hashes(self, order: Numbers, hashes: Hashes) -> bool:
+        """Tell whether two different keys have one hash."""
+        keys = pa.chunked_array([keys for keys, _ in self.runs])
+        twice = np.flatnonzero(hashes[1:] == hashes[:-1])
+        for first in range(0, len(twice), _ROWS_LOOKED_AT):
+            rows = twice[first : first + _ROWS_LOOKED_AT]
+            if pc.any(pc.not_equal(keys.take(pa.array(order[rows])), keys.take(pa.array(order[rows + 1])))).as_py():
+                return True
+        return False
 
 
 def _keys(batch: FoldBatch) -> pa.BinaryArray:

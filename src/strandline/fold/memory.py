@@ -3,9 +3,12 @@
 Invariants: it keeps the whole contract of `SnapshotStore` but one promise: nothing outlives the object.
 """
 
+from pathlib import Path
+
 from strandline.errors import Closed
 from strandline.fold.batches import FoldBatch, check_cursor
 from strandline.fold.log_format import VERSION, format_batch
+from strandline.fold.log_snapshot import LogSnapshot
 from strandline.fold.resident import ResidentFold, ResidentReader
 from strandline.fold.store import StoreFiles
 from strandline.kv import WatchCursor
@@ -31,6 +34,10 @@ class MemoryStore(ResidentReader):
     def files(self) -> StoreFiles:
         """Return that there are no files."""
         return StoreFiles("memory", VERSION, ())
+
+    def snapshot(self, beside: Path) -> LogSnapshot:  # noqa: ARG002 - memory keeps the moment
+        """Return this moment; its copy is a compacted log."""
+        return self._open().snapshot()
 
     def settle(self) -> None:
         """Forget what no longer counts."""

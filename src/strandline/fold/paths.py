@@ -5,6 +5,8 @@ from pathlib import Path
 from strandline.errors import StorageRefused
 
 LOCK_SUFFIX = ".lock"
+COPY_NAME = "fold"
+"""The name of a store's copy in the folder that a snapshot writes."""
 
 
 def existing(path: Path | str) -> Path:

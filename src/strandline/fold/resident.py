@@ -13,14 +13,14 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from strandline.files import Buffer
-from strandline.fold.batches import PAGE_BYTES, FoldBatch, Pages, PutColumns, cursor_or
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, cursor_or
 from strandline.fold.chunks import Chunks
-from strandline.fold.columns import Numbers
 from strandline.fold.digests import digest_columns
 from strandline.fold.key_index import KeyIndex
 from strandline.fold.log_format import HEADER, LogBatch, format_batch
 from strandline.fold.log_rows import LENGTH_MASK, START_SHIFT, LogRows, spans_of
 from strandline.fold.log_scan import LogScan
+from strandline.fold.log_snapshot import LogSnapshot, paged_spans
 from strandline.fold.records import FoldEntry
 from strandline.fold.store import PAGE_ROWS, Held, Verified
 from strandline.kv import NO_CURSOR, WatchCursor
@@ -38,8 +38,8 @@ class Moment(NamedTuple):
 
     def pages(self, rows_max: int = PAGE_ROWS) -> Generator[PutColumns]:
         """Yield the rows in columns of at most so many."""
-        for rows in _pages(np.array(self.spans, np.uint64).view(np.int64), rows_max):
-            yield self.chunks.columns(self.keys[rows], self.spans[rows])
+        for spans in paged_spans(np.array(self.spans, np.uint64).view(np.int64), rows_max):
+            yield self.chunks.rows(spans)
 
 
 class Compacted(NamedTuple):
@@ -130,6 +130,11 @@ class ResidentFold:
         moment = self.moment(prefix)
         return Pages(moment.cursor, moment.pages(rows_max))
 
+    def snapshot(self) -> LogSnapshot:
+        """Return this moment, to be sorted and written beside later batches."""
+        with self._lock:
+            return LogSnapshot(self.cursor, self._chunks.frozen(), self.index.counted())
+
     def is_same(self, data: bytes) -> bool:
         """Tell whether these are the bytes of its log."""
         if len(data) != self.size:
@@ -169,7 +174,7 @@ class ResidentFold:
         cursor, chunks, keys, spans = self.moment()
         parts: list[Buffer] = [HEADER]
         numbers = np.array(spans, np.uint64).view(np.int64)
-        parts.extend(chunks.joined(numbers[rows]) for rows in _pages(numbers, _RECORDS_PER_PART))
+        parts.extend(chunks.joined(rows) for rows in paged_spans(numbers, _RECORDS_PER_PART))
         parts.extend(format_batch(FoldBatch(), cursor).parts)
         lengths = numbers & LENGTH_MASK
         starts = np.cumsum(lengths) - lengths + len(HEADER)
@@ -230,15 +235,3 @@ class ResidentReader(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _pages(spans: Numbers, rows_max: int) -> Iterator[slice]:
-    """Yield which records go together: no more than so many, and than `PAGE_BYTES` unless it is one."""
-    ends = np.cumsum(spans & LENGTH_MASK)
-    first = 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        end = int(np.searchsorted(ends, before + PAGE_BYTES, "right"))
-        rows = slice(first, max(first + 1, min(end, first + rows_max)))
-        yield rows
-        first = rows.stop

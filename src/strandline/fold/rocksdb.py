@@ -10,6 +10,8 @@ index so that it need not fit into memory, LZ4 above and Zstandard at the bottom
 
 import contextlib
 import os
+import re
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,7 +24,7 @@ from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
 from strandline.fold.digests import digest_rows
-from strandline.fold.paths import LOCK_SUFFIX, existing
+from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
@@ -34,6 +36,7 @@ with needs("rocksdb"):
         BlockBasedIndexType,
         BlockBasedOptions,
         Cache,
+        Checkpoint,
         DbClosedError,
         DBCompressionType,
         DBRecoveryMode,
@@ -47,6 +50,8 @@ with needs("rocksdb"):
 CACHE_BYTES = 256 * 1024 * 1024
 _MIB = 1024 * 1024
 _TRIES = 3
+_LOG_OF_RUN = re.compile(r"LOG(\.old.*)?|LOCK")
+"""What RocksDB writes for people, and its lock: no part of a copy."""
 _DATA = b"d"
 _CURSOR = b"meta/cursor"
 _FORMAT = b"meta/format"
@@ -249,6 +254,17 @@ class RocksDbStore(RocksDbReader):
         """Return what keeps the fold, and where."""
         return StoreFiles("rocksdb", FORMAT_VERSION, (Path(self._path),))
 
+    def snapshot(self, beside: Path) -> "RocksDbSnapshot":
+        """Return this moment: a checkpoint, whose large files are links to the store's own."""
+        with self._applying, self._errors():
+            Checkpoint(self._writable()).create_checkpoint(str(beside))
+        return RocksDbSnapshot(beside)
+
+    def prepare_snapshot(self) -> None:
+        """Write what is in memory to files, beside batches that follow, so that the next snapshot has little to do."""
+        with self._errors():
+            self._writable().flush()
+
     def settle(self) -> None:
         """Flush what is in memory and compact everything, which is when questions are cheapest."""
         with self._applying, self._errors():
@@ -278,6 +294,47 @@ class RocksDbStore(RocksDbReader):
         if self._failure is not None:
             raise Poisoned(self._path, self._failure)
         return db
+
+
+class RocksDbSnapshot:
+    """A `StoreSnapshot`: a folder of links, which is removed when it is closed."""
+
+    backend = "rocksdb"
+    version = FORMAT_VERSION
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with RocksDbReader.open_read_only(folder) as reader:
+            self._cursor = reader.cursor()
+
+    def cursor(self) -> WatchCursor:
+        """Return the cursor of this moment."""
+        return self._cursor
+
+    def rows(self, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+        """Yield all rows by key."""
+        with RocksDbReader.open_read_only(self._folder) as reader:
+            yield from reader.pages(b"", rows_max).columns
+
+    def copy_to(self, folder: Path) -> None:
+        """Link or copy the files of the checkpoint."""
+        (folder / COPY_NAME).mkdir(parents=True)
+        for file in sorted(self._folder.iterdir()):
+            if not _LOG_OF_RUN.fullmatch(file.name):
+                _link_or_copy(file, folder / COPY_NAME / file.name)
+
+    def close(self) -> None:
+        """Remove the links."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Link a table, which never changes; copy other files, and those on another file system."""
+    if source.suffix == ".sst":
+        with contextlib.suppress(OSError):
+            target.hardlink_to(source)
+            return
+    shutil.copyfile(source, target)
 
 
 _SAFE = "remove the folder and build the fold again, or restore a copy"

@@ -6,11 +6,12 @@ failed is closed, and the next watch opens it anew. Readers wait while there is 
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from strandline.errors import Closed, StrandlineError
 from strandline.fold.batches import FoldBatch, Pages
 from strandline.fold.records import FoldEntry
-from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, StoreFiles, Verified
+from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, StoreFiles, StoreSnapshot, Verified
 from strandline.kv import WatchCursor
 
 WAIT_S = 30.0
@@ -107,6 +108,10 @@ class StoreHandle:
     def files(self) -> StoreFiles:
         """Return what keeps the store, and where."""
         return self._store.files()
+
+    def snapshot(self, beside: Path) -> StoreSnapshot:
+        """Return the present moment."""
+        return self._store.snapshot(beside)
 
     def settle(self) -> None:
         """Do now what is otherwise done later."""

@@ -14,9 +14,9 @@ from typing import Any, Self
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
-from strandline.fold.batches import FoldBatch, Pages, check_cursor, paged
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
 from strandline.fold.digests import digest_rows
-from strandline.fold.paths import LOCK_SUFFIX, existing
+from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry, prefix_end
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
 from strandline.journal import SYNCED, Durability
@@ -32,6 +32,7 @@ _CACHE_KIB = 128 * 1024
 _CHECKPOINT_PAGES = 16 * 1024
 _BUSY_MS = 60_000
 _KEYS_PER_QUESTION = 10_000
+_PAGES_PER_STEP = 4096
 
 _SCHEMA = """
 CREATE TABLE entries (key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -254,6 +255,11 @@ class SqliteStore(SqliteReader):
         path = Path(self._path)
         return StoreFiles("sqlite", SCHEMA_VERSION, (path, path.with_name(f"{path.name}-wal")))
 
+    def snapshot(self, beside: Path) -> "SqliteSnapshot":  # noqa: ARG002 - the write-ahead log keeps the moment
+        """Return this moment: a read transaction, until it is closed."""
+        self._writable()
+        return SqliteSnapshot(self._path)
+
     def settle(self) -> None:
         """Bring the write-ahead log into the file."""
         with self._applying, self._errors():
@@ -286,6 +292,52 @@ class SqliteStore(SqliteReader):
         if self._failure is not None:
             raise Poisoned(self._path, self._failure)
         return self._writer
+
+
+class SqliteSnapshot(SqliteReader):
+    """A `StoreSnapshot`: a read transaction on a connection of its own."""
+
+    backend = "sqlite"
+    version = SCHEMA_VERSION
+
+    def __init__(self, path: str) -> None:
+        super().__init__(Path(path))
+        with self._errors():
+            self._connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+            try:
+                self._connection.execute("BEGIN")
+                self._cursor_then = _cursor(self._connection)  # a transaction begins with its first read
+            except BaseException:
+                self._connection.close(force=True)
+                raise
+
+    def cursor(self) -> WatchCursor:
+        """Return the cursor of this moment."""
+        return self._cursor_then
+
+    def rows(self, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+        """Yield all rows by key."""
+        with self._errors():
+            yield from paged(self._checked(_rows(self._connection, b"")), rows_max)
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy all pages into a database that is one file."""
+        folder.mkdir()
+        with self._errors():
+            copy = apsw.Connection(str(folder / COPY_NAME))
+            try:
+                copy.pragma("synchronous", "off")  # the exporter syncs it whole
+                with copy.backup("main", self._connection, "main") as backup:
+                    while not backup.done:
+                        backup.step(_PAGES_PER_STEP)
+                copy.pragma("journal_mode", "delete")
+            finally:
+                copy.close(force=True)
+
+    def close(self) -> None:
+        """End the transaction."""
+        super().close()
+        self._connection.close(force=True)
 
 
 def _write(connection: apsw.Connection, batch: FoldBatch, cursor: WatchCursor) -> None:

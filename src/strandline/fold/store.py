@@ -13,11 +13,11 @@ Invariants, for every implementation:
 One thread applies; any thread may ask. A question sees one moment between two batches, never half of one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from strandline.fold.batches import FoldBatch, Pages
+from strandline.fold.batches import FoldBatch, Pages, PutColumns
 from strandline.fold.records import FoldEntry
 from strandline.kv import WatchCursor
 
@@ -48,6 +48,39 @@ class StoreFiles(NamedTuple):
     backend: str
     version: int
     paths: tuple[Path, ...]
+
+
+class StoreSnapshot(Protocol):
+    """One moment of a store, for an exporter: later batches change nothing of it. Any one thread may use it.
+
+    `backend` and `version` name the format that `copy_to` writes.
+    """
+
+    @property
+    def backend(self) -> str:
+        """Return the name of the backend that opens the copy."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Return the version of that backend's format."""
+        ...
+
+    def cursor(self) -> WatchCursor:
+        """Return the cursor of this moment."""
+        ...
+
+    def rows(self, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+        """Yield all rows by key, in columns of at most so many, in bounded memory."""
+        ...
+
+    def copy_to(self, folder: Path) -> None:
+        """Write the store's own files into a new folder, below the name `fold`; nothing is synced yet."""
+        ...
+
+    def close(self) -> None:
+        """Let go of this moment; twice is harmless."""
+        ...
 
 
 class FoldReader(Protocol):
@@ -106,4 +139,12 @@ class SnapshotStore(FoldReader, Protocol):
 
     def settle(self) -> None:
         """Do now what is otherwise done later (compaction, checkpoints), so that reads are quick; no entry changes."""
+        ...
+
+    def snapshot(self, beside: Path) -> StoreSnapshot:
+        """Return the present moment, quickly: what takes long is done by its `rows` and `copy_to`.
+
+        `beside` is a path on the store's file system that does not exist; a store may keep the moment there, and
+        removes it when the snapshot is closed.
+        """
         ...

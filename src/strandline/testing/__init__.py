@@ -16,8 +16,9 @@ together, because what is written to one is read through another: `check_persist
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
 same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for something to scan,
 `check_kv_store` and `KV_STORE_CHECKS` for a bucket, `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a fold
-is kept, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, and `check_lease_store` and
-`LEASE_STORE_CHECKS` for where the record of a lease is.
+is kept, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, `check_lease_store` and
+`LEASE_STORE_CHECKS` for where the record of a lease is, and `check_artifacts` and `ARTIFACT_CHECKS` for exports and
+imports of a fold.
 
 **What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
@@ -28,6 +29,14 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from strandline.lazy_imports import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
+    from strandline.testing.artifacts import (
+        ARTIFACT_CHECKS,
+        ArtifactCheck,
+        CheckedArtifact,
+        OpenArtifactStore,
+        check_artifacts,
+        run_artifact_check,
+    )
     from strandline.testing.contract import ContractBroken
     from strandline.testing.coordination import (
         COORDINATION_CHECKS,
@@ -80,6 +89,7 @@ if _TYPE_CHECKING:
     from strandline.testing.sources import SOURCE_CHECKS, CheckedSource, OpenSource, SourceCheck, check_source
 
 __all__ = [
+    "ARTIFACT_CHECKS",
     "COORDINATION_CHECKS",
     "COORDINATION_LEASE_TTL_NS",
     "DELIVERIES_MAX",
@@ -95,6 +105,8 @@ __all__ = [
     "SNAPSHOT_STORE_CHECKS",
     "SOURCE_CHECKS",
     "STATE_CHECKS",
+    "ArtifactCheck",
+    "CheckedArtifact",
     "CheckedCoordinator",
     "CheckedKv",
     "CheckedPersistence",
@@ -106,6 +118,7 @@ __all__ = [
     "KvStoreCheck",
     "LeaseStoreCheck",
     "ObjectStoreCheck",
+    "OpenArtifactStore",
     "OpenCoordinator",
     "OpenKv",
     "OpenLeaseStore",
@@ -120,6 +133,7 @@ __all__ = [
     "SetFence",
     "SnapshotStoreCheck",
     "SourceCheck",
+    "check_artifacts",
     "check_coordination",
     "check_done_ledger",
     "check_findings_sink",
@@ -133,6 +147,7 @@ __all__ = [
     "check_scanner_state",
     "check_snapshot_store",
     "check_source",
+    "run_artifact_check",
     "run_kv_store_check",
     "run_lease_store_check",
     "run_object_store_check",
@@ -142,6 +157,14 @@ __all__ = [
 __getattr__ = _lazy_names(
     __name__,
     {
+        "artifacts": (
+            "ARTIFACT_CHECKS",
+            "ArtifactCheck",
+            "CheckedArtifact",
+            "OpenArtifactStore",
+            "check_artifacts",
+            "run_artifact_check",
+        ),
         "contract": ("ContractBroken",),
         "coordination": ("COORDINATION_CHECKS", "COORDINATION_LEASE_TTL_NS", "OpenCoordinator", "check_coordination"),
         "coordination_helpers": ("CheckedCoordinator", "CoordinationCheck"),

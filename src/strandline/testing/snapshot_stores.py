@@ -5,13 +5,16 @@ the cursor is never ahead of the data, is for the store's own tests: kill it at 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from strandline.errors import Closed, InvalidInput
-from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, PutColumns, SnapshotStore, Verified
+from strandline.fold import FoldBatch, FoldEntry, Held, MemoryStore, PutColumns, SnapshotStore, Verified, open_read_only
+from strandline.fold.paths import COPY_NAME
 from strandline.kv import NO_CURSOR, UpdateKind, VersionToken, WatchCursor, format_cursor, format_revision
 from strandline.testing.contract import expect, named, refuses, same
 
@@ -258,6 +261,27 @@ def settle_preserves_state(checked: CheckedSnapshotStore) -> None:
     same("a later write", checked.again().get(b"after"), entry(b"after", b"x", 10_000))
 
 
+def a_snapshot_keeps_its_moment(checked: CheckedSnapshotStore) -> None:
+    """Rows and cursor of a snapshot stay what they were, and its copy is a fold with both."""
+    with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
+        for round_, store in enumerate(checked.twice(), 1):
+            _random_batches(store, round_, round_ + 5)
+            held, entries, cursor = everything(store)
+            snapshot = store.snapshot(Path(folder) / f"moment-{round_}")
+            try:
+                store.apply(*changes(10_000 * round_, (b"later", b"x"), (entries[0].key, None), (entries[1].key, b"y")))
+                found = [row for page in snapshot.rows(7) for row in _rows(page)]
+                same("the rows", found, entries)
+                same("the cursor", (snapshot.cursor(), held is not None), (cursor, True))
+                snapshot.copy_to(Path(folder) / f"copy-{round_}")
+            finally:
+                snapshot.close()
+                snapshot.close()
+            with closing(open_read_only(Path(folder) / f"copy-{round_}" / COPY_NAME)) as copy:
+                same("the copy", (copy.range(), copy.cursor()), (entries, cursor))
+        same("what is left of the moments", sorted(path.name for path in Path(folder).glob("moment-*")), [])
+
+
 def pure_fold_property(checked: CheckedSnapshotStore) -> None:
     """The state is a function of what was applied: in other batches, with repetitions, it is the same."""
     _random_batches(checked.store, 1, _ROUNDS)
@@ -305,6 +329,7 @@ def a_closed_store_answers_nothing(checked: CheckedSnapshotStore) -> None:
     refuses("pages", Closed, store.pages)
     refuses("cursor", Closed, store.cursor)
     refuses("settle", Closed, store.settle)
+    refuses("snapshot", Closed, store.snapshot, Path("never-made"))
     refuses("verify", Closed, store.verify)
 
 
@@ -349,6 +374,7 @@ SNAPSHOT_STORE_CHECKS: tuple[SnapshotStoreCheck, ...] = (
     empty_value_round_trip,
     multi_get_matches_get,
     settle_preserves_state,
+    a_snapshot_keeps_its_moment,
     pure_fold_property,
     verify_returns_the_digest_of_the_state,
     what_cannot_be_kept_is_refused_whole,

@@ -1,0 +1,65 @@
+"""A fold as files that can be moved: exported, published under the name of its own bytes, fetched, imported.
+
+**Promise.** The pointer never names a payload that is not whole, and never moves back. An artifact that exists is
+whole, and its data is exactly that of its cursor; a torn, tampered, foreign or unfit one never becomes a fold.
+
+**Invariants.** An export is of one moment between two batches. The copy is opened again, and must have the cursor and
+the digest of that moment, before the manifest is written; the manifest is the last file, and the whole is renamed. An
+import checks names, links and sizes before it reads data, every hash while it copies, and cursor and digest as the
+store reads them. Everything is staged beside its destination, synced, and renamed: a crash leaves nothing there.
+
+**Format.** `MANIFEST.json` and files below `data/` (docs/formats/artifact.md). The raw form has a store's own files: a
+compacted log, a database, a checkpoint. The logical form has tables in Parquet, sorted by key, that every store can be
+made of and other programs can read: a base, and runs that change it.
+
+**Interfaces.**
+
+| name | what |
+|---|---|
+| `take_snapshot(store)`, `export_snapshot(snapshot, path)` | a moment, in the store's thread; its files, anywhere |
+| `export_fold(store, path)` | both, for a store that nothing changes meanwhile |
+| `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
+| `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
+| `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
+| `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
+
+**Trade-offs.** A raw copy is verified by reading all of it twice, for a copy that nobody has read is a hope. The pause
+of a watch is the taking of the snapshot alone: which records of a log count, a read transaction, or a checkpoint of
+RocksDB; sorting, copying and hashing run beside, and share the processor with the watch. A snapshot keeps old data
+alive while it is open: the pieces of a log, the write-ahead log of SQLite, tables of RocksDB. Links to RocksDB's tables
+take no space until the fold compacts them away, so artifacts are meant to be moved and removed, not collected.
+"""
+
+from strandline.artifacts.errors import (
+    ArtifactInvalid,
+    ArtifactUnfit,
+    DestinationTaken,
+    NoArtifact,
+    PointerContended,
+    Refusal,
+)
+from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_snapshot, take_snapshot
+from strandline.artifacts.importer import import_fold, read_artifact
+from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
+from strandline.artifacts.watched import export_watched
+
+__all__ = [
+    "ArtifactFile",
+    "ArtifactInvalid",
+    "ArtifactUnfit",
+    "DestinationTaken",
+    "Form",
+    "Manifest",
+    "NoArtifact",
+    "PointerContended",
+    "Refusal",
+    "export_fold",
+    "export_snapshot",
+    "export_watched",
+    "format_manifest",
+    "import_fold",
+    "parse_manifest",
+    "prepare_snapshot",
+    "read_artifact",
+    "take_snapshot",
+]

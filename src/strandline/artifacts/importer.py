@@ -1,0 +1,178 @@
+"""Import of an artifact as a fold: refused by rule before anything is opened, staged, verified, renamed.
+
+Invariants: the delivery of an artifact is not trusted. Names, links and sizes are checked first, then each hash
+while the file is copied, then cursor and digest of the staged copy as its store reads them. The fold's lock is held
+meanwhile. A bad artifact never becomes a fold; a crash leaves nothing at the destination.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from blake3 import blake3
+
+from strandline.artifacts.errors import ArtifactInvalid, DestinationTaken, Refusal
+from strandline.artifacts.exporter import HASHED_BYTES, check_copy, is_empty_folder, verified_copy
+from strandline.artifacts.manifest import (
+    DATA_FOLDER,
+    MANIFEST_BYTES_MAX,
+    MANIFEST_NAME,
+    ArtifactFile,
+    Manifest,
+    check_fit,
+    parse_manifest,
+)
+from strandline.artifacts.staging import publish_stage, staged
+from strandline.errors import Damaged, FormatError
+from strandline.files import OsDisk, storage_errors
+from strandline.fold import Backend, FoldMode, Scope, Verified
+from strandline.fold.append_log import CLEAN_SUFFIX, INDEX_SUFFIX
+from strandline.fold.log_format import VERSION as LOG_VERSION
+from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX
+
+SIDE_SUFFIXES = ("-wal", "-shm", "-journal", CLEAN_SUFFIX, INDEX_SUFFIX)
+"""Files that a store has beside its path; left over from another fold, they would become part of the new one."""
+
+
+def import_fold(
+    artifact: Path | str,
+    destination: Path | str,
+    *,
+    backend: Backend | None = None,
+    scope: Scope | None = None,
+    mode: FoldMode | None = None,
+    identity: bytes | None = None,
+) -> Manifest:
+    """Make a fold of an artifact, at a path where nothing is, and return the artifact's manifest.
+
+    `backend`, `scope`, `mode` and `identity` (of the bucket) are what the fold has to be, where that is known.
+    `ArtifactInvalid` or `ArtifactUnfit` name the rule that the artifact breaks.
+    """
+    artifact, destination = Path(artifact), Path(destination)
+    manifest = read_artifact(artifact)
+    check_fit(
+        manifest,
+        str(artifact),
+        backend=None if backend is None else backend.value,
+        versions=known_versions(),
+        scope=scope,
+        mode=mode,
+        identity=identity,
+    )
+    with storage_errors(destination):
+        OsDisk().make_folder(destination.parent)
+        lock = OsDisk().lock(destination.with_name(destination.name + LOCK_SUFFIX))
+    try:
+        check_vacant(destination)
+        with staged(destination) as stage:
+            _stage_raw(artifact, manifest, stage)
+            publish_stage(stage / DATA_FOLDER / COPY_NAME, destination)
+    finally:
+        lock.release()
+    return manifest
+
+
+def read_artifact(artifact: Path) -> Manifest:
+    """Return the manifest of an artifact whose names, links and sizes are in order; no data is read."""
+    manifest = parse_manifest(_read_manifest(artifact), str(artifact))
+    found = {path: info for path, info in _walked(artifact, artifact) if path != MANIFEST_NAME}
+    wanted = {file.path: file for file in manifest.files}
+    if extra := found.keys() - wanted.keys():
+        raise ArtifactInvalid(str(artifact), Refusal.EXTRA_FILE, f"{min(extra)!r} is not in the manifest")
+    for path, file in wanted.items():
+        if path not in found:
+            raise ArtifactInvalid(str(artifact), Refusal.MISSING_FILE, f"{path} is missing")
+        if found[path].st_size != file.size:
+            problem = f"{path} has {found[path].st_size:,} bytes, and the manifest says {file.size:,}"
+            raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, problem)
+    return manifest
+
+
+def check_vacant(destination: Path) -> None:
+    """Refuse a destination at which something is, or beside which a fold that is gone left files."""
+    if destination.is_symlink() or (destination.exists() and not is_empty_folder(destination)):
+        raise DestinationTaken(str(destination), "something")
+    for suffix in SIDE_SUFFIXES:
+        if (beside := destination.with_name(destination.name + suffix)).exists():
+            raise DestinationTaken(str(destination), f"{beside.name}, of another fold,")
+
+
+def known_versions() -> dict[str, int]:
+    """Return the backends whose files can be imported here, and the version of each one's format."""
+    versions = {Backend.APPEND_LOG.value: LOG_VERSION}
+    for name, found in (("sqlite", _sqlite_version), ("rocksdb", _rocksdb_version)):
+        try:
+            versions[name] = found()
+        except ModuleNotFoundError:
+            continue
+    return versions
+
+
+def _sqlite_version() -> int:
+    from strandline.fold.sqlite import SCHEMA_VERSION  # noqa: PLC0415 - needs the extra `sqlite`
+
+    return SCHEMA_VERSION
+
+
+def _rocksdb_version() -> int:
+    from strandline.fold.rocksdb import FORMAT_VERSION  # noqa: PLC0415 - needs the extra `rocksdb`
+
+    return FORMAT_VERSION
+
+
+def _stage_raw(artifact: Path, manifest: Manifest, stage: Path) -> None:
+    for file in manifest.files:
+        copy_checked(artifact, file, stage / file.path)
+    copied = stage / DATA_FOLDER / COPY_NAME
+    if not copied.exists():
+        raise ArtifactInvalid(str(artifact), Refusal.MISSING_FILE, f"it has no {DATA_FOLDER}/{COPY_NAME}")
+    wanted = Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest))
+    try:
+        found = verified_copy(copied)
+    except (FormatError, Damaged) as error:
+        raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, f"its store refuses it: {error}") from error
+    check_copy(str(artifact), found, wanted)
+
+
+def copy_checked(artifact: Path, file: ArtifactFile, target: Path) -> None:
+    """Copy a file, and refuse it unless it has the size and the hash of the manifest."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = blake3(), 0
+    try:
+        source = os.open(artifact / file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise ArtifactInvalid(str(artifact), Refusal.MISSING_FILE, f"{file.path}: {error.strerror}") from error
+    with os.fdopen(source, "rb", buffering=0) as reader, target.open("xb") as writer:
+        while part := reader.read(HASHED_BYTES):
+            digest.update(part)
+            size += len(part)
+            writer.write(part)
+    if (size, digest.hexdigest()) != (file.size, file.blake3):
+        problem = f"{file.path} has not the hash that the manifest says"
+        raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, problem)
+
+
+def _read_manifest(artifact: Path) -> bytes:
+    path = artifact / MANIFEST_NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        problem = f"there is no manifest: {error.strerror}"
+        raise ArtifactInvalid(str(artifact), Refusal.NOT_A_MANIFEST, problem) from error
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(MANIFEST_BYTES_MAX + 1)
+
+
+def _walked(folder: Path, root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files below a folder; anything that is neither file nor folder is refused."""
+    with os.scandir(folder) as found:
+        for entry in found:
+            info = entry.stat(follow_symlinks=False)
+            path = Path(entry.path).relative_to(root).as_posix()
+            if stat.S_ISDIR(info.st_mode):
+                yield from _walked(Path(entry.path), root)
+            elif stat.S_ISREG(info.st_mode):
+                yield path, info
+            else:
+                raise ArtifactInvalid(str(root), Refusal.SYMLINK, f"{path!r} is a link or a device, and no file")

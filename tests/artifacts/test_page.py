@@ -1,0 +1,40 @@
+"""The examples of docs/artifacts.md run on a real server and print what the page says."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.kv import StoreConfig
+from strandline.kv.nats import NatsConnection
+from tests.servers_nats import NatsServer, running_nats
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "artifacts.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    async def write(url: str) -> None:
+        async with NatsConnection(url) as connection:
+            writer = (await connection.store("prices", StoreConfig(history=5))).writer()
+            assert writer is not None
+            version = await writer.put("fruit.apple", b"3")
+            await writer.update("fruit.apple", b"4", version)
+            await writer.put("fruit.pear", b"5")
+
+    with running_nats() as running:
+        asyncio.run(write(running.url))
+        yield running
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_prints_what_the_page_says(server: NatsServer, number: int, tmp_path: Path) -> None:
+    code, expected = EXAMPLES[number]
+    here = code.replace("127.0.0.1:4222", f"127.0.0.1:{server.port}").replace("file:///srv", f"file://{tmp_path}/srv")
+    ran = subprocess.run([sys.executable, "-c", here], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (expected, "", 0)
