@@ -51,8 +51,8 @@ PARTS = (
     Part("fold_rocksdb", "rocksdb", "strandline.fold", missing="rocksdict"),
     Part("postgres", "postgres", "strandline.pipeline.stores", missing="psycopg"),
     Part("etcd", "etcd", "strandline.pipeline.stores", missing="grpc"),
-    Part("detect", "scan", "strandline.detect", missing="zstandard"),
-    Part("replica", "replica", "strandline.replica", missing="lz4"),
+    Part("detect", "scan", "strandline.detect", missing="hyperscan"),
+    Part("replica", "replica", "strandline.replica", missing="apsw"),
     Part("spark", "spark", "strandline.spark", missing="pyspark"),
     Part("broker", "broker", "strandline.broker.server", missing="bcrypt"),
 )
@@ -127,7 +127,7 @@ GROUPS = {
     "lease": ("s3", ["lease", "show", "s3://bucket", "leader"]),
     "pipeline": ("sqlite", ["pipeline", "init"]),
     "demo": ("scan", ["demo"]),
-    "replica": ("replica", ["replica", "status", "file:///nowhere"]),
+    "replica": ("replica", ["replica", "run", "prices.db", "memory://copy"]),
 }
 """Groups of commands whose work needs an extra, and a command of each."""
 
@@ -147,7 +147,31 @@ def strandline(python: Path, folder: Path, *arguments: str) -> subprocess.Comple
     )
 
 
-def test_help_and_commands_of_the_base_need_no_extra(base: Path, tmp_path: Path) -> None:
+EVERY_HELP = """
+from typer.main import get_command
+from typer.testing import CliRunner
+from strandline.cli.app import COMMANDS, app
+from strandline.cli.lazy_commands import load
+
+run = CliRunner().invoke
+for entry in COMMANDS:
+    for name in getattr(load(entry), "commands", None) or [None]:
+        words = [entry.name] if name is None else [entry.name, name]
+        shown = run(app, [*words, "--help"])
+        print(*words, shown.exit_code, "Usage" in shown.output or "usage" in shown.output, repr(shown.exception))
+"""
+
+
+def test_every_command_shows_its_help_without_any_extra(base: Path, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [base, "-I", "-c", EVERY_HELP], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    lines = ran.stdout.splitlines()
+    assert len(lines) > 40, ran.stderr
+    assert [line for line in lines if not line.endswith(" 0 True None")] == []
+
+
+def test_commands_of_the_base_need_no_extra(base: Path, tmp_path: Path) -> None:
     assert "scan" in strandline(base, tmp_path, "--help").stdout
     for arguments in (["config", "show"], ["journal", "bench", "--seconds", "0.01"], ["fold", "--help"]):
         ran = strandline(base, tmp_path, *arguments)

@@ -15,6 +15,7 @@ A group is a file (`journal.py`) that builds a `typer.Typer` out of commands, ea
 (`journal_inspect.py`), and is registered below with one line. A command is imported when it is run.
 """
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -94,7 +95,14 @@ def root(
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
     after_import(leave_pandas_out)
+    after_import(_start_collector)
     try:
         app()
     except StrandlineError as error:
         sys.exit(report(error))
+
+
+def _start_collector() -> None:
+    """Start the garbage collector, which `strandline.cli.entry` has stopped; it never visits the imported modules."""
+    gc.freeze()
+    gc.enable()

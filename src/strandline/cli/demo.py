@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,14 +26,19 @@ from strandline.cli.output import AsJson, emit
 from strandline.cli.scan_progress import ScanProgress
 from strandline.detect import RuleSet, load_builtin
 from strandline.errors import InvalidInput, StrandlineError
+from strandline.extras import require
 from strandline.findings.export import write_report
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports import Report, ReportFormat
+from strandline.lazy_imports import deferred
 from strandline.scan import Event, Outcome, Progress, Reason, ScanRequest
 from strandline.scan.sources import FileSource, GitSource, JournalSource, Source, TableSource
 from strandline.scan.state import State, open_state
-from strandline.spark import session
-from strandline.spark.workers import scan_on_spark
+
+if TYPE_CHECKING:
+    from strandline import spark
+else:
+    spark = deferred("strandline.spark")
 
 KILL_AFTER_ITEMS = 1_000
 LEASE_S = 3.0
@@ -70,6 +75,8 @@ def demo(folder: Folder = Path("strandline-demo"), as_json: AsJson = False) -> N
 
     Exit code 1 if a promise is broken.
     """
+    require("scan", "hyperscan")
+    require("spark", "pyspark")
     teller = _Teller(quiet=as_json)
     _make_anew(folder)
     began = time.monotonic()
@@ -136,7 +143,7 @@ def scan_and_tell(folder: str) -> None:
             print(event.done.items, flush=True)
 
     with open_state(str(Path(folder) / "state"), create=True) as state:
-        scan_on_spark(_request(state, Path(folder), load_builtin()), session, tell)
+        spark.scan_on_spark(_request(state, Path(folder), load_builtin()), spark.session, tell)
 
 
 def _scan_and_kill(folder: Path) -> int:
@@ -172,7 +179,7 @@ def _undisturbed(folder: Path, rules: RuleSet, state: State, teller: "_Teller") 
 def _scan(state: State, folder: Path, rules: RuleSet, teller: "_Teller") -> tuple[Outcome, float]:
     began = time.monotonic()
     with ScanProgress(quiet=teller.quiet) as progress:
-        outcome = scan_on_spark(_request(state, folder, rules), session, progress.tell)
+        outcome = spark.scan_on_spark(_request(state, folder, rules), spark.session, progress.tell)
     return outcome, time.monotonic() - began
 
 

@@ -13,16 +13,19 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.detect import expand, load_builtin
-from strandline.extras import needs
 from strandline.journal import Journal
+from strandline.lazy_imports import deferred
 
-with needs("scan"):
+if TYPE_CHECKING:
     import zstandard
+else:
+    zstandard = deferred("zstandard", "scan")
 
 MODULES = 20_000
 ROWS = 4_000

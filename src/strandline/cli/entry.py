@@ -15,11 +15,11 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    gc.disable()  # imported modules hold no garbage; the collector starts again before a command runs
     if sys.argv[1:2] != ["serve"]:
         from strandline.cli.app import main as run_commands  # noqa: PLC0415 - typer takes a tenth of a second
 
         return run_commands()
-    gc.disable()  # there is nothing to collect in what is only imported; a server that has started does it again
     try:
         from strandline.cli.serve_run import run  # noqa: PLC0415 - as above
 

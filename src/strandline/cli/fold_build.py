@@ -20,8 +20,6 @@ from strandline.cli.output import AsJson, emit
 from strandline.fold import Backend
 from strandline.fold.addresses import parse_address
 from strandline.protocol.fold_modes import FoldMode
-from strandline.spark import session
-from strandline.spark.folds import fold_build
 
 
 def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
@@ -57,6 +55,8 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         options["userSecret"] = settings.user_info
     if prefix:
         options["prefix"] = prefix
+    from strandline.spark import fold_build, session  # noqa: PLC0415 - its help needs no Spark
+
     began = time.monotonic()
     built = fold_build(session(master=master), options, path, backend, mode=fold_mode(mode))
     record = {

@@ -1,8 +1,8 @@
 """Commands that are imported when they run, so that each loads only what it needs and `--help` loads nearly nothing.
 
 Invariants: a group knows its commands by name, place and one line of help, and imports none of them to list them; the
-line is the first of the command's own docstring, which a test compares. What `after_import` was given runs when a
-command was imported, before it runs. A place may also hold a command that is one already.
+line is the first of the command's own docstring, which a test compares. Hooks of `after_import` run after the import of
+a command and before the command. A place may also hold a command that typer has built already.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class LazyCommand(NamedTuple):
 
 
 def after_import(hook: Callable[[], None]) -> None:
-    """Call `hook` whenever a command was imported."""
+    """Call `hook` after the import of each command; groups do not count."""
     _after_import.append(hook)
 
 
@@ -51,7 +51,7 @@ def lazy_group(*entries: LazyCommand) -> type[TyperGroup]:
 
 
 class _Unloaded(TyperCommand):
-    """What a list of commands shows in the place of one."""
+    """The entry of a command in a list of commands, before its import."""
 
     def __init__(self, entry: LazyCommand) -> None:
         super().__init__(entry.name, help=entry.help)
@@ -66,12 +66,12 @@ def load(entry: LazyCommand) -> Any:  # noqa: ANN401 - typer's copy of click is 
     """Import a command or a group, and return it as typer runs it."""
     module, _, name = entry.place.partition(":")
     found: Callable[..., None] | typer.Typer | TyperCommand = getattr(import_module(f"strandline.cli.{module}"), name)
-    for hook in _after_import:
-        hook()
     if isinstance(found, typer.Typer):
         group = get_group(found)
         group.name = entry.name
         return group
+    for hook in _after_import:
+        hook()
     if isinstance(found, TyperCommand):
         return found
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -26,6 +26,7 @@ from strandline.cli.state_options import (
 )
 from strandline.detect import RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput, MissingExtra
+from strandline.extras import require
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports.formats import ReportFormat
 from strandline.pipeline.key_files import TenantUnknown
@@ -128,6 +129,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     Each object version is scanned once for each set of rules. Findings are stored in the state folder, without a byte
     of a secret. Running the same command again resumes an interrupted scan, and scans only new and changed items.
     """
+    require("scan", "hyperscan")
     rule_set = rules_of(rules)
     chosen = Chosen(
         paths=paths or [],

@@ -8,18 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.detect.locations import Location, read_location
 from strandline.findings.reports.values import SourceFacts
+from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import PolicyHash, StableItemId
 from strandline.pipeline.reads import Observed
 from strandline.scan.inventory import ITEMS, Inventory, read_inventories
 from strandline.scan.sources.git_history import Seen, parse_seen
 from strandline.scan.sources.source import path_text
 from strandline.scan.state import State
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:  # it takes a tenth of the time of `strandline findings list`, and the scan of one source needs it never
+    pc = deferred("pyarrow.compute")
 
 _KINDS = {"fs": "file"}
 _COLUMNS = pa.schema([ITEMS.field(name) for name in ("source", "item", "ovid", "path", "extra")])
@@ -38,11 +44,10 @@ class ListedSource:
     def _extras(self) -> dict[bytes, bytes | None]:
         return dict(zip(self.items["ovid"].to_pylist(), self.items["extra"].to_pylist(), strict=True))
 
-    @property
-    def ovids(self) -> pa.Array:
-        """Return the object versions of the items, as one array."""
-        column = self.items["ovid"].combine_chunks()
-        return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    @cached_property
+    def ovids(self) -> frozenset[bytes]:
+        """Return the object versions of the items."""
+        return frozenset(self.items["ovid"].to_pylist()) - {None}
 
     def located(self, row: Observed) -> Location:
         """Return the location of a finding; a blob that was staged when it was scanned gets its later commit."""
@@ -77,7 +82,8 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
             + [part.select(_COLUMNS.names) for part in inventory.items(state.stores.state, state.tenant)]
         )
         for number, facts in new:
-            rows = items.filter(pc.equal(items["source"], number)).drop_columns("source")
+            rows = items if len(inventory.sources) == 1 else items.filter(pc.equal(items["source"], number))
+            rows = rows.drop_columns("source")
             for known in later.setdefault(facts.instance, []):
                 rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
             later[facts.instance].append(rows["item"].combine_chunks())

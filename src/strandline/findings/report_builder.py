@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from strandline.findings.coverage import coverage_of
 from strandline.findings.listed_sources import ListedSource, current_sources, location_of
 from strandline.findings.reports.values import (
@@ -150,10 +147,8 @@ def _current(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:
     for policy in dict.fromkeys(one.policy for one in listed):
         of_policy = [(number, one.ovids) for number, one in enumerate(listed) if one.policy == policy]
         for rows in observations(state, policy):
-            asked = pa.array([row.observation.ovid for row in rows], pa.binary(32))
             for number, ovids in of_policy:
-                is_there = pc.is_in(asked, value_set=ovids).to_pylist()
-                yield from (_Seen(row, number) for row, there in zip(rows, is_there, strict=True) if there)
+                yield from (_Seen(row, number) for row in rows if row.observation.ovid in ovids)
 
 
 def _everything(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:

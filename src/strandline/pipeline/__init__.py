@@ -29,30 +29,35 @@ most 10,000 rows. Logical times (`started_at`, `seen_at`) order the work of one 
 stored beside them. Reopening items that failed for good is a new generation of their policy.
 """
 
-from strandline.pipeline.commit import (
-    AwaitingFindings,
-    CheckpointDurable,
-    FindingsDurable,
-    ItemsDurable,
-    Page,
-    commit_page,
-)
-from strandline.pipeline.findings import (
-    FindingRecord,
-    FindingsBatch,
-    FindingsSink,
-    ObservationRecord,
-    OccurrenceRecord,
-)
-from strandline.pipeline.held_shard import HeldShard, claim
-from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
-from strandline.pipeline.pages import Failed, FoundSecret, Gaps, Item, PageBuilder, Scanned, Skipped
-from strandline.pipeline.policy import Policies, Policy, PolicyDelta, PolicyRecord, delta
-from strandline.pipeline.reads import PipelineReads
-from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
-from strandline.pipeline.scope import Boundary, BoundaryKind, CommitScope, Units, WriteContext
-from strandline.pipeline.state import ScannerState
-from strandline.pipeline.triage import Triage, TriageEvent, TriageState
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from strandline.lazy_imports import lazy_names as _lazy_names
+
+if _TYPE_CHECKING:
+    from strandline.pipeline.commit import (
+        AwaitingFindings,
+        CheckpointDurable,
+        FindingsDurable,
+        ItemsDurable,
+        Page,
+        commit_page,
+    )
+    from strandline.pipeline.findings import (
+        FindingRecord,
+        FindingsBatch,
+        FindingsSink,
+        ObservationRecord,
+        OccurrenceRecord,
+    )
+    from strandline.pipeline.held_shard import HeldShard, claim
+    from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
+    from strandline.pipeline.pages import Failed, FoundSecret, Gaps, Item, PageBuilder, Scanned, Skipped
+    from strandline.pipeline.policy import Policies, Policy, PolicyDelta, PolicyRecord, delta
+    from strandline.pipeline.reads import PipelineReads
+    from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
+    from strandline.pipeline.scope import Boundary, BoundaryKind, CommitScope, Units, WriteContext
+    from strandline.pipeline.state import ScannerState
+    from strandline.pipeline.triage import Triage, TriageEvent, TriageState
 
 __all__ = [
     "AwaitingFindings",
@@ -97,3 +102,69 @@ __all__ = [
     "commit_page",
     "delta",
 ]
+
+# Import a public name at its first use, so that a command loads only the modules that it needs.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "commit": (
+            "AwaitingFindings",
+            "CheckpointDurable",
+            "FindingsDurable",
+            "ItemsDurable",
+            "Page",
+            "commit_page",
+        ),
+        "findings": (
+            "FindingRecord",
+            "FindingsBatch",
+            "FindingsSink",
+            "ObservationRecord",
+            "OccurrenceRecord",
+        ),
+        "held_shard": (
+            "HeldShard",
+            "claim",
+        ),
+        "ledger": (
+            "DoneLedger",
+            "DoneStatus",
+            "LedgerRecord",
+        ),
+        "pages": (
+            "Failed",
+            "FoundSecret",
+            "Gaps",
+            "Item",
+            "PageBuilder",
+            "Scanned",
+            "Skipped",
+        ),
+        "policy": (
+            "Policies",
+            "Policy",
+            "PolicyDelta",
+            "PolicyRecord",
+            "delta",
+        ),
+        "reads": ("PipelineReads",),
+        "receipts": (
+            "CheckpointReceipt",
+            "FindingsReceipt",
+            "LedgerReceipt",
+        ),
+        "scope": (
+            "Boundary",
+            "BoundaryKind",
+            "CommitScope",
+            "Units",
+            "WriteContext",
+        ),
+        "state": ("ScannerState",),
+        "triage": (
+            "Triage",
+            "TriageEvent",
+            "TriageState",
+        ),
+    },
+)

@@ -16,12 +16,8 @@ from urllib.parse import urlsplit
 
 from strandline.clock import Clock
 from strandline.errors import FormatError, InvalidInput
-from strandline.pipeline.coordination import Coordinator, RecordStore
-from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
-from strandline.pipeline.coordination.etcd import EtcdRecords
-from strandline.pipeline.coordination.etcd_client import EtcdClient
-from strandline.pipeline.coordination.etcd_keys import PREFIX
-from strandline.pipeline.coordination.postgres import PostgresRecords
+from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS, Coordinator
+from strandline.pipeline.coordination.record_store import RecordStore
 from strandline.pipeline.findings import FindingsSink
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneLedger
@@ -29,14 +25,15 @@ from strandline.pipeline.policy import Policies
 from strandline.pipeline.reads import PipelineReads
 from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
 from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
-from strandline.pipeline.sql.postgres import PostgresDatabase
 from strandline.pipeline.sql.reads import SqlReads
 from strandline.pipeline.sql.state import SqlState
 from strandline.pipeline.state import ScannerState
 from strandline.pipeline.tenant_keys import check_value
 from strandline.pipeline.triage import Triage
 
-if TYPE_CHECKING:  # imported when a database of SQLite is opened: others do not need its package
+if TYPE_CHECKING:  # each is imported when its address is opened: others need neither its package nor its modules
+    from strandline.pipeline.coordination.etcd_client import EtcdClient
+    from strandline.pipeline.sql.postgres import PostgresDatabase
     from strandline.pipeline.sql.sqlite import SqliteDatabase
 
 AnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase"
@@ -65,7 +62,7 @@ class Stores:
     reads: PipelineReads
     state: ScannerState
     coordinator: Coordinator
-    etcd: EtcdClient | None = None
+    etcd: "EtcdClient | None" = None
 
     def close(self) -> None:
         """Let go of connections; twice is harmless."""
@@ -89,6 +86,8 @@ def is_like_server(path: str) -> bool:
 def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
     """Return the database at an address, without looking whether anything is there."""
     if address.startswith(_POSTGRES):
+        from strandline.pipeline.sql.postgres import PostgresDatabase  # noqa: PLC0415 - see above
+
         return PostgresDatabase(address, clock=clock)
     path = address.removeprefix("sqlite:")
     if not path or is_like_server(path) or path.lower().startswith("postgres"):
@@ -125,7 +124,7 @@ def open_stores(
     except BaseException:
         database.close()
         raise
-    is_sqlite = not isinstance(database, PostgresDatabase)
+    is_sqlite = database.dialect == "sqlite"
     check = None if key is None else check_value(key)
     findings = SqliteFindings(database, check) if is_sqlite else PostgresFindings(database, check)
     ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
@@ -149,19 +148,26 @@ def require_current(database: AnyDatabase) -> None:
 
 
 def _records(database: AnyDatabase) -> RecordStore:
-    if isinstance(database, PostgresDatabase):
+    if database.dialect == "postgres":
+        from strandline.pipeline.coordination.postgres import PostgresRecords  # noqa: PLC0415 - see above
+
         return PostgresRecords(database)
     from strandline.pipeline.coordination.sqlite import SqliteRecords  # noqa: PLC0415 - see above
 
     return SqliteRecords(database)
 
 
-def _etcd_client(address: str) -> EtcdClient:
+def _etcd_client(address: str) -> "EtcdClient":
+    from strandline.pipeline.coordination.etcd_client import EtcdClient  # noqa: PLC0415 - see above
+
     parts = urlsplit(address)
     if parts.scheme != "etcd" or not parts.hostname or "@" in parts.netloc:
         raise InvalidInput("the address of an etcd cannot be read", hint="give etcd://host:2379, without a user")
     return EtcdClient(parts.netloc)
 
 
-def _etcd(client: EtcdClient, address: str) -> RecordStore:
+def _etcd(client: "EtcdClient", address: str) -> RecordStore:
+    from strandline.pipeline.coordination.etcd import EtcdRecords  # noqa: PLC0415 - see above
+    from strandline.pipeline.coordination.etcd_keys import PREFIX  # noqa: PLC0415 - see above
+
     return EtcdRecords(client, prefix=urlsplit(address).path.rstrip("/") or PREFIX)

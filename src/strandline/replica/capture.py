@@ -24,10 +24,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import Damaged, StorageRefused, Unavailable
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.ltx import lock_page
 from strandline.replica.wal import (
@@ -40,8 +40,10 @@ from strandline.replica.wal import (
     scan_frames,
 )
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 TABLE = "_strandline_replica"
 SQLITE_MIN = (3, 51, 3)
@@ -437,7 +439,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         raise Unavailable(f"{path}: SQLite says: {error}", hint="it is tried again") from error
 
 
-def connect(path: Path) -> apsw.Connection:
+def connect(path: Path) -> "apsw.Connection":
     """Return a connection that leaves the log alone: it checkpoints when it is told to, and removes nothing."""
     connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_MS)
@@ -450,7 +452,7 @@ def connect(path: Path) -> apsw.Connection:
     return connection
 
 
-def _persist_log(connection: apsw.Connection) -> None:
+def _persist_log(connection: "apsw.Connection") -> None:
     """Have the log stay when the last connection is closed: the next process goes on with it."""
     import ctypes  # noqa: PLC0415 - only here
 

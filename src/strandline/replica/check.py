@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
 from strandline.replica.layout import LtxFile
 from strandline.replica.ltx import LtxReader
 from strandline.replica.restore import plan_restore
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 
 class FileCheck(NamedTuple):

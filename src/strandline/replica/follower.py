@@ -22,11 +22,11 @@ import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import FormatError
-from strandline.extras import needs
 from strandline.files import OsDisk, storage_errors
+from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import sqlite_errors
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
@@ -35,8 +35,10 @@ from strandline.replica.ltx import LtxReader, lock_page
 from strandline.replica.restore import plan_restore, restore
 from strandline.replica.shipper import EMPTY, Position
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 BATCH_BYTES = 32 << 20
 """How many bytes of files are applied as one transaction, at least one file."""

@@ -22,16 +22,19 @@ whole before it was compared.
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.replica.errors import LtxDamaged
 from strandline.replica.wal import is_page_size
 
-with needs("replica"):
-    import lz4.block
+if TYPE_CHECKING:
     import xxhash
-    from fastcrc.crc64 import go_iso
+    from fastcrc import crc64
+    from lz4 import block as lz4_block
+else:
+    crc64, lz4_block = deferred("fastcrc.crc64", "replica"), deferred("lz4.block", "replica")
+    xxhash = deferred("xxhash", "replica")
 
 HEADER_BYTES = 100
 TRAILER_BYTES = 16
@@ -169,10 +172,10 @@ def _header_problem(magic: bytes, flags: int, pre: int, header: LtxHeader) -> st
 def encode(header: LtxHeader, pages: Iterable[tuple[int, Buffer]]) -> Iterator[bytes]:
     """Yield the bytes of a file, in pieces of about a megabyte; `pages` ascend."""
     head = format_header(header)
-    checksum, offset = go_iso(head), HEADER_BYTES
+    checksum, offset = crc64.go_iso(head), HEADER_BYTES
     piece, index = [head], bytearray()
     pending = HEADER_BYTES
-    compress, digest = lz4.block.compress, xxhash.xxh32_intdigest
+    compress, digest = lz4_block.compress, xxhash.xxh32_intdigest
     last, lock, size = 0, lock_page(header.page_size), header.page_size
     for number, page in pages:
         if not last < number <= header.commit or number == lock or len(page) != size:
@@ -184,7 +187,7 @@ def encode(header: LtxHeader, pages: Iterable[tuple[int, Buffer]]) -> Iterator[b
             block, length = page, size | _STORED
         numbered = _PAGE.pack(number, 0)
         frame = b"".join((numbered, _FRAME_HEAD, _U32LE.pack(length), block, b"\0\0\0\0", _U32LE.pack(digest(page))))
-        checksum = go_iso(page, go_iso(numbered, checksum))
+        checksum = crc64.go_iso(page, crc64.go_iso(numbered, checksum))
         _append_varints(index, number, offset, len(frame))
         offset += len(frame)
         piece.append(frame)
@@ -194,7 +197,7 @@ def encode(header: LtxHeader, pages: Iterable[tuple[int, Buffer]]) -> Iterator[b
             piece, pending = [], 0
     index.append(0)
     tail = b"".join((_END_OF_PAGES, index, _U64.pack(len(index)), bytes(8)))
-    piece += [tail, _U64.pack(go_iso(tail, checksum) | _TOP_BIT)]
+    piece += [tail, _U64.pack(crc64.go_iso(tail, checksum) | _TOP_BIT)]
     yield b"".join(piece)
 
 
@@ -228,7 +231,7 @@ class LtxReader:
         self._fill(HEADER_BYTES)
         head = self._buffer[:HEADER_BYTES]
         self.header = parse_header(head, name)
-        self._checksum = go_iso(head)
+        self._checksum = crc64.go_iso(head)
         self._skip(HEADER_BYTES)
         self.end: LtxEnd | None = None
 
@@ -263,7 +266,7 @@ class LtxReader:
         """Return a page that begins here, and go behind it."""
         page, head, end, _ = _decode_frame(self._buffer, self._at, number, flags, self.header.page_size, self._name)
         self._skip(end - self._at)
-        self._checksum = go_iso(page, go_iso(head, self._checksum))
+        self._checksum = crc64.go_iso(page, crc64.go_iso(head, self._checksum))
         return page
 
     def _finish(self, index: bytearray, count: int) -> None:
@@ -275,7 +278,7 @@ class LtxReader:
             raise self._damaged("its index does not agree with its pages")
         self._skip(len(tail))
         post = self._take(self._at, 8)
-        checksum = go_iso(post, go_iso(tail, go_iso(_END_OF_PAGES, self._checksum))) | _TOP_BIT
+        checksum = crc64.go_iso(post, crc64.go_iso(tail, crc64.go_iso(_END_OF_PAGES, self._checksum))) | _TOP_BIT
         self._skip(8)
         (stored,) = self._unpack(_U64)
         if stored != checksum:
@@ -331,7 +334,7 @@ def _decode_frame(
         if flags == _BLOCK:
             (length,) = _U32.unpack_from(buffer, at)
             head += buffer[at : at + 4]
-            page = lz4.block.decompress(taken(at + 4, length), uncompressed_size=size)
+            page = lz4_block.decompress(taken(at + 4, length), uncompressed_size=size)
             end = at + 4 + length
         elif flags == 0:
             (length,) = _U32LE.unpack_from(buffer, at + len(_FRAME_HEAD))
@@ -339,7 +342,7 @@ def _decode_frame(
             if buffer[at : at + len(_FRAME_HEAD)] != _FRAME_HEAD or length > size + size // 128 + 32:
                 raise LtxDamaged(name, f"page {number} is not an LZ4 frame as LTX has it")
             block = taken(at + _FRAME_HEAD_BYTES, length)
-            page = block if is_stored else lz4.block.decompress(block, uncompressed_size=size)
+            page = block if is_stored else lz4_block.decompress(block, uncompressed_size=size)
             foot = taken(at + _FRAME_HEAD_BYTES + length, _FRAME_FOOT_BYTES)
             if foot[:4] != b"\0\0\0\0":
                 raise LtxDamaged(name, f"page {number} has more than one block")
@@ -347,7 +350,7 @@ def _decode_frame(
             end = at + _FRAME_HEAD_BYTES + length + _FRAME_FOOT_BYTES
         else:
             raise LtxDamaged(name, f"page {number} has the flags {flags:#x}, which this version does not know")
-    except (lz4.block.LZ4BlockError, struct.error) as error:
+    except (lz4_block.LZ4BlockError, struct.error) as error:
         raise LtxDamaged(name, f"page {number} cannot be decompressed") from error
     return bytes(page), head, end, digest
 

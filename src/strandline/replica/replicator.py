@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from strandline.errors import Closed, FormatError, InvalidInput, Locked, StrandlineError, Unavailable, UnknownOutcome
-from strandline.extras import needs
 from strandline.files import OsDisk, storage_error
+from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import Capture, Change, LogState, check_database
 from strandline.replica.errors import DatabaseRefused, HistoryLost
@@ -35,8 +35,10 @@ from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_
 from strandline.replica.wakeups import FileChanges
 from strandline.replica.wal import WalPosition
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0

@@ -9,12 +9,14 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 
-with needs("scan"):
+if TYPE_CHECKING:
     import zstandard
+else:
+    zstandard = deferred("zstandard", "scan")
 
 
 _PIECE_OUT = 1 << 20
@@ -82,7 +84,10 @@ class _Zstd:
         return self._inner.unused_data
 
     def decompress(self, data: bytes, _max_length: int) -> bytes:
-        return self._inner.decompress(data) if data else b""
+        try:
+            return self._inner.decompress(data) if data else b""
+        except zstandard.ZstdError as error:
+            raise ValueError("broken zstd stream") from error
 
 
 class _Kind(NamedTuple):
@@ -98,7 +103,7 @@ _KINDS = {
     "xz": _Kind(lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _LZMA_MEMORY), b"\xfd7zXZ\0"),
     "zstd": _Kind(_Zstd, b"\x28\xb5\x2f\xfd", 512),
 }
-_BROKEN = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
+_BROKEN = (zlib.error, OSError, ValueError, EOFError, lzma.LZMAError, MemoryError)
 
 
 def unpacked(kind: str, data: memoryview, bytes_max: int, ratio_max: int, streams_max: int) -> Unpacked:

@@ -23,12 +23,12 @@ being done; `Progress` tells how many there are.
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from strandline.lazy_imports import lazy_names as _lazy_names
-from strandline.pipeline.coordination.coordinator import Coordinator, NoneAvailable, Throttled
-from strandline.pipeline.coordination.interfaces import RunCoordinator, RunReader, ShardCoordinator
-from strandline.pipeline.coordination.memory import CommitHook, MemoryRecords
-from strandline.pipeline.coordination.record_store import RecordStore
 
 if _TYPE_CHECKING:
+    from strandline.pipeline.coordination.coordinator import Coordinator, NoneAvailable, Throttled
+    from strandline.pipeline.coordination.interfaces import RunCoordinator, RunReader, ShardCoordinator
+    from strandline.pipeline.coordination.memory import CommitHook, MemoryRecords
+    from strandline.pipeline.coordination.record_store import RecordStore
     from strandline.pipeline.coordination.sqlite import SqliteRecords
 
 __all__ = [
@@ -44,10 +44,25 @@ __all__ = [
     "Throttled",
 ]
 
-# Import the records in SQLite at their first use: they need the extra `sqlite`.
+# Import a public name at its first use, so that a command loads only the modules that it needs.
 __getattr__ = _lazy_names(
     __name__,
     {
+        "coordinator": (
+            "Coordinator",
+            "NoneAvailable",
+            "Throttled",
+        ),
+        "interfaces": (
+            "RunCoordinator",
+            "RunReader",
+            "ShardCoordinator",
+        ),
+        "memory": (
+            "CommitHook",
+            "MemoryRecords",
+        ),
+        "record_store": ("RecordStore",),
         "sqlite": ("SqliteRecords",),
     },
 )

@@ -17,15 +17,15 @@ commit, so `known_at` of the last moments may yet grow.
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from strandline.lazy_imports import lazy_names as _lazy_names
-from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
-from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
-from strandline.pipeline.sql.migrations import Applied, Migration, SchemaStatus, load_migrations
-from strandline.pipeline.sql.postgres import PostgresDatabase
-from strandline.pipeline.sql.reads import SqlReads
-from strandline.pipeline.sql.state import SqlState
 
 if _TYPE_CHECKING:
+    from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
+    from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
+    from strandline.pipeline.sql.migrations import Applied, Migration, SchemaStatus, load_migrations
+    from strandline.pipeline.sql.postgres import PostgresDatabase
+    from strandline.pipeline.sql.reads import SqlReads
     from strandline.pipeline.sql.sqlite import SqliteDatabase
+    from strandline.pipeline.sql.state import SqlState
 
 __all__ = [
     "Applied",
@@ -42,10 +42,27 @@ __all__ = [
     "load_migrations",
 ]
 
-# Import what needs SQLite when it is asked for: with PostgreSQL or in memory its package is not needed.
+# Import a public name at its first use, so that a command loads only the modules that it needs.
 __getattr__ = _lazy_names(
     __name__,
     {
+        "findings": (
+            "PostgresFindings",
+            "SqliteFindings",
+        ),
+        "ledger": (
+            "PostgresLedger",
+            "SqliteLedger",
+        ),
+        "migrations": (
+            "Applied",
+            "Migration",
+            "SchemaStatus",
+            "load_migrations",
+        ),
+        "postgres": ("PostgresDatabase",),
+        "reads": ("SqlReads",),
         "sqlite": ("SqliteDatabase",),
+        "state": ("SqlState",),
     },
 )

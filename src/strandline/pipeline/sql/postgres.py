@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, LiteralString, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, Self, TypeAlias, TypeVar
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidInput
@@ -19,7 +19,6 @@ from strandline.lazy_imports import deferred
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.migrations import (
     Applied,
-    Dialect,
     Migration,
     SchemaStatus,
     Session,
@@ -62,7 +61,7 @@ class PostgresDatabase:
         self._pool: Pool[Connection] = Pool(self._where, self._open, lambda connection: connection.close())
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> Literal["postgres"]:
         """Return whose SQL it speaks."""
         return "postgres"
 

@@ -10,14 +10,13 @@ It must stand on a local file system: the write-ahead log is shared memory betwe
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import FormatError
 from strandline.extras import needs
 from strandline.pipeline.sql.migrations import (
     Applied,
-    Dialect,
     Migration,
     SchemaStatus,
     Session,
@@ -53,7 +52,7 @@ class SqliteDatabase:
         self._pool: Pool[apsw.Connection] = Pool(self._path, self._open, _end)
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> Literal["sqlite"]:
         """Return whose SQL it speaks."""
         return "sqlite"
 

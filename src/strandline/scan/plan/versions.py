@@ -11,12 +11,12 @@ Invariants: a strong version comes from the source or the stat cache alone; an i
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from blake3 import blake3
 
+from strandline.lazy_imports import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import (
     ObjectVersionId,
@@ -29,7 +29,14 @@ from strandline.pipeline.identity import (
     stable_item_ids,
 )
 from strandline.pipeline.state import Put, ScannerState
-from strandline.scan.sources import LISTING, Source, StatCache
+from strandline.scan.sources.source import LISTING, Source
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from strandline.scan.sources.stat_cache import StatCache
+else:  # reports need the schemas alone, and it takes a tenth of their time
+    pc = deferred("pyarrow.compute")
 
 DIGEST = pa.binary(32)
 LISTED = pa.schema(
@@ -91,18 +98,18 @@ def late_versions(
     return found
 
 
-def identified(number: int, source: Source, batch: pa.RecordBatch, cache: StatCache) -> pa.RecordBatch:
+def identified(number: int, source: Source, batch: pa.RecordBatch, cache: "StatCache") -> pa.RecordBatch:
     """Return a batch of a listing with identities, as far as they are known without reading."""
     items = stable_item_ids(source.tag, source.instance, batch["locator"])
     return _identified(number, batch, items, cache)
 
 
-def identified_again(listed: pa.RecordBatch, cache: StatCache) -> pa.RecordBatch:
+def identified_again(listed: pa.RecordBatch, cache: "StatCache") -> pa.RecordBatch:
     """Return listed items of one source with identities, as far as they are known now."""
     return _identified(listed["source"][0].as_py(), listed, listed["item"], cache)
 
 
-def _identified(number: int, batch: pa.RecordBatch, items: pa.Array, cache: StatCache) -> pa.RecordBatch:
+def _identified(number: int, batch: pa.RecordBatch, items: pa.Array, cache: "StatCache") -> pa.RecordBatch:
     weak = pc.is_valid(batch["problem"])
     versions, ovids = _with_cached(number, batch, cache, ovid_column(items, batch["version"], weak))
     rest = [batch[name] for name in LISTING.names[2:]]
@@ -152,7 +159,7 @@ def late_ovids(items: Sequence[StableItemId], late: Sequence[Late | None]) -> li
     return found
 
 
-def _with_cached(number: int, batch: pa.RecordBatch, cache: StatCache, ovids: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _with_cached(number: int, batch: pa.RecordBatch, cache: "StatCache", ovids: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the versions of a batch and the ledger's keys, with those that the stat cache knows."""
     versions = batch["version"]
     asked = pc.and_(pc.is_null(versions), pc.and_(pc.is_valid(batch["stat"]), pc.is_null(batch["problem"])))
