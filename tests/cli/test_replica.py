@@ -59,6 +59,17 @@ def test_a_dry_run_lists_files_and_writes_nothing(tmp_path: Path, replica: str) 
     assert not (tmp_path / "out.db").exists()
 
 
+def test_explain_estimates_a_replica_and_a_database(tmp_path: Path, replica: str) -> None:
+    ran = run_command("replica", "explain", replica, "--commits-per-hour", "1000", "--price-gb", "0", "--json")
+    usage, *lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert usage["commits_per_hour"] == 1000
+    assert lines[0]["writes_per_hour"] == 1000
+    assert lines[-1]["monthly_dollars"] == pytest.approx(sum(line["monthly_dollars"] for line in lines[:-1]), abs=0.05)
+    ran = run_command("replica", "explain", tmp_path / "a.db", "--sample", "0.1", "--no-maintain", "--json")
+    assert [json.loads(line).get("what") for line in ran.out.splitlines()] == [None, "transactions", "total"]
+    assert "not a SQLite database" in run_command("replica", "explain", __file__, "--sample", "0.1").err
+
+
 def test_what_cannot_be_restored_is_said_with_a_hint(tmp_path: Path, replica: str) -> None:
     for arguments, problem in (
         ((replica, tmp_path / "a.db"), "there is a file already"),

@@ -13,6 +13,7 @@ COMMANDS = (
     LazyCommand("status", "replica_files:status", "Show the last transaction of a replica, and what it holds."),
     LazyCommand("snapshots", "replica_files:snapshots", "List the whole databases of a replica."),
     LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),
+    LazyCommand("explain", "replica_explain:explain", "Estimate what a replica uploads, keeps and costs."),
     LazyCommand("compact", "replica_maintain:compact", "Merge the files of a replica, or write a snapshot."),
     LazyCommand("prune", "replica_maintain:prune", "Remove the files that a retention policy does not keep."),
 )

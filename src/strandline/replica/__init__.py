@@ -26,6 +26,7 @@ commits as one file of litestream's format.
     check         whether a restored database, and every file of a replica, is whole
     write_lock    SQLite's write lock, held across transactions, and the log written under it
     wal_index     the index of a write-ahead log, as pure code
+    cost          what a replica uploads, keeps and costs
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.

@@ -52,7 +52,8 @@ class Maintenance:
 
     def compact(self, level: int) -> int:
         """Merge the files of the level below; return how many files were made."""
-        return len(compact_level(self._store, self._layout, self._layout.all_files(), level))
+        files = [file for one in (level - 1, level) for file in self._layout.files(one)]
+        return len(compact_level(self._store, self._layout, files, level))
 
     def snapshot(self) -> bool:
         """Write a snapshot; return False where the last transaction has one."""
