@@ -52,7 +52,8 @@ PARTS = (
     Part("postgres", "postgres", "strandline.pipeline.stores", missing="psycopg"),
     Part("etcd", "etcd", "strandline.pipeline.stores", missing="grpc"),
     Part("detect", "scan", "strandline.detect", missing="hyperscan"),
-    Part("replica", "replica", "strandline.replica,strandline.replica.routing", missing="apsw"),
+    Part("replica", "replica", "strandline.replica", missing="apsw"),
+    Part("routing", "replica", "strandline.replica.routing", missing="h11"),
     Part("spark", "spark", "strandline.spark", missing="pyspark"),
     Part("broker", "broker", "strandline.broker.server", missing="bcrypt"),
 )
