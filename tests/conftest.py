@@ -8,12 +8,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import campaigns, isolation, leftovers, tally
-from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.scheduling import (  # noqa: F401 - hooks
+    pytest_collection,
+    pytest_collection_modifyitems,
+    pytest_xdist_make_scheduler,
+)
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
 from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
 from tests.servers_seaweed import seaweed_address, seaweed_server  # noqa: F401 - fixtures
-from tests.servers_spark import active_spark, spark, spark_standalone  # noqa: F401 - fixtures
+from tests.servers_spark import active_spark, spark  # noqa: F401 - fixtures
 
 leftovers.restore_signals()
 

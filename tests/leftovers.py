@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import psutil
@@ -53,7 +54,18 @@ class _Children:
         if not self._has_started:
             return set()
         self._has_started = False
-        return {child.pid for child in psutil.Process().children()} - self.accepted
+        return _all_children() - self.accepted
+
+
+def _all_children() -> set[int]:
+    """Return the children of this process, from the kernel's own list where it has one: psutil reads all processes."""
+    if not Path("/proc/thread-self/children").exists():
+        return {child.pid for child in psutil.Process().children()}
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
 
 
 _children = _Children()

@@ -7,6 +7,7 @@ import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from io import StringIO
 from types import ModuleType
 
@@ -41,6 +42,8 @@ def undocumented_module(source: str) -> list[str]:
 
 def prints(source: str) -> list[str]:
     """A library does not print."""
+    if "print" not in source:
+        return []  # to parse hundreds of modules would take seconds
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return [f"line {c.lineno} prints" for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
 
@@ -152,10 +155,16 @@ def guarantee_problems(text: str, tests: Mapping[str, str]) -> list[str]:
     """Each row of the table of guarantees names a test, and each test named exists; `tests` is source by path."""
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     problems = [f"no test is named: {row}" for row in rows if not TEST_REFERENCE.search(row)]
-    for path, names in TEST_REFERENCE.findall(text):
-        if path not in tests or not _defines(ast.parse(tests[path]), names.split("::")[1:]):
+    for path, names in sorted(TEST_REFERENCE.findall(text)):
+        if path not in tests or not _defines(_parsed(tests[path]), names.split("::")[1:]):
             problems.append(f"no such test: tests/{path}{names}")
     return problems
+
+
+@lru_cache(maxsize=1)
+def _parsed(source: str) -> ast.Module:
+    """Return the tree of a module; that of the last one is kept, for its tests are asked for one after another."""
+    return ast.parse(source)
 
 
 def repeated_guarantees(text: str) -> list[str]:
@@ -179,11 +188,12 @@ def decision_problems(text: str, files: Collection[str]) -> list[str]:
 def guarantee_mark_problems(text: str, tests: Mapping[str, str]) -> list[str]:
     """A promise says that it is sampled or long if its test is: a case, or all of it, is left to `make test-long`."""
     problems = []
-    for row in text.splitlines():
-        found, marked = TEST_REFERENCE.search(row), GUARANTEE_MARK.search(row)
-        if not row.startswith("|") or found is None or found[1] not in tests:
+    rows = [(found, row) for row in text.splitlines() if row.startswith("|") and (found := TEST_REFERENCE.search(row))]
+    for found, row in sorted(rows, key=lambda each: each[0][1]):
+        if found[1] not in tests:
             continue
-        runs = _runs(ast.parse(tests[found[1]]), found[2].split("::")[1:])
+        marked = GUARANTEE_MARK.search(row)
+        runs = _runs(_parsed(tests[found[1]]), found[2].split("::")[1:])
         mark = marked[1] if marked else None
         if runs != mark and (runs is not None or mark != "sampled"):
             problems.append(f"marked {mark}, and its test is {runs or 'not'}: {row}")
