@@ -18,6 +18,7 @@ from strandline.findings.report_builder import build_report
 from strandline.journal import Journal
 from strandline.scan.state import DEFAULT_TENANT, open_state
 from tests.cli.runs import run_command
+from tests.waiting import PATIENCE_S
 
 
 def append(path: Path, seed: str) -> None:
@@ -42,7 +43,7 @@ def test_it_goes_on_until_a_signal_and_its_findings_are_listed_meanwhile_and_aft
 
     def grow() -> None:
         for count in (1, 2):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while len(found := places(state)) < count and time.monotonic() < deadline:
                 time.sleep(0.2)
             meanwhile.append(found)

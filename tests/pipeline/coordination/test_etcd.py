@@ -1,5 +1,6 @@
 """Coordination over a real etcd: owners on leases, transactions that are not answered, limits, and rivals."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -562,14 +563,23 @@ def test_an_etcd_that_does_not_answer_for_a_while_delays_operations_and_no_more(
         coordinator, hasty = begin_run(EtcdRecords(patient), 3), Coordinator(EtcdRecords(client))
         held = [coordinator.acquire_and_restore(10, ShardKey(*RUN, shard), worker=1).lease for shard in range(3)]
         until = time.monotonic() + PATIENCE_S
+        is_frozen, is_delayed = threading.Event(), threading.Event()
+
+        def checkpoint(number: int) -> None:
+            try:
+                hasty.checkpoint(20, held[number], Cursor(b"b"), op_id=9)
+            except (Unavailable, UnknownOutcome):
+                is_delayed.set()
+                raise
 
         def move(number: int) -> None:
-            time.sleep(0.02)
-            insisted(lambda: hasty.checkpoint(20, held[number], Cursor(b"b"), op_id=9), until)
+            is_frozen.wait(PATIENCE_S)
+            insisted(lambda: checkpoint(number), until)
 
         def freeze() -> None:
             with server.frozen():
-                time.sleep(0.6)
+                is_frozen.set()
+                assert is_delayed.wait(PATIENCE_S)
 
         at_once(len(held), move, freeze)
         for shard in coordinator.list_shards(RUN):

@@ -26,7 +26,7 @@ from strandline.pipeline.coordination.etcd_client import (
     value_is,
 )
 from tests.servers_etcd import EtcdServer, running_etcd
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 FORK_WARNS = "ignore:.*multi-threaded:DeprecationWarning"  # what Python 3.12 says of every fork here
 
@@ -223,9 +223,9 @@ def test_a_killed_etcd_leaves_transactions_in_flight_unknown_and_refuses_the_res
         writers = [threading.Thread(target=write, args=(b"/%d" % n,)) for n in range(8)]
         for writer in writers:
             writer.start()
-        time.sleep(0.2)
+        eventually(lambda: told["done"] >= len(writers), "all of them write")
         server.kill()
-        time.sleep(0.2)
+        eventually(lambda: told.total() > told["done"], "one of them was told")
         with pytest.raises(Unavailable):
             client.get(b"/0")
         server.start()

@@ -202,7 +202,6 @@ def test_a_server_that_is_gone_is_waited_for(things: Things, monkeypatch: pytest
 
         def mends() -> None:
             stopped.wait()
-            time.sleep(0.3)
             server.start()
             mended.set()
             over.wait()  # the server ends with the thread that started it
