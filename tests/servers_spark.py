@@ -94,9 +94,13 @@ class SparkCluster:
         """Start it, and return when its workers have joined."""
         self._run("master.Master", "--host", "127.0.0.1", "--port", self._port, "--webui-port", self._page)
         self._wait(lambda: self._state() is not None)
-        for number in range(workers):
+        self.grow(workers)
+
+    def grow(self, workers: int = WORKERS) -> None:
+        """Start workers until there are so many, and return when they have joined."""
+        for number in range(len(self._processes) - 1, workers):
             self.add_worker(f"worker-{number}")
-        self._wait(lambda: self._living_workers() == workers)
+        self._wait(lambda: self._living_workers() >= workers)
 
     def add_worker(self, name: str) -> int:
         """Start one more worker; return its process id."""
@@ -178,10 +182,3 @@ def running_cluster(workers: int = WORKERS) -> Iterator[SparkCluster]:
             yield cluster
         finally:
             cluster.stop()
-
-
-@pytest.fixture(scope="session")
-def spark_standalone() -> Iterator[SparkCluster]:
-    """Share one standalone cluster among all tests of a process; those that kill workers have one of their own."""
-    with running_cluster() as cluster:
-        yield cluster

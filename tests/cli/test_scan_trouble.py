@@ -22,7 +22,7 @@ from tests.spark.killed_world import coverage, plant, watching
 from tests.spark.lives import MAIN, living, wait_for
 from tests.waiting import PATIENCE_S
 
-PAGES_LEFT = 16
+PAGES_LEFT, LOOKS_AT_A_FULL_DISK = 16, 10
 NO_JAVA = f"import strandline.spark.java as java; java._homes = lambda environ: iter(()); {MAIN}"
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_a_gap_and_the_rest_is_scanned(here: Here) -> Non
     (here.files / "locked").chmod(0)
     (here.files / "closed").chmod(0)
     arguments: list[object] = [here.files, "--rules", here.rules, "--state", here.state]
-    ran = run_apart(MAIN, [*arguments, "--json"], None, *UNABLE)
+    ran = run_apart(MAIN, [*arguments, "--json", "--without-spark"], None, *UNABLE)
     assert ran.returncode == 0, ran.stderr
     *rows, last = map(json.loads, ran.stdout.splitlines())
     summary = last["summary"]
@@ -160,11 +160,11 @@ def enlarge(folder: Path) -> None:
 
 
 def enlarge_when_full(folder: Path) -> None:
-    """Wait until next to nothing is left of a disk, and two seconds more."""
-    deadline = time.monotonic() + PATIENCE_S
-    while os.statvfs(folder).f_bavail > PAGES_LEFT and time.monotonic() < deadline:
+    """Wait until next to nothing is left of a disk, and until that stays so for several attempts of a writer."""
+    deadline, looks = time.monotonic() + PATIENCE_S, 0
+    while looks < LOOKS_AT_A_FULL_DISK and time.monotonic() < deadline:
+        looks = looks + 1 if os.statvfs(folder).f_bavail <= PAGES_LEFT else 0
         time.sleep(0.1)
-    time.sleep(2)
     enlarge(folder)
 
 
@@ -201,17 +201,19 @@ def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
     assert summary["whole"]
 
 
-def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "workers", [["--without-spark"], pytest.param([], marks=pytest.mark.long)], ids=["local", "spark"]
+)
+def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path, workers: list[str]) -> None:
     corpus = plant(tmp_path / "corpus", 150)
     with running_postgres() as server:
         socket = server.dsn.split()[0].removeprefix("host=").replace("/", "%2F")
         state = f"postgresql://postgres@/postgres?host={socket}"
-        with living(corpus.arguments(state)) as lives:
+        with living([*corpus.arguments(state), *workers]) as lives:
             with watching(state) as watch:
                 life = lives.start()
                 assert wait_for(lambda: watch.committed() > 0, life)
             server.kill()
-            time.sleep(2)
             server.start()
             code = life.wait()
             assert code == 0, life.err

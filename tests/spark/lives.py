@@ -20,6 +20,8 @@ from typing import IO, Any
 
 import psutil
 
+from strandline.spark.workspace import sweep
+from tests.spark.scripts import workspaces
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,10 +170,14 @@ class Lives:
         return life
 
     def close(self) -> None:
-        """Look that nothing is left of any life."""
+        """Look that nothing is left of any life: no process, and no folder that the next start would not sweep."""
         left = {number: names for number, life in enumerate(self._lives) if (names := life.close())}
+        sweep(self._folder)
+        # A kill between making a folder and locking it leaves it empty.
+        folders = [folder for folder in workspaces(self._folder) if any(folder.iterdir())]
         shutil.rmtree(self._folder, ignore_errors=True)
         assert not left, f"processes were left behind: {left}"
+        assert not folders, f"folders of Spark were left behind: {folders}"
 
 
 @contextlib.contextmanager

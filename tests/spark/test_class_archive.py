@@ -1,13 +1,15 @@
 """The archive of Spark's classes: named by what it fits, used where it is, and never needed."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from strandline.spark import class_archive_builder
 from strandline.spark.class_archive import archive_options, archive_path, forget_unused, format_archive_name
-from strandline.spark.java import Java, JavaMissing
+from strandline.spark.driver import spark_home
+from strandline.spark.java import Java, JavaMissing, find_java
 from tests.spark import scripts
 
 JAVA = Java(Path("/opt/java"), "17.0.15+6")
@@ -67,7 +69,21 @@ def test_failing_to_prepare_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
     assert said.err.startswith("sessions will start more slowly: Spark needs Java")
 
 
-def test_a_broken_archive_is_ignored_silently(tmp_path: Path) -> None:
+def test_java_ignores_a_broken_archive_silently() -> None:
+    java, home = find_java(), spark_home()
+    archive_path(java, home).write_bytes(b"not an archive" * 1000)
+    options = archive_options(java, home)
+    assert options
+    with_it, without = (
+        subprocess.run([java.home / "bin" / "java", *given, "--list-modules"], capture_output=True, check=True)
+        for given in (options, [])
+    )
+    assert (with_it.stdout, with_it.stderr) == (without.stdout, b"")
+    assert b"java.base" in without.stdout
+
+
+@pytest.mark.long
+def test_a_session_ignores_a_broken_archive_silently(tmp_path: Path) -> None:
     folder = tmp_path / "cwd"
     folder.mkdir()
     done = scripts.run(

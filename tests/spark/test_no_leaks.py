@@ -204,7 +204,10 @@ def repository(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def scan_with_trouble(place: Place, inputs: list[object], name: str) -> int:
-    """Scan in a process of its own, with everything logged that can be; return the number of findings."""
+    """Scan in a process of its own, with everything logged that can be; return the number of findings.
+
+    Files are scanned on Spark, and the power goes meanwhile; the repository is scanned without Spark.
+    """
     left = place.left
     log = {
         "spark.eventLog.enabled": "true",
@@ -233,7 +236,7 @@ def scan_with_trouble(place: Place, inputs: list[object], name: str) -> int:
             shutil.copytree(
                 left / "tmp", left / "tmp-of-the-dead", ignore=shutil.ignore_patterns("*.sock", "connection")
             )
-        life = lives.finish("--json", *settings)
+        life = lives.finish("--json", *(settings if name == "files" else ["--without-spark"]))
         place.say(f"{name}.out", life.out)
         place.say(f"{name}.err", life.err)
         findings: int = life.summary["findings"]

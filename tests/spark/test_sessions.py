@@ -18,8 +18,6 @@ from strandline.errors import Damaged
 from strandline.spark.error_transport import TaskCrashed
 from strandline.spark.errors import WorkerLost, spark_errors
 from strandline.spark.sessions import AnotherSession, session
-from strandline.spark.workspace import sweep
-from tests.servers_spark import SparkCluster
 from tests.spark import scripts
 from tests.spark.tasks import ABOUT, DieOnce, about_the_worker, crash, damaged, die
 from tests.waiting import PATIENCE_S
@@ -122,27 +120,6 @@ def test_another_error_of_a_task_is_named_and_not_quoted(spark: SparkSession) ->
     assert "hunter2" not in str(caught.value)
 
 
-def test_nothing_is_printed_and_nothing_left(folder: Path) -> None:
-    """A script with everything that makes Spark talk: failing tasks, workers that print, a warehouse table."""
-    done = scripts.run(
-        """
-        spark = session()
-        assert spark.sparkContext.uiWebUrl is None
-        spark.range(3).write.saveAsTable("kept")
-        assert spark.table("kept").mapInArrow(about_the_worker, ABOUT).count() > 0
-        try:
-            with spark_errors():
-                spark.range(2).mapInArrow(crash, "id long").collect()
-        except Exception as error:
-            print(error.hint)
-        """,
-        folder,
-    )
-    assert (done.stdout, done.stderr) == ("this is a defect: please report it with this line\n", "")
-    assert not list(folder.iterdir())
-    assert not scripts.workspaces(folder.parent)
-
-
 @pytest.mark.parametrize("made_in", ["the main thread", pytest.param("another", marks=pytest.mark.long)])
 def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_in: str) -> None:
     script = f"""
@@ -173,29 +150,32 @@ def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_
     assert not scripts.workspaces(folder.parent)
 
 
-def test_a_killed_driver_takes_java_its_workers_and_its_folder_along(folder: Path) -> None:
-    with started('session().range(2).mapInArrow(sleep, "id long").collect()', folder) as child:
-        family = wait_for_workers(child.pid)
-        assert scripts.workspaces(folder.parent)
-        child.kill()
-    assert_gone(family)
-    sweep(folder.parent)  # as the next start does: what Java does on its way out is not always all
-    assert not scripts.workspaces(folder.parent)
+def test_sessions_follow_one_another_and_print_and_leave_nothing(folder: Path) -> None:
+    """One with everything that makes Spark talk, one whose Java is killed and one after that.
 
-
-def test_sessions_follow_one_another_in_a_process_even_if_java_was_killed(folder: Path) -> None:
+    The first has failing tasks, workers that print and a table in the warehouse; the second has the web interface,
+    which listens on this machine alone.
+    """
     done = scripts.run(
         """
         from strandline.spark.errors import SparkEnded
         import psutil
         with session(master="local[1,4]") as spark:
-            assert spark.range(5).count() == 5
-        with session(master="local[2,4]", settings={"spark.sql.shuffle.partitions": "3"}) as spark:
-            assert spark.sparkContext.master == "local[2,4]"
-            assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-            assert spark.range(5).count() == 5
-        spark = session()
+            assert spark.sparkContext.uiWebUrl is None
+            spark.range(3).write.saveAsTable("kept")
+            assert spark.table("kept").mapInArrow(about_the_worker, ABOUT).count() > 0
+            try:
+                with spark_errors():
+                    spark.range(2).mapInArrow(crash, "id long").collect()
+            except Exception as error:
+                print(error.hint)
+        spark = session(master="local[2,4]", settings={"spark.sql.shuffle.partitions": "3"}, ui=True)
+        assert spark.sparkContext.master == "local[2,4]"
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+        assert spark.range(5).count() == 5
         (java,) = [child for child in psutil.Process().children() if child.name() == "java"]
+        print({each.laddr.ip for each in java.net_connections() if each.status == "LISTEN"})
+        print(spark.sparkContext.uiWebUrl)
         java.kill()
         java.wait()
         try:
@@ -207,7 +187,12 @@ def test_sessions_follow_one_another_in_a_process_even_if_java_was_killed(folder
         """,
         folder,
     )
-    assert (done.stdout, done.stderr) == ("Spark's Java process has ended\n6\n", "")
+    hint, listening, address, *ended = done.stdout.splitlines()
+    assert hint == "this is a defect: please report it with this line"
+    assert (ended, done.stderr) == (["Spark's Java process has ended", "6"], "")
+    assert set(eval(listening)) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # noqa: S307 - our own
+    assert address.startswith("http://127.0.0.1:")
+    assert not list(folder.iterdir())
     assert not scripts.workspaces(folder.parent)
 
 
@@ -267,11 +252,11 @@ def test_a_setting_that_spark_refuses_is_named(folder: Path) -> None:
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
 
 
-def test_the_web_interface_listens_on_this_machine_alone_and_a_wrapped_java_will_do(folder: Path) -> None:
+@pytest.mark.long
+def test_a_session_runs_on_a_wrapped_java(folder: Path) -> None:
     """T12: a packaged Java refuses a module that Spark's launcher always asks for; the wrapper drops the argument."""
     done = scripts.run(
         """
-        import psutil
         from strandline.spark import java
         real = java.find_java().home / "bin" / "java"
         picky = Path("../picky")
@@ -279,42 +264,12 @@ def test_the_web_interface_listens_on_this_machine_alone_and_a_wrapped_java_will
         picky.write_text(f'#!/bin/sh\\n{refuse}\\nexec {real} "$@"\\n')
         picky.chmod(0o755)
         os.environ["JAVA_HOME"] = str(java._wrapped(picky.resolve()))
-        spark = session(ui=True)
-        assert spark.range(5).count() == 5
-        (process,) = [child for child in psutil.Process().children() if child.name() == "java"]
-        print({each.laddr.ip for each in process.net_connections() if each.status == "LISTEN"})
-        print(spark.sparkContext.uiWebUrl)
+        print(session().range(5).count())
         """,
         folder,
         XDG_CACHE_HOME=str(folder.parent / "cache"),
     )
-    assert done.stderr == ""
-    listening, address = done.stdout.splitlines()
-    assert set(eval(listening)) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # noqa: S307 - our own
-    assert address.startswith("http://127.0.0.1:")
-
-
-def test_a_standalone_cluster_runs_our_code(spark_standalone: SparkCluster, folder: Path) -> None:
-    settings = {**spark_standalone.settings, "spark.speculation": "true"}
-    done = scripts.run(
-        """
-        spark = session(master=sys.argv[1], settings=eval(sys.argv[2]))
-        rows = spark.range(4, numPartitions=4).mapInArrow(about_the_worker, ABOUT).collect()
-        assert {row.sockets for row in rows} == {"true"} and {row.python for row in rows} == {sys.executable}
-        print(len({row.pid for row in rows}))
-        try:
-            with spark_errors():
-                spark.range(2).mapInArrow(damaged, "id long").collect()
-        except Exception as error:
-            print(repr(error))
-        """,
-        folder,
-        spark_standalone.master,
-        repr(settings),
-    )
-    assert (done.stdout, done.stderr) == ("2\nDamaged('a/b: torn')\n", "")
-    assert not list(folder.iterdir())
-    assert not scripts.workspaces(folder.parent)
+    assert (done.stdout, done.stderr) == ("5\n", "")
 
 
 @contextlib.contextmanager
