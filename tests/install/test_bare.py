@@ -88,13 +88,20 @@ def packages(found: dict[str, Distribution]) -> set[str]:
     return {name for each in found.values() for name in modules(each)}
 
 
-@pytest.mark.parametrize("extra", sorted({part.extra for part in PARTS}))
+EXTRAS = sorted({part.extra for part in PARTS})
+
+
+@pytest.mark.parametrize(
+    ("extra", "use"),
+    # A Java that starts without its archive of classes takes as long as all other quickstarts together.
+    [*((extra, extra != "spark") for extra in EXTRAS), pytest.param("spark", True, marks=pytest.mark.long)],
+)
 def test_a_part_works_with_its_extra_alone(
-    installed: PathDistribution, tmp_path: Path, nats_url: str, extra: str
+    installed: PathDistribution, tmp_path: Path, nats_url: str, extra: str, use: bool
 ) -> None:
     python = make_environment(tmp_path / "bare", installed, extra)
     parts = [part for part in PARTS if part.extra == extra]
-    told = probe(python, parts, use=True, NATS_URL=nats_url)
+    told = probe(python, parts, use=use, NATS_URL=nats_url)
     assert {part.name: told[part.name] for part in parts if "modules" not in told[part.name]} == {}
 
 
@@ -110,7 +117,7 @@ def test_a_part_without_its_extra_names_it_and_the_command_that_installs_it(
 
 
 def test_importing_a_part_loads_no_package_of_another_extra(installed: PathDistribution) -> None:
-    extras = sorted({part.extra for part in PARTS} - {BASE})
+    extras = [extra for extra in EXTRAS if extra != BASE]
     base = packages(closure(installed, BASE))
     brought = {extra: packages(closure(installed, extra)) - base for extra in extras}
     different = list({part.imports: part for part in PARTS}.values())
