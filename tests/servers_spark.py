@@ -94,13 +94,9 @@ class SparkCluster:
         """Start it, and return when its workers have joined."""
         self._run("master.Master", "--host", "127.0.0.1", "--port", self._port, "--webui-port", self._page)
         self._wait(lambda: self._state() is not None)
-        self.grow(workers)
-
-    def grow(self, workers: int = WORKERS) -> None:
-        """Start workers until there are so many, and return when they have joined."""
-        for number in range(len(self._processes) - 1, workers):
+        for number in range(workers):
             self.add_worker(f"worker-{number}")
-        self._wait(lambda: self._living_workers() >= workers)
+        self._wait(lambda: self._living_workers() == workers)
 
     def add_worker(self, name: str) -> int:
         """Start one more worker; return its process id."""

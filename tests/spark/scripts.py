@@ -38,7 +38,7 @@ def run(script: str, folder: Path, *arguments: str, **changes: str) -> subproces
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=5 * PATIENCE_S,  # it may start Java several times
     )
 
 

@@ -109,8 +109,8 @@ def scanner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
-    """A master, whose workers come when a test lets it grow."""
-    with running_cluster(workers=0) as started:
+    """A master and two workers."""
+    with running_cluster() as started:
         yield started
 
 
@@ -143,39 +143,39 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 @pytest.mark.timeout(900)
 def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
-    scanner: Scanner, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scanner: Scanner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     scanner.initialize(monkeypatch)
     seen = Processes()
-    events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": tmp_path.as_uri()}
-    events |= {"spark.eventLog.compress": "false"}
-    first, again = (
-        [*scanner.here(words, cluster.master), *configured(cluster.settings | events)] for words in commands("scan")
-    )
-    with living([], PGPASSWORD=scanner.password) as lives:
-        life = lives.start(*first, "--json", "--quiet")
-        began = time.monotonic()
-        assert wait_for(lambda: "waiting: no executor for" in life.err, life, 240), life.err
-        assert f"no worker is registered with {cluster.master}" in life.err
-        (said,) = re.findall(r"no executor for (\d+) s", life.err)
-        assert int(said) < 15, f"after {time.monotonic() - began:.0f} s"
-        cluster.grow()
-        while not life.is_over:
-            seen.look(life, cluster)
-            time.sleep(0.5)  # each look goes through all processes of the machine
-            assert time.monotonic() - began < 600, life.err
-        assert life.wait() == 0, life.err
-        summary = life.summary
-        assert (summary["items"], summary["looked_at"], summary["whole"]) == (FILES, FILES, True)
-        again_life = lives.start(*again, "--json", "--quiet")
-        assert again_life.wait(300) == 0, again_life.err
-        assert (again_life.summary["looked_at"], again_life.summary["whole"]) == (0, True)
-        search = Search(scanner.secrets)
-        said_words = "".join([life.err, life.out, *seen.seen])
-        assert any("CoarseGrainedExecutorBackend" in one for one in seen.seen)
-        left = [*search.data(said_words.encode()), *search.folder(cluster.folder), *search.folder(tmp_path)]
-        assert not left
-        assert search.bytes > 100_000
+    with running_cluster(workers=0) as cluster:
+        events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": tmp_path.as_uri()}
+        events |= {"spark.eventLog.compress": "false"}
+        first, again = (
+            [*scanner.here(words, cluster.master), *configured(cluster.settings | events)] for words in commands("scan")
+        )
+        with living([], PGPASSWORD=scanner.password) as lives:
+            life = lives.start(*first, "--json", "--quiet")
+            began = time.monotonic()
+            assert wait_for(lambda: "waiting: no executor for" in life.err, life, 240), life.err
+            assert f"no worker is registered with {cluster.master}" in life.err
+            for number in range(2):
+                cluster.add_worker(f"worker-{number}")
+            while not life.is_over:
+                seen.look(life, cluster)
+                time.sleep(0.5)  # each look goes through all processes of the machine
+                assert time.monotonic() - began < 600, life.err
+            assert life.wait() == 0, life.err
+            summary = life.summary
+            assert (summary["items"], summary["looked_at"], summary["whole"]) == (FILES, FILES, True)
+            again_life = lives.start(*again, "--json", "--quiet")
+            assert again_life.wait(300) == 0, again_life.err
+            assert (again_life.summary["looked_at"], again_life.summary["whole"]) == (0, True)
+            search = Search(scanner.secrets)
+            said_words = "".join([life.err, life.out, *seen.seen])
+            assert any("CoarseGrainedExecutorBackend" in one for one in seen.seen)
+            left = [*search.data(said_words.encode()), *search.folder(cluster.folder), *search.folder(tmp_path)]
+            assert not left
+            assert search.bytes > 100_000
     assert "org.apache.spark" in "".join(path.read_text() for path in tmp_path.rglob("*events*") if path.is_file())
 
 
@@ -183,7 +183,6 @@ def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
 def test_a_standalone_cluster_runs_our_code(cluster: SparkCluster) -> None:
     folder = cluster.folder / "driver" / "cwd"
     folder.mkdir(parents=True)
-    cluster.grow()
     both = {  # no task before both executors are there
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -217,7 +216,6 @@ def test_a_standalone_cluster_runs_our_code(cluster: SparkCluster) -> None:
 def test_a_corpus_that_workers_do_not_see_is_an_error(
     scanner: Scanner, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hidden: str
 ) -> None:
-    cluster.grow()
     scanner.initialize(monkeypatch)
     (tmp_path / "sitecustomize.py").write_text(ELSEWHERE)
     where = scanner.folder / "corpus" if hidden == "corpus" else scanner.folder / "corpus" / "file"

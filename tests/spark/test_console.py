@@ -1,19 +1,17 @@
 """What Py4J logs is not printed, whichever of its loggers it comes through; what others log is."""
 
 import logging
-from types import SimpleNamespace
-from typing import Any, cast
 
 import py4j.clientserver
 import py4j.java_gateway
 import pytest
 
-from strandline.spark.console import silence
+from strandline.spark.console import silence_py4j
 
 
 @pytest.mark.parametrize("name", ["root", py4j.clientserver.logger.name, py4j.java_gateway.logger.name])
 def test_what_py4j_logs_is_not_printed(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    silence(cast("Any", SimpleNamespace(_accumulatorServer=SimpleNamespace())))
+    silence_py4j()
     logger = logging.getLogger(None if name == "root" else name)
     logger.handle(
         logger.makeRecord(name, logging.ERROR, py4j.clientserver.__file__, 1, "a call was cut short", (), None)

@@ -245,6 +245,8 @@ def test_a_setting_that_spark_refuses_is_named(folder: Path) -> None:
             session(settings={"spark.memory.fraction": "nonsense"})
         except SparkNotStarted as error:
             print(error)
+        import logging
+        assert logging.getLogger().filters  # of calls that the end of Java cuts short nothing is printed either
         """,
         folder,
     )

@@ -28,10 +28,14 @@ _LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")  # a filter of the roo
 _CANCELS_WITHIN_S = 5.0
 
 
-def silence(context: "SparkContext") -> None:
-    """Silence Py4J's log, and the server that the workers' counters report to when Java goes away."""
+def silence_py4j() -> None:
+    """Silence Py4J's log: before a session is made, for one that cannot be made leaves calls that Java cuts short."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
+
+
+def silence_counters(context: "SparkContext") -> None:
+    """Silence the server that the workers' counters report to when Java goes away."""
     context._accumulatorServer.handle_error = _ignore  # type: ignore[assignment,method-assign]  # noqa: SLF001 - it would print
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from strandline.errors import Conflict
 from strandline.files import storage_errors
 from strandline.spark.class_archive import archive_options
-from strandline.spark.console import cancel_on_interrupt, silence
+from strandline.spark.console import cancel_on_interrupt, silence_counters, silence_py4j
 from strandline.spark.driver import Driver, SparkNotStarted, changed_environment, spark_home, worker_python
 from strandline.spark.errors import first_cause, spark_errors
 from strandline.spark.java import find_java
@@ -114,6 +114,7 @@ def _connected(driver: Driver, chosen: Mapping[str, str]) -> "SparkSession":
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - imported while Java starts
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    silence_py4j()
     gateway = driver.connect()
     if SparkContext._gateway is not gateway:  # noqa: SLF001 - that of a session not made here, and stopped
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
@@ -123,7 +124,7 @@ def _connected(driver: Driver, chosen: Mapping[str, str]) -> "SparkSession":
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         raise SparkNotStarted(first_cause(error), "") from error
-    silence(context)
+    silence_counters(context)
     cancel_on_interrupt(context)
     hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - the file system has no setting for it
     gateway.jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop).setWriteChecksum(False)
