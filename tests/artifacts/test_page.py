@@ -14,7 +14,7 @@ from strandline.kv.nats import NatsConnection
 from tests.servers_nats import NatsServer, running_nats
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "artifacts.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = re.findall(r"```python\n((?:(?!```).)*)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")

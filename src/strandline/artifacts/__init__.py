@@ -17,17 +17,20 @@ made of and other programs can read: a base, and runs that change it.
 | name | what |
 |---|---|
 | `take_snapshot(store)`, `export_snapshot(snapshot, path)` | a moment, in the store's thread; its files, anywhere |
+| `export_logical(snapshot, path, previous=…)` | the same as tables; with `local_previous(path)`, what changed since |
 | `export_fold(store, path)` | both, for a store that nothing changes meanwhile |
 | `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
 | `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
 | `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
 | `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
 
-**Trade-offs.** A raw copy is verified by reading all of it twice, for a copy that nobody has read is a hope. The pause
-of a watch is the taking of the snapshot alone: which records of a log count, a read transaction, or a checkpoint of
-RocksDB; sorting, copying and hashing run beside, and share the processor with the watch. A snapshot keeps old data
-alive while it is open: the pieces of a log, the write-ahead log of SQLite, tables of RocksDB. Links to RocksDB's tables
-take no space until the fold compacts them away, so artifacts are meant to be moved and removed, not collected.
+**Trade-offs.** Tables are the default for moving folds, and the raw form for copies on one machine (decision 0037). An
+increment is the difference of two states: exact, and found by reading the whole fold. A raw copy is verified by reading
+all of it twice, for a copy that was never read is a hope. The pause of a watch is the taking of the snapshot alone:
+which records of a log count, a read transaction, or a checkpoint of RocksDB; sorting, copying and hashing run beside,
+and share the processor with the watch. A snapshot keeps old data alive while it is open: the pieces of a log, the
+write-ahead log of SQLite, tables of RocksDB. Links to RocksDB's tables take no space until the fold compacts them away,
+so artifacts are meant to be moved and removed, not collected.
 """
 
 from strandline.artifacts.errors import (
@@ -40,6 +43,7 @@ from strandline.artifacts.errors import (
 )
 from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_snapshot, take_snapshot
 from strandline.artifacts.importer import import_fold, read_artifact
+from strandline.artifacts.logical import Previous, export_logical, local_previous
 from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
 from strandline.artifacts.watched import export_watched
 
@@ -52,12 +56,15 @@ __all__ = [
     "Manifest",
     "NoArtifact",
     "PointerContended",
+    "Previous",
     "Refusal",
     "export_fold",
+    "export_logical",
     "export_snapshot",
     "export_watched",
     "format_manifest",
     "import_fold",
+    "local_previous",
     "parse_manifest",
     "prepare_snapshot",
     "read_artifact",

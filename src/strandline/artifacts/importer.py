@@ -5,11 +5,13 @@ while the file is copied, then cursor and digest of the staged copy as its store
 meanwhile. A bad artifact never becomes a fold; a crash leaves nothing at the destination.
 """
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from blake3 import blake3
 
 from strandline.artifacts.errors import ArtifactInvalid, DestinationTaken, Refusal
@@ -19,17 +21,22 @@ from strandline.artifacts.manifest import (
     MANIFEST_BYTES_MAX,
     MANIFEST_NAME,
     ArtifactFile,
+    Form,
     Manifest,
     check_fit,
     parse_manifest,
 )
+from strandline.artifacts.runs import OpenFile, merged, read_run, rows_of
 from strandline.artifacts.staging import publish_stage, staged
-from strandline.errors import Damaged, FormatError
+from strandline.errors import Damaged, FormatError, InvalidInput
 from strandline.files import OsDisk, storage_errors
-from strandline.fold import Backend, FoldMode, Scope, Verified
+from strandline.fold import Backend, FoldBatch, FoldMode, Scope, Verified, backend_of, open_fold
 from strandline.fold.append_log import CLEAN_SUFFIX, INDEX_SUFFIX
+from strandline.fold.digests import FoldDigest
 from strandline.fold.log_format import VERSION as LOG_VERSION
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX
+from strandline.journal import WRITTEN
+from strandline.kv import NO_CURSOR
 
 SIDE_SUFFIXES = ("-wal", "-shm", "-journal", CLEAN_SUFFIX, INDEX_SUFFIX)
 """Files that a store has beside its path; left over from another fold, they would become part of the new one."""
@@ -45,6 +52,9 @@ def import_fold(
     identity: bytes | None = None,
 ) -> Manifest:
     """Make a fold of an artifact, at a path where nothing is, and return the artifact's manifest.
+
+    An artifact in the logical form becomes a fold of any backend: of `backend`, or of the one that the name of the
+    destination says.
 
     `backend`, `scope`, `mode` and `identity` (of the bucket) are what the fold has to be, where that is known.
     `ArtifactInvalid` or `ArtifactUnfit` name the rule that the artifact breaks.
@@ -66,7 +76,16 @@ def import_fold(
     try:
         check_vacant(destination)
         with staged(destination) as stage:
-            _stage_raw(artifact, manifest, stage)
+            if manifest.form is Form.RAW:
+                _stage_raw(artifact, manifest, stage)
+            else:
+                stage_runs(
+                    str(artifact),
+                    manifest,
+                    lambda file: read_checked(artifact, file),
+                    stage,
+                    backend_of(destination, backend),
+                )
             publish_stage(stage / DATA_FOLDER / COPY_NAME, destination)
     finally:
         lock.release()
@@ -133,6 +152,41 @@ def _stage_raw(artifact: Path, manifest: Manifest, stage: Path) -> None:
     except (FormatError, Damaged) as error:
         raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, f"its store refuses it: {error}") from error
     check_copy(str(artifact), found, wanted)
+
+
+def stage_runs(name: str, manifest: Manifest, open_file: OpenFile, stage: Path, backend: Backend) -> None:
+    """Make a store of the runs of an artifact, with its cursor last; `open_file` checks the hash of each file."""
+    (stage / DATA_FOLDER).mkdir(parents=True)
+    digest = FoldDigest()
+    with contextlib.closing(open_fold(stage / DATA_FOLDER / COPY_NAME, backend, sync=WRITTEN)) as store:
+        try:
+            for table in merged([read_run(files, open_file) for files in manifest.runs.values()]):
+                rows = rows_of(table)
+                digest.update(rows)
+                store.apply(FoldBatch(*rows), NO_CURSOR)
+        except (pa.ArrowException, InvalidInput) as error:
+            raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
+        store.apply(FoldBatch(), manifest.cursor)
+        found = Verified(store.cursor(), digest.entries, digest.digest())
+    check_copy(name, found, Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest)))
+
+
+def read_checked(artifact: Path, file: ArtifactFile) -> pa.Buffer:
+    """Return a file of the logical form, which is small; refused unless it is the one of the manifest."""
+    try:
+        descriptor = os.open(artifact / file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise ArtifactInvalid(str(artifact), Refusal.MISSING_FILE, f"{file.path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb", buffering=0) as reader:
+        data = reader.read(file.size + 1) if file.size else b""
+    check_bytes(str(artifact), file, data or b"")
+    return pa.py_buffer(data)
+
+
+def check_bytes(name: str, file: ArtifactFile, data: bytes) -> None:
+    """Refuse bytes that are not those of a file."""
+    if len(data) != file.size or blake3(data).hexdigest() != file.blake3:
+        raise ArtifactInvalid(name, Refusal.TAMPERED, f"{file.path} has not the hash that the manifest says")
 
 
 def copy_checked(artifact: Path, file: ArtifactFile, target: Path) -> None:

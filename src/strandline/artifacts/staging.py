@@ -58,6 +58,14 @@ def remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Link a file that never changes, or copy it where links are not possible."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def _sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
