@@ -16,6 +16,8 @@ commits as one file of litestream's format.
     restore       a database as it was after a transaction or at a time
     follower      a local copy that is kept current in place, while it is read
     roles         the roles of a node, and what routing asks of one
+    node          leader or follower: promotes, demotes, rejoins
+    node_copy     the database of a node: which transaction it holds, set aside, followed in place
     nodes         who leads and who follows, for clients that know the address of the replica alone
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
@@ -52,6 +54,7 @@ from strandline.replica.errors import (
 from strandline.replica.follower import Followed, Follower
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
+from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
 from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
@@ -64,6 +67,7 @@ __all__ = [
     "Capture",
     "Change",
     "DatabaseRefused",
+    "DatabaseSetAside",
     "Discovered",
     "Followed",
     "Follower",
@@ -74,7 +78,10 @@ __all__ = [
     "LtxFile",
     "Maintenance",
     "MaintenancePolicy",
+    "Node",
+    "NodeHealth",
     "NodeRecord",
+    "NodeTrouble",
     "NotLeading",
     "Position",
     "ReplicaFenced",
@@ -88,6 +95,7 @@ __all__ = [
     "Restored",
     "RetentionPolicy",
     "Role",
+    "RoleChanged",
     "Shipper",
     "discover",
     "find_position",

@@ -156,7 +156,11 @@ class Follower:
             position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
             followed = Followed(position, max(header.epoch, followed.epoch), header.timestamp_ms)
         kept = {number: page for number, page in pages.items() if number <= commit}
-        self._apply_pages(kept, commit, page_size)
+        self._commit(kept, commit, page_size, followed)
+
+    def _commit(self, pages: Mapping[int, bytes], commit: int, page_size: int, followed: Followed) -> None:
+        """Make pages a transaction of the copy, and remember how far that is."""
+        self._apply_pages(pages, commit, page_size)
         self._keep(followed)
 
     def _check(self, file: LtxFile, followed: Followed, reader: LtxReader) -> None:

@@ -93,7 +93,7 @@ class Shipper:
             for file in self._layout.files(level):
                 if not file.min_txid <= position.txid <= file.max_txid:
                     continue
-                if file.max_txid == position.txid and _position_of(self._store, file) == position:
+                if file.max_txid == position.txid and position_of(self._store, file) == position:
                     continue  # an attempt of ours, whose answer was lost
                 error = self._fenced(file.key, position.txid)
                 self._store.delete(key)
@@ -112,10 +112,10 @@ def find_position(store: ObjectStore, layout: Layout, *, after: int = 0) -> Posi
         key=lambda file: (file.max_txid, -file.level),
         default=None,
     )
-    return EMPTY if last is None else _position_of(store, last)
+    return EMPTY if last is None else position_of(store, last)
 
 
-def _position_of(store: ObjectStore, last: LtxFile) -> Position:
+def position_of(store: ObjectStore, last: LtxFile) -> Position:
     """Return the position at the end of a file."""
     head, tail = store.get(last.key, stop=HEADER_BYTES), store.get(last.key, start=max(0, last.size - 8))
     if head is None or tail is None:

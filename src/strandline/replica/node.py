@@ -1,0 +1,519 @@
+"""A node: leader or follower of one database at one place in an object store.
+
+    follower   no connection commits here; transactions of the leader are applied in place; the lease is tried for
+    promotion  claim -> catch up -> publish one transaction under the new epoch -> accept writes
+    leader     a replicator ships what is committed, for as long as the lease is held
+    demotion   stop writes -> ship the rest -> release the lease -> follow in place
+
+Invariants: writes are accepted only after the first transaction under the epoch is in the store, and only while the
+lease is held by this node's own monotonic clock; nothing is sent to the store under a lease that is over, and nothing
+that was sent before is accepted once the next leader has published. What was committed and not shipped is set aside
+whole before a page of it is overwritten. The wall clock enters records alone.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from strandline.errors import Closed, Conflict, StrandlineError, Unavailable, UnknownOutcome
+from strandline.events import Event, Events
+from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, ObjectLeaseStore
+from strandline.lease.claimant import DEFAULT_TIMING
+from strandline.objects import Object, ObjectInfo, ObjectStore
+from strandline.objects.contracts import Buffer
+from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaFenced, ReplicaFork, ReplicaGap
+from strandline.replica.maintenance import Maintenance, MaintenancePolicy
+from strandline.replica.node_copy import NodeCopy
+from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, register, unregister
+from strandline.replica.replicator import Replicator
+from strandline.replica.roles import Role
+
+logger = logging.getLogger("strandline.replica")
+REGISTER_EVERY_S = 5.0
+DRAIN_S = 30.0
+"""How long a node that ends waits for the application's transaction, and for the store to take the rest."""
+_RETRY_S = 0.1
+_QUICK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged(Event):
+    """A node has another role; `epoch` is the one under which it leads, 0 where it does not."""
+
+    name: str
+    role: Role
+    epoch: int
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSetAside(Event):
+    """Commits after a transaction were not shipped, or may not have been: the whole database is kept as a file."""
+
+    name: str
+    file: Path
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrouble(Event):
+    """Something failed; it is tried again."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """How a node is doing. `lag_s` is the age of what a follower has seen, or of a leader's oldest unshipped commit."""
+
+    name: str
+    role: Role
+    epoch: int
+    leader: str
+    leader_address: str
+    txid: int
+    lag_s: float | None
+    set_aside: tuple[str, ...]
+    last_error: str
+
+
+class _Tenure(NamedTuple):
+    fence: Fence
+    replicator: Replicator
+    maintenance: Maintenance | None
+
+
+class FencedObjects:
+    """An object store that is written to only while a lease is held."""
+
+    def __init__(self, store: ObjectStore, check: Callable[[], object]) -> None:
+        self._store = store
+        self._check = check
+
+    @property
+    def address(self) -> str:
+        """Where the objects are."""
+        return self._store.address
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        """Return an object."""
+        return self._store.get(key, start=start, stop=stop)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return what the store says of an object."""
+        return self._store.head(key)
+
+    def put(
+        self,
+        key: str,
+        body: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Write an object; `LeaseLost` where the lease is over."""
+        self._check()
+        return self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
+
+    def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
+        """Write an object from parts; `LeaseLost` where the lease is over."""
+        self._check()
+        return self._store.put_stream(key, parts, metadata=metadata)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; `LeaseLost` where the lease is over."""
+        self._check()
+        self._store.delete(key)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """Yield objects."""
+        return self._store.list(prefix, start_after=start_after)
+
+    def close(self) -> None:
+        """Leave the store open: it is not this object's own."""
+
+
+class Node:
+    """Leads or follows, from `start` to `close`. Implements `ReplicaNode`; `store` stays the caller's."""
+
+    def __init__(
+        self,
+        path: Path,
+        store: ObjectStore,
+        name: str,
+        *,
+        address: str = "",
+        timing: LeaseTiming = DEFAULT_TIMING,
+        follow_every_s: float = 1.0,
+        maintenance: MaintenancePolicy | None = None,
+        events: Events | None = None,
+    ) -> None:
+        self.path, self.name, self.address = path, check_name(name), address
+        self.events = events or Events()
+        self._store = store
+        self._policy = maintenance
+        self._timing = timing
+        self._pause_s = min(follow_every_s, timing.poll_s)
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._changed = threading.Condition()
+        self._copy = NodeCopy(store, path, told=self._set_aside, give_up=self._is_over)
+        own = Events(lambda _: self._wake.set())
+        self.lease = Lease(
+            ObjectLeaseStore(store, LEASE_KEY),
+            name,
+            address=address,
+            timing=timing,
+            floor=self._floor,
+            events=own,
+        )
+        self._thread: threading.Thread | None = None
+        self._role = Role.CHANGING
+        self._tenure: _Tenure | None = None
+        self._hand_over = False
+        self._claims_after_s = 0.0
+        self._blank_until_s: float | None = None  # others may have a database to begin the replica with
+        self._registered: tuple[str, float] | None = None
+        self._caught_up_s: float | None = None
+        self._stop_by_s: float | None = None
+        self._led_epoch = 0
+        self._waiters = 0
+        self._kept: tuple[str, ...] = ()
+        self._last_error = ""
+        self.failure: BaseException | None = None
+
+    def start(self) -> Self:
+        """Keep other connections from writing, then follow and lead from then on."""
+        try:
+            self._copy.hold()
+        except BaseException:
+            self._copy.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"strandline-node-{self.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop writes and ship the rest if this node leads, then let go of the database; raise what had ended it."""
+        self._stop_by_s = time.monotonic() + DRAIN_S
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if isinstance(self.failure, StrandlineError):
+            raise self.failure
+        if self.failure is not None:
+            raise RuntimeError(f"node {self.name} ended") from self.failure
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close()
+
+    # What routing asks
+
+    @property
+    def role(self) -> Role:
+        """Return the role at this moment: a leader whose lease is over is one no longer."""
+        role = self._role
+        return Role.CHANGING if role is Role.LEADER and not self.lease.is_held else role
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch under which this node leads; 0 where it does not."""
+        tenure = self._tenure
+        return tenure.fence.epoch if tenure and self.role is Role.LEADER else 0
+
+    def leader_address(self) -> str | None:
+        """Return the address of the leader; None where no leader is known."""
+        if self.role is Role.LEADER:
+            return self.address or None
+        health = self.lease.health()
+        is_alive = not health.is_held and (health.expires_in_s or 0.0) > 0
+        return (health.leader_address or None) if is_alive else None
+
+    def position(self) -> int:
+        """Return the last transaction: applied by a follower, in the object store for a leader."""
+        tenure = self._tenure
+        if tenure is not None:
+            return tenure.replicator.position.txid
+        followed = self._copy.followed
+        return followed.position.txid if followed else 0
+
+    def wait_for(self, txid: int, timeout_s: float) -> bool:
+        """Wait until `position` has reached a transaction; return whether it has."""
+        return self._wait(lambda: self.position() >= txid, timeout_s)
+
+    def wait_for_leader(self, timeout_s: float) -> str | None:
+        """Wait until a leader is known, and return its address; None after the timeout."""
+        self._wait(lambda: self.leader_address() is not None, timeout_s)
+        return self.leader_address()
+
+    def wait_for_role(self, role: Role, timeout_s: float) -> bool:
+        """Wait until this node has a role; return whether it has."""
+        return self._wait(lambda: self.role is role, timeout_s)
+
+    def wait_durable(self, timeout_s: float, *, epoch: int | None = None) -> int:
+        """Return a transaction that holds everything which was committed here before the call, once it is stored."""
+        tenure = self._tenure
+        if tenure is None or epoch not in (None, tenure.fence.epoch):
+            raise NotLeading(str(self.path), epoch or 0)
+        try:
+            return tenure.replicator.wait_durable(timeout_s).txid
+        except (Closed, Conflict) as error:
+            raise NotLeading(str(self.path), tenure.fence.epoch) from error
+
+    def hand_over(self) -> None:
+        """Have another node lead: stop writes, ship the rest, release the lease, and follow. Returns at once."""
+        self._hand_over = True
+        self._wake.set()
+
+    def health(self) -> NodeHealth:
+        """Return how this node is doing, without asking the store."""
+        tenure, seen = self._tenure, self.lease.health()
+        caught_up_s = self._caught_up_s
+        lag_s = None if caught_up_s is None else time.monotonic() - caught_up_s
+        error = self._last_error
+        if tenure is not None:
+            status = tenure.replicator.status()
+            lag_s, error = status.lag_s, status.error or ""
+        return NodeHealth(
+            self.name,
+            self.role,
+            self.epoch,
+            seen.leader,
+            seen.leader_address,
+            self.position(),
+            lag_s,
+            self._kept,
+            error or seen.last_error,
+        )
+
+    def _wait(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        give_up = time.monotonic() + timeout_s
+        with self._changed:
+            self._waiters += 1
+            self._wake.set()
+            try:
+                while not is_so():
+                    left_s = give_up - time.monotonic()
+                    if left_s <= 0 or self._thread is None or self.failure is not None:
+                        return is_so()
+                    self._changed.wait(min(left_s, _QUICK_S))
+                return True
+            finally:
+                self._waiters -= 1
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._follow_once() if self._tenure is None else self._lead_once()
+            if self._tenure is not None:
+                self._demote()
+        except BaseException as error:
+            logger.exception("node %s ended", self.name)
+            self.failure = error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._set_role(Role.CHANGING)
+        with contextlib.suppress(StrandlineError):
+            if self._tenure is not None:
+                self._tenure.replicator.close(flush=False)
+        self._tenure = None
+        self.lease.release()
+        if self._registered is not None:
+            with contextlib.suppress(Unavailable, UnknownOutcome):
+                unregister(self._store, self.name)
+        self._copy.close()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _follow_once(self) -> None:
+        self._hand_over = False
+        is_current = self._try(self._catch_up)
+        if is_current and not self._stop.is_set():
+            self._try(self._claim)
+        if self._tenure is None:
+            self._try(self._register)
+            self._wake.wait(_QUICK_S if self._waiters else self._pause_s)
+            self._wake.clear()
+
+    def _catch_up(self) -> None:
+        """Apply what the leader has shipped; what forks from it is set aside."""
+        if not self._copy.settle(self._led_epoch):  # there is no replica yet: this database may become the first of it
+            if self._blank_until_s is None:
+                self._blank_until_s = time.monotonic() + (self._timing.ttl_s if self._copy.is_blank() else 0.0)
+            self._claims_after_s = max(self._claims_after_s, self._blank_until_s)
+            return
+        try:
+            self._copy.catch_up()
+        except ReplicaFork as error:
+            logger.warning("%s does not continue the replica: %s", self.path, error)
+            self._copy.fork()
+            self._copy.catch_up()
+        self._caught_up_s = time.monotonic()
+        self._set_role(Role.FOLLOWER)
+
+    def _claim(self) -> None:
+        """Try for the lease; after a hand-over, let another node have it for a while."""
+        if time.monotonic() < self._claims_after_s:
+            record = self.lease.look()
+            if record is not None and not record.released and record.holder != self.name:
+                self._claims_after_s = 0.0
+            return
+        with contextlib.suppress(LeaseHeld, LeaseLost):
+            self._promote(self.lease.acquire(0))
+
+    def _promote(self, fence: Fence) -> None:
+        """Lead under a new epoch: catch up and publish, and only then accept writes."""
+        self._set_role(Role.CHANGING)
+        try:
+            self._unregister()
+            while not self._try(lambda: self._publish(fence)):
+                self.lease.check(fence)
+                time.sleep(_RETRY_S)
+            while not self._try(lambda: self._open(fence)):
+                self.lease.check(fence)
+                time.sleep(_RETRY_S)
+        except BaseException:
+            self.lease.release()
+            raise
+        self._led_epoch = fence.epoch
+        self._set_role(Role.LEADER)
+
+    def _publish(self, fence: Fence) -> None:
+        while self._copy.settle(self._led_epoch) or not self._copy.is_new():
+            self._copy.catch_up()
+            try:
+                self._copy.publish(fence.epoch, lambda: self.lease.check(fence))
+            except ReplicaFenced:  # the last leader came first: catch up with it
+                self.lease.check(fence)
+            else:
+                return
+
+    def _open(self, fence: Fence) -> None:
+        """Accept writes, with a replicator that ships them. The first database of a replica is shipped whole."""
+        fenced = FencedObjects(self._store, lambda: self.lease.check(fence))
+        replicator = Replicator(self.path, fenced, epoch=fence.epoch)
+        is_first = self._copy.followed is None
+        try:
+            with self._copy.opened_to_writers():
+                replicator.start()
+            if is_first:
+                replicator.wait_durable(self._timing.ttl_s)
+        except BaseException:
+            with contextlib.suppress(StrandlineError):
+                replicator.close(flush=False)
+            self._copy.hold()
+            raise
+        maintenance = None if self._policy is None else Maintenance(fenced, self._policy)
+        if maintenance is not None:
+            maintenance.start()
+        self._tenure = _Tenure(fence, replicator, maintenance)
+
+    def _lead_once(self) -> None:
+        assert self._tenure is not None  # noqa: S101 - the caller looked
+        self._wake.wait(_QUICK_S if self._waiters else self._pause_s)
+        self._wake.clear()
+        if not self.lease.is_held or self._tenure.replicator.failure is not None:
+            self._stand_down(self._tenure, "the lease is over" if not self.lease.is_held else "its replicator ended")
+        elif self._hand_over:
+            self._demote()
+
+    def _demote(self) -> None:
+        """Stop writes, ship the rest, then release the lease."""
+        tenure = self._tenure
+        assert tenure is not None  # noqa: S101 - the caller looked
+        self._set_role(Role.CHANGING)
+        reason = "it was handed over"
+        try:
+            if self._copy.hold():
+                tenure.replicator.wait_durable(DRAIN_S)
+        except StrandlineError as error:
+            reason = f"the rest was not shipped: {error}"
+        self._claims_after_s = time.monotonic() + self._timing.ttl_s
+        self._stand_down(tenure, reason)
+
+    def _stand_down(self, tenure: _Tenure, reason: str) -> None:
+        """Lead no longer. What was not shipped is found when it follows."""
+        self._set_role(Role.CHANGING)
+        self._last_error = "" if self._hand_over or self._stop.is_set() else reason
+        self._copy.hold()
+        with contextlib.suppress(StrandlineError):
+            tenure.replicator.close(flush=False)
+        self._tenure = None
+        self.lease.release()
+        if tenure.maintenance is not None:
+            tenure.maintenance.close()
+        logger.info("%s leads no longer: %s", self.name, reason)
+        with contextlib.suppress(Unavailable, UnknownOutcome):
+            self._copy.settle(self._led_epoch)
+
+    # Around it
+
+    def _try(self, step: Callable[[], None]) -> bool:
+        """Do a step; what passes by itself, or when the store is mended, is said and tried again."""
+        try:
+            step()
+        except (Unavailable, UnknownOutcome, LtxDamaged, ReplicaGap, ReplicaFork) as error:
+            if isinstance(error, Unavailable) and not error.retryable:
+                raise
+            if str(error) != self._last_error:
+                logger.warning("node %s: %s", self.name, error)
+                self.events.emit(NodeTrouble(self.name, str(error)))
+            self._last_error = str(error)
+            return False
+        self._last_error = ""
+        return True
+
+    def _register(self) -> None:
+        if self._role is not Role.FOLLOWER:
+            return
+        seen = self.lease.health()
+        key = f"{seen.epoch} {seen.leader}"
+        if self._registered and self._registered[0] == key and self._registered[1] > time.monotonic():
+            return
+        record = self.lease.look()
+        if record is None or record.released:
+            return
+        register(self._store, NodeRecord(self.name, self.address, record.session, self.position()))
+        self._registered = (f"{record.epoch} {record.holder}", time.monotonic() + REGISTER_EVERY_S)
+
+    def _unregister(self) -> None:
+        if self._registered is not None:
+            self._registered = None
+            with contextlib.suppress(Unavailable, UnknownOutcome):  # it decides nothing, and is too old soon
+                unregister(self._store, self.name)
+
+    def _floor(self) -> int:
+        followed = self._copy.followed
+        return followed.epoch if followed else 0
+
+    def _is_over(self) -> bool:
+        """Return whether a node that ends has waited long enough for the application's transaction."""
+        return self._stop_by_s is not None and time.monotonic() > self._stop_by_s
+
+    def _set_role(self, role: Role) -> None:
+        if role is self._role:
+            return
+        with self._changed:
+            self._role = role
+            self._changed.notify_all()
+        self.events.emit(RoleChanged(self.name, role, self.epoch, self.position()))
+
+    def _set_aside(self, file: Path, txid: int) -> None:
+        self._kept = (*self._kept, str(file))
+        self.events.emit(DatabaseSetAside(self.name, file, txid))

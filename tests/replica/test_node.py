@@ -1,0 +1,358 @@
+"""Nodes of one process each: they hand over, take over, and set aside what is in no history."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from strandline.errors import StrandlineError
+from strandline.lease import LeaseTiming
+from strandline.objects import LocalObjects, Object
+from strandline.objects.contracts import Buffer
+from strandline.objects.errors import StoreUnavailable
+from strandline.replica import (
+    DatabaseSetAside,
+    Follower,
+    Layout,
+    Node,
+    NotLeading,
+    ReplicaForeign,
+    ReplicaNode,
+    Role,
+    RoleChanged,
+    discover,
+    find_position,
+    restore,
+)
+from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
+from tests.replica.databases import database, fill
+from tests.waiting import PATIENCE_S, eventually
+
+TIMING = LeaseTiming(ttl_s=1.0, renew_s=0.2, margin_s=0.1, poll_s=0.05)
+
+
+class Store(LocalObjects):
+    """A local store that can be away, and that does something before a write."""
+
+    is_away = False
+    before_put: Callable[[str], None] = staticmethod(lambda _key: None)
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        """Return an object."""
+        self._check_there()
+        return super().get(key, start=start, stop=stop)
+
+    def put(
+        self,
+        key: str,
+        body: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Write an object."""
+        self._check_there()
+        self.before_put(key)
+        return super().put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
+
+    def _check_there(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable(self.address, "it is away")
+
+
+def node_of(place: Path, name: str, store: Store | None = None) -> Node:
+    """Return a node that was not started yet."""
+    store = store or Store(place / "replica")
+    return Node(place / f"{name}.db", store, name, address=f"http://{name}", timing=TIMING, follow_every_s=0.05)
+
+
+@contextmanager
+def nodes_at(place: Path, names: str) -> Iterator[dict[str, Node]]:
+    """Run nodes for a block; the first has a database to begin with."""
+    if not (place / "replica").exists() and not (place / f"{names[0]}.db").exists():
+        with database(place / f"{names[0]}.db") as application:
+            application.execute("CREATE TABLE t (value TEXT)")
+    with ExitStack() as running:
+        yield {name: running.enter_context(node_of(place, name)) for name in names}
+
+
+def leader_of(nodes: Mapping[str, Node], *, but: Node | None = None) -> Node:
+    """Return the node that leads, once one does."""
+
+    def found() -> Node | None:
+        for node in nodes.values():
+            assert node.failure is None, node.failure
+        return next((node for node in nodes.values() if node.role is Role.LEADER and node is not but), None)
+
+    node = eventually(found)
+    assert node is not None
+    return node
+
+
+@contextmanager
+def opened(node: Node) -> Iterator[apsw.Connection]:
+    """Connect to the database of a node as its application does."""
+    connection = apsw.Connection(str(node.path))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def write(node: Node, value: str) -> int:
+    """Commit a row, and return the transaction that holds it."""
+    epoch = node.epoch
+    with opened(node) as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        connection.execute("CREATE TABLE IF NOT EXISTS t (value TEXT)")
+        connection.execute("INSERT INTO t VALUES (?)", (value,))
+    return node.wait_durable(PATIENCE_S, epoch=epoch)
+
+
+def rows(path: Path) -> list[str]:
+    """Return the rows of a database that SQLite finds whole."""
+    connection = apsw.Connection(str(path))
+    try:
+        assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
+        return [value for (value,) in connection.execute("SELECT value FROM t ORDER BY 1")]
+    finally:
+        connection.close()
+
+
+def handed_over(nodes: Mapping[str, Node]) -> Node:
+    """Have another node lead, and return it."""
+    last = leader_of(nodes)
+    last.hand_over()
+    return leader_of(nodes, but=last)
+
+
+def test_nodes_hand_over_and_every_one_has_every_row(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "abc") as nodes:
+        txid = write(leader_of(nodes), "0")
+        for number in range(1, 4):
+            txid = write(handed_over(nodes), str(number))
+        for node in nodes.values():
+            assert node.wait_for(txid, PATIENCE_S)
+            assert rows(node.path) == ["0", "1", "2", "3"]
+            assert node.leader_address() == leader_of(nodes).address
+        assert not any(node.health().set_aside for node in nodes.values())
+    assert discover(Store(tmp_path / "replica")) == (None, []), "the lease is released, and registrations are gone"
+
+
+def test_only_the_leader_takes_writes(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        follower = next(node for node in nodes.values() if node is not leader)
+        assert follower.wait_for(write(leader, "0"), PATIENCE_S)
+        with opened(follower) as connection, pytest.raises(apsw.BusyError):
+            connection.execute("INSERT INTO t VALUES ('lost')")
+        with pytest.raises(NotLeading):
+            follower.wait_durable(PATIENCE_S)
+        with opened(leader) as old:  # a connection that stays open over the change, in both directions
+            old.execute("INSERT INTO t VALUES ('1')")
+            assert handed_over(nodes) is follower
+            eventually(lambda: leader.role is Role.FOLLOWER)
+            with pytest.raises(apsw.BusyError):
+                old.execute("INSERT INTO t VALUES ('lost')")
+            assert leader.wait_for(write(follower, "2"), PATIENCE_S)
+            assert list(old.execute("SELECT value FROM t")) == [("0",), ("1",), ("2",)]
+            assert handed_over(nodes) is leader
+            old.execute("INSERT INTO t VALUES ('3')")
+            assert follower.wait_for(leader.wait_durable(PATIENCE_S), PATIENCE_S)
+        assert rows(follower.path) == ["0", "1", "2", "3"]
+
+
+def test_a_node_leads_only_after_a_transaction_under_its_epoch(tmp_path: Path) -> None:
+    store, epochs = Store(tmp_path / "replica"), list[tuple[int, int]]()
+
+    def look(event: object) -> None:
+        if isinstance(event, RoleChanged) and event.role is Role.LEADER:
+            layout = Layout(store)
+            last = max(layout.files(0), key=lambda file: file.max_txid)
+            found = store.get(last.key, stop=HEADER_BYTES)
+            epochs.append((event.epoch, parse_header(found.body, last.key).epoch if found else 0))
+
+    with ExitStack() as running:
+        nodes = {name: node_of(tmp_path, name) for name in "ab"}
+        for node in nodes.values():
+            node.events.subscribe(look)
+            running.enter_context(node)
+        for number in range(3):
+            write(leader_of(nodes), str(number))
+            handed_over(nodes)
+    assert epochs == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_shipment_of_the_last_leader_that_came_first_is_caught_up_with(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        write(leader_of(nodes), "0")
+    store, layout = Store(tmp_path / "replica"), Layout(Store(tmp_path / "replica"))
+    follower = Follower(Store(tmp_path / "replica"), tmp_path / "copy.db")
+    late = follower.catch_up()
+    page = (tmp_path / "copy.db").read_bytes()[:4096]
+    count = (tmp_path / "copy.db").stat().st_size // 4096
+    follower.close()
+    txid = late.position.txid + 1
+    header = LtxHeader(4096, count, txid, txid, late.timestamp_ms, epoch=1, predecessor=late.position.checksum)
+    body, keys = b"".join(encode(header, iter([(1, page)]))), list[str]()
+
+    def first(key: str) -> None:
+        if key == layout.key(0, txid, txid) and not keys:
+            keys.append(key)
+            Store(tmp_path / "replica").put(key, body, if_absent=True)
+
+    store.before_put = first
+    with node_of(tmp_path, "b", store) as node:
+        leader_of({"b": node})
+        assert keys, "the last leader came first"
+        assert node.position() > txid
+        write(node, "1")
+    assert rows(tmp_path / "b.db") == ["0", "1"]
+
+
+def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tmp_path: Path) -> None:
+    store, told = Store(tmp_path / "replica"), list[DatabaseSetAside]()
+    away = node_of(tmp_path, "a", store)
+    away.events.subscribe(lambda event: told.append(event) if isinstance(event, DatabaseSetAside) else None)
+    with away, opened(away) as application:
+        txid = write(leader_of({"a": away}), "0")
+        epoch = away.epoch
+        store.is_away = True
+        application.execute("INSERT INTO t VALUES ('unshipped')")
+        eventually(lambda: away.role is not Role.LEADER)
+        assert away.epoch == 0
+        with pytest.raises((NotLeading, StrandlineError)):
+            away.wait_durable(0.01, epoch=epoch)
+        with nodes_at(tmp_path, "b") as nodes:
+            other = leader_of(nodes)
+            assert other.epoch > epoch
+            write(other, "1")
+            store.is_away = False
+            eventually(lambda: away.role is Role.FOLLOWER)
+            with pytest.raises(apsw.BusyError):
+                application.execute("INSERT INTO t VALUES ('lost')")
+            assert away.wait_for(write(other, "2"), PATIENCE_S)
+            assert list(application.execute("SELECT value FROM t")) == [("0",), ("1",), ("2",)]
+            with pytest.raises(NotLeading):
+                away.wait_durable(PATIENCE_S, epoch=epoch)
+    kept = tmp_path / "a.db.set-aside-1"
+    assert rows(kept) == ["0", "unshipped"]
+    assert [(event.file, event.txid) for event in told] == [(kept, txid)]
+    assert away.health().set_aside == (str(kept),)
+
+
+def test_commits_made_while_no_node_ran_are_set_aside(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        txid = write(leader_of(nodes), "0")
+        for node in nodes.values():
+            assert node.wait_for(txid, PATIENCE_S)
+    for name in "ab":
+        connection = apsw.Connection(str(tmp_path / f"{name}.db"))
+        connection.execute("INSERT INTO t VALUES (?)", (f"alone {name}",))
+        connection.close()
+    with nodes_at(tmp_path, "ab") as nodes:
+        txid = write(leader_of(nodes), "1")
+        for name, node in nodes.items():
+            assert node.wait_for(txid, PATIENCE_S)
+            assert rows(node.path) == ["0", "1"]
+            assert rows(tmp_path / f"{name}.db.set-aside-1") == ["0", f"alone {name}"]
+
+
+def test_nothing_is_set_aside_where_nothing_was_committed(tmp_path: Path) -> None:
+    for number in range(3):  # the first time without a replica, then with logs that the last connection has removed
+        with nodes_at(tmp_path, "abc") as nodes:
+            txid = write(leader_of(nodes), str(number))
+            for node in nodes.values():
+                assert node.wait_for(txid, PATIENCE_S)
+        for name in "abc":
+            assert rows(tmp_path / f"{name}.db") == [str(one) for one in range(number + 1)]
+    assert list(tmp_path.glob("*set-aside*")) == []
+
+
+def test_an_old_database_of_an_application_begins_a_replica(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as application:
+        application.execute("CREATE TABLE t (value TEXT)")
+        application.execute("INSERT INTO t VALUES ('old')")
+        with nodes_at(tmp_path, "a") as nodes:
+            write(leader_of(nodes), "new")
+    store = Store(tmp_path / "replica")
+    restore(store, Layout(store), tmp_path / "restored.db")
+    assert rows(tmp_path / "restored.db") == ["new", "old"]
+
+
+def test_a_node_without_a_database_leaves_it_to_others_to_begin(tmp_path: Path) -> None:
+    blank = node_of(tmp_path, "b")
+    roles = list[Role]()
+    blank.events.subscribe(lambda event: roles.append(event.role) if isinstance(event, RoleChanged) else None)
+    with blank:
+        with database(tmp_path / "a.db") as application:
+            application.execute("CREATE TABLE t (value TEXT)")
+        with node_of(tmp_path, "a") as node:
+            assert leader_of({"a": node, "b": blank}) is node
+            assert blank.wait_for(write(node, "0"), PATIENCE_S)
+        assert Role.LEADER not in roles
+        assert leader_of({"b": blank}) is blank
+    assert rows(tmp_path / "b.db") == ["0"]
+
+
+def test_a_replica_begins_without_a_database(tmp_path: Path) -> None:
+    with node_of(tmp_path, "a") as node:
+        write(leader_of({"a": node}), "0")
+    assert rows(tmp_path / "a.db") == ["0"]
+
+
+def test_a_database_of_another_replica_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with nodes_at(tmp_path, "a") as nodes:
+        write(leader_of(nodes), "0")
+    with nodes_at(tmp_path / "other", "a") as nodes:
+        write(leader_of(nodes), "1")
+    node = Node(tmp_path / "other" / "a.db", Store(tmp_path / "replica"), "x", timing=TIMING)
+    node.start()
+    eventually(lambda: node.failure)
+    with pytest.raises(ReplicaForeign):
+        node.close()
+    assert rows(tmp_path / "other" / "a.db") == ["1"]
+    assert find_position(Store(tmp_path / "replica"), Layout(Store(tmp_path / "replica"))).txid > 0
+
+
+def test_the_transaction_of_the_moment_is_waited_for_and_shipped(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        write(leader, "0")
+        with opened(leader) as application:
+            application.execute("BEGIN IMMEDIATE")
+            application.execute("INSERT INTO t VALUES ('late')")
+            leader.hand_over()
+            eventually(lambda: leader.role is Role.CHANGING)
+            committed = threading.Timer(0.0, lambda: application.execute("COMMIT"))
+            committed.start()
+            other = leader_of(nodes, but=leader)
+            committed.join()
+        assert rows(other.path) == ["0", "late"]
+
+
+def test_a_node_is_what_routing_asks_for(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        node: ReplicaNode = leader_of(nodes)
+        assert node.wait_for_leader(PATIENCE_S) == "http://a"
+        assert (node.role, node.epoch, node.leader_address()) == (Role.LEADER, 1, "http://a")
+        assert not node.wait_for(node.position() + 1000, 0.01)
+
+
+def test_a_large_database_is_followed_in_place(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as application, application:
+        fill(application, 3000)
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        with opened(leader) as application:
+            application.execute("DELETE FROM t WHERE id > 100")
+            application.execute("VACUUM")
+            txid = leader.wait_durable(PATIENCE_S)
+        assert nodes["b"].wait_for(txid, PATIENCE_S)
+        with opened(nodes["b"]) as reader:
+            assert list(reader.execute("SELECT count(*) FROM t")) == [(100,)]
