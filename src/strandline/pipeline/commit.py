@@ -26,19 +26,19 @@ from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a worker made of a piece of its shard: the items it finished, and what it found in them."""
+    """A piece of a shard after a worker's scan: its finished items and their findings."""
 
     findings: FindingsBatch
     items: Sequence[LedgerRecord]
 
     @property
     def scope(self) -> CommitScope:
-        """Return which page it is."""
+        """Return the scope of the page."""
         return self.findings.scope
 
 
 class Checkpoints(Protocol):
-    """Where a shard's cursor becomes durable."""
+    """The store of a shard's cursor."""
 
     def checkpoint(self, boundary: Boundary, *, after: LedgerReceipt) -> CheckpointReceipt:
         """Move the cursor to the end of the page that `after` proves done, and return once that is durable."""
@@ -46,7 +46,7 @@ class Checkpoints(Protocol):
 
 
 class _Once:
-    """Lets one caller through, ever."""
+    """A guard that passes once; every later call raises."""
 
     __slots__ = ("_lock",)
 
@@ -81,7 +81,7 @@ class ItemsDurable(_State):
     receipt: LedgerReceipt
 
     def record_checkpoint(self, receipt: CheckpointReceipt) -> CheckpointDurable:
-        """Go on with the proof that the cursor is durable."""
+        """Continue with the receipt of the cursor."""
         self._use()
         check_checkpoint(self.scope, receipt)
         return CheckpointDurable(self.scope, receipt)
@@ -94,7 +94,7 @@ class FindingsDurable(_State):
     receipt: FindingsReceipt
 
     def record_done_ledger(self, receipt: LedgerReceipt) -> ItemsDurable:
-        """Go on with the proof that the items are durably done."""
+        """Continue with the receipt of the items."""
         self._use()
         check_done_ledger(self.scope, receipt)
         return ItemsDurable(self.scope, receipt)
@@ -105,7 +105,7 @@ class AwaitingFindings(_State):
     """Nothing is durable yet."""
 
     def record_findings(self, receipt: FindingsReceipt) -> FindingsDurable:
-        """Go on with the proof that the findings are durable."""
+        """Continue with the receipt of the findings."""
         self._use()
         check_findings(self.scope, receipt)
         return FindingsDurable(self.scope, receipt)

@@ -1,16 +1,16 @@
-"""What can go wrong with findings, the ledger and a page's commit; part of the one tree of `strandline.errors`.
+"""Errors of findings, the ledger and a page's commit; part of the tree of `strandline.errors`.
 
     InvalidInput
     ├── BatchTooLarge       more rows than one transaction takes
     ├── MissingParent       a row points at one that is neither in the batch nor stored
     └── ReceiptMismatch     a receipt, or the rows beside it, belong to another page
     Conflict
-    ├── ShardReleased       the worker gave its shard up itself
+    ├── ShardReleased       the worker released its shard itself
     ├── CommitUsed          this state of a commit was passed already
     ├── KeyMismatch         two rows that were to be merged are not about the same thing
     └── ContentConflict     an id is stored with other content
     StorageRefused
-    └── AccessRefused       the server answered, and refused the login: waiting does not help
+    └── AccessRefused       the server refused the login; retries do not help
 
 Invariants: the call that raises one of these wrote nothing; no message holds an id or a hash that touches a secret.
 """
@@ -57,7 +57,7 @@ class ReceiptMismatch(InvalidInput):
 
 
 class ShardReleased(Conflict):
-    """The worker completed, parked or split its shard, and has it no more."""
+    """The worker completed, parked or split its shard, and no longer holds it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the shard is no longer held: it was {what}", hint="claim another one")
@@ -95,6 +95,6 @@ class ContentConflict(Conflict):
 
 
 class AccessRefused(StorageRefused):
-    """The server answered and refused: login, TLS, database or rights. Waiting does not help, so nothing is retried."""
+    """The server refused the login, TLS, the database or rights; retries do not help, so there are none."""
 
     retryable = False

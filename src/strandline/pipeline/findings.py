@@ -1,8 +1,8 @@
-"""Findings, in three layers: what was found, where it stands in which version, and who saw it under which policy.
+"""Findings in three layers: the secret at an item, its place in a version, and its observation under a policy.
 
     finding       (tenant, item, rule, secret hash)             one secret at one item, for ever
-    occurrence    (finding, version, offset, length)            where it stands in one version
-    observation   (tenant, policy, occurrence)                  that it was seen, when and by whom
+    occurrence    (finding, version, offset, length)            its place in one version
+    observation   (tenant, policy, occurrence)                  when and by which worker it was seen
 
 Findings and occurrences never change: an id that comes again with other content is a `ContentConflict`. An observation
 is merged, as two independent maxima, so that the merge is commutative, associative and idempotent, ties included:
@@ -95,7 +95,7 @@ Row = TypeVar("Row", FindingRecord, OccurrenceRecord)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FindingsBatch:
-    """What one page found. The rows of a layer may repeat; equal ones are one."""
+    """The findings of one page. Rows of a layer may repeat; equal rows count once."""
 
     scope: CommitScope
     findings: Sequence[FindingRecord] = ()
@@ -118,7 +118,7 @@ class FindingsBatch:
 
 
 class FindingsSink(Protocol):
-    """Where findings become durable."""
+    """The store of findings."""
 
     def upsert_batch(self, batch: FindingsBatch) -> FindingsReceipt:
         """Write a page's findings, all or none, and return once they are durable; what is there already is merged.
@@ -130,7 +130,7 @@ class FindingsSink(Protocol):
 
 
 def merge(one: ObservationRecord, other: ObservationRecord) -> ObservationRecord:
-    """Return the observation that says what both say."""
+    """Return the merge of two observations."""
     if one[:5] != other[:5]:
         raise KeyMismatch("observations", "identity")
     seen = max(one, other, key=_seen_order)
@@ -149,7 +149,7 @@ def fold(observations: Iterable[ObservationRecord]) -> list[ObservationRecord]:
 
 
 def validate(batch: FindingsBatch) -> None:
-    """Refuse a batch that is too large, mixes tenants or pages, or has a row that says what cannot be."""
+    """Refuse a batch that is too large, mixes tenants or pages, or has an invalid row."""
     layers: list[tuple[str, Sequence[tuple[object, ...]], int]] = [
         ("findings", batch.findings, 5),
         ("occurrences", batch.occurrences, 4),

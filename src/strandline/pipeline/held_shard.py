@@ -1,4 +1,4 @@
-"""A shard in a worker's hands, until it is completed, parked, split or lost.
+"""A shard that a worker holds, until it is completed, parked, split or lost.
 
 Invariants: once the lease is lost, or may be lost, nothing more is asked of the coordinator for this shard. The
 worker's own stopwatch ends it: it runs from before the claim was sent, so that a wall clock that is set back does not
@@ -43,7 +43,7 @@ def claim(
 
 
 class HeldShard:
-    """What a worker does with a shard it holds; one thread at a time. `claim` makes one."""
+    """The operations of a worker on a shard that it holds; one thread at a time. `claim` makes one."""
 
     def __init__(
         self, coordinator: ShardCoordinator, acquired: Acquired, clock: Clock, stopwatch: Stopwatch, ends_ns: int
@@ -62,12 +62,12 @@ class HeldShard:
 
     @property
     def spec(self) -> ShardSpec:
-        """Return what is to be scanned."""
+        """Return the range to scan."""
         return self._acquired.spec
 
     @property
     def cursor(self) -> Cursor:
-        """Return where to go on: after the last checkpoint."""
+        """Return the cursor: work continues after it."""
         return self._acquired.cursor
 
     @property
@@ -77,11 +77,11 @@ class HeldShard:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the worker may go on."""
+        """Return whether the worker still holds the shard."""
         return self._over is None and self._stopwatch() < self._ends_ns
 
     def context(self, policy: PolicyHash) -> WriteContext:
-        """Return what every row of this shard's pages carries."""
+        """Return the context that every row of this shard's pages carries."""
         lease = self._lease
         return WriteContext(TenantId(lease.tenant), policy, lease.run, lease.shard, lease.fence)
 
@@ -95,7 +95,7 @@ class HeldShard:
     def checkpoint(self, boundary: Boundary, *, after: LedgerReceipt) -> CheckpointReceipt:
         """Move the cursor to the end of the page that `after` proves done, and return once that is durable.
 
-        After an error that leaves the outcome open, commit the same page again: another one would be refused with
+        After an error with an unknown outcome, commit the same page again: another one would be refused with
         `OpIdConflict` if the first did reach the coordinator.
         """
         self._check_receipt(boundary, after)

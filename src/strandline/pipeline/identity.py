@@ -1,4 +1,4 @@
-"""Identities: what a thing is called for ever, derived from what it is.
+"""Identities: ids derived from content, the same for ever and on every machine.
 
 Every id is 32 bytes of BLAKE3, in derive-key mode under a context of its own, over the canonical encoding of its parts:
 
@@ -50,7 +50,7 @@ ObservationId = NewType("ObservationId", bytes)
 
 
 class Secret32(bytes):
-    """Thirty-two bytes that come from a secret or guard one: they are never shown."""
+    """Thirty-two bytes that derive from a secret or protect one; `repr` never shows them."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class NormHash(Secret32):
 
 
 class SecretHash(Secret32):
-    """A secret, as the tenant's key hides it."""
+    """The hash of a secret under the tenant's key."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ def object_version_ids(versions: Column) -> pa.Array:
 
 
 def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -> OvidHash:
-    """Return the key under which the ledger knows an item at a version."""
+    """Return the ledger's key of an item at a version."""
     return OvidHash(derive("gossip/persistence/v1/ovid", item + u8(kind) + version))
 
 
@@ -152,7 +152,7 @@ def norm_hash(secret: bytes) -> NormHash:
 
 
 def secret_hash(key: TenantSecretKey, norm: NormHash) -> SecretHash:
-    """Return what stands for a secret in everything that is stored."""
+    """Return the stored form of a secret: its hash under the tenant's key."""
     if len(key) == DIGEST_BYTES:
         return SecretHash(blake3(_SECRET_DOMAIN + norm, key=key).digest())
     first, *later = key.epochs
@@ -163,7 +163,7 @@ def secret_hash(key: TenantSecretKey, norm: NormHash) -> SecretHash:
 
 
 def rotated_hash(epoch: Secret32, hashed: SecretHash) -> SecretHash:
-    """Return what stands for a secret after one more rotation, from what stood for it before."""
+    """Return the stored form of a secret after one more rotation, from the form before it."""
     return SecretHash(blake3(_ROTATION_DOMAIN + hashed, key=epoch).digest())
 
 

@@ -1,4 +1,4 @@
-"""The tenant's key: a file that holds it, and the value by which a store knows it again.
+"""The tenant's key: its file, and the check value by which a store recognizes it.
 
 A key file has 64 hexadecimal digits and a line end, or the 32 bytes as they are; a key that was rotated has a line for
 each epoch, oldest first. One that we make is readable by its owner alone, and is whole or not there; only a rotation
@@ -25,7 +25,7 @@ _MAKE_ONE = "a key file has 64 hexadecimal digits; make one with `openssl rand -
 
 
 class KeyMissing(InvalidInput):
-    """Results are there, and the key that their hashes need is not."""
+    """Stored results need a key that is missing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class KeyMissing(InvalidInput):
 
 
 class KeyRefused(Conflict):
-    """The key is not the one that the tenant's results are kept under."""
+    """The key is not the key of the tenant's results."""
 
     def __init__(self, path: Path, tenant: str) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class KeyRefused(Conflict):
 
 
 class TenantUnknown(InvalidInput):
-    """Nothing was ever kept for the tenant."""
+    """The store has no results of the tenant."""
 
     def __init__(self, tenant: str) -> None:
         super().__init__(
@@ -73,7 +73,7 @@ def format_key(key: TenantSecretKey) -> bytes:
 
 
 def parse_key(data: bytes) -> TenantSecretKey | None:
-    """Return the key that a file's bytes are, or None if they are none."""
+    """Return the key in a file's bytes, or None if they are not a key."""
     if len(data) == DIGEST_BYTES:
         return TenantSecretKey(data)
     with suppress(ValueError):
@@ -84,7 +84,7 @@ def parse_key(data: bytes) -> TenantSecretKey | None:
 
 
 def read_key(path: Path) -> TenantSecretKey | None:
-    """Return the key in a file, or None where there is no such file."""
+    """Return the key in a file, or None if the file is missing."""
     with storage_errors(path):
         try:
             with path.open("rb") as file:
@@ -100,7 +100,7 @@ def read_key(path: Path) -> TenantSecretKey | None:
 
 
 def make_key(path: Path, before: bytes = b"") -> TenantSecretKey:
-    """Return the key in a file that is made now; where another process made one at the same time, that one.
+    """Create a key file and return its key; if another process created one at the same time, return that key.
 
     It is a new key, or, after the key `before`, that key with one more epoch.
     """
@@ -123,7 +123,7 @@ def make_key(path: Path, before: bytes = b"") -> TenantSecretKey:
 
 
 def next_key_path(path: Path) -> Path:
-    """Return where the new key stands while a key is rotated."""
+    """Return the path of the new key during a rotation."""
     return path.with_name(f"{path.name}.next")
 
 

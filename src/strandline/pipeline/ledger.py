@@ -1,7 +1,7 @@
-"""The done-ledger: was this object version looked at under this policy, and how well?
+"""The done-ledger: whether an object version was scanned under a policy, and how completely.
 
-One row for each (tenant, policy, object version); no row knows of shards, so that a lookup of an object finds what
-any worker did. Rows only grow, along a lattice:
+One row for each (tenant, policy, object version); no row knows of shards, so that a lookup of an object finds the
+work of any worker. Rows only grow, along a lattice:
 
     failed, retryable (1) < failed for good (2) < skipped (3) < partial (5) < clean (10) < with findings (11)
 
@@ -40,7 +40,7 @@ _ERROR_CODE = re.compile(r"[A-Za-z0-9 _\-.:/]{1,128}", re.ASCII)
 
 
 class DoneStatus(IntEnum):
-    """How far an object version got under a policy; a larger one is never replaced by a smaller."""
+    """The status of an object version under a policy; it only grows."""
 
     FAILED_RETRYABLE = 1
     FAILED_PERMANENT = 2
@@ -82,34 +82,34 @@ class LedgerRecord(NamedTuple):
 
     @property
     def key(self) -> tuple[TenantId, PolicyHash, OvidHash]:
-        """Return what the row is about."""
+        """Return the key of the row."""
         return self[:3]
 
     @property
     def gaps(self) -> tuple[int, int, int]:
-        """Return what was not looked at or not kept: archive members, decodes, findings."""
+        """Return the gaps: archive members and decodes that were skipped, findings that were dropped."""
         return self[7:10]
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all of it was looked at and everything found was kept."""
+        """Return whether the scan was complete and kept all findings."""
         return self.status >= DoneStatus.SCANNED_PARTIAL and not any(self.gaps)
 
     @property
     def suppresses(self) -> bool:
-        """Return whether a later run under this policy need not look again."""
+        """Return whether later runs under this policy skip the object version."""
         return not self.weak and self.status != DoneStatus.FAILED_RETRYABLE
 
 
 class DoneLedger(Protocol):
-    """What was done, durably. Every call is about one tenant, and sees nothing of another."""
+    """The store of finished items. Every call is about one tenant, and sees nothing of another."""
 
     def batch_get(self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash]) -> list[LedgerRecord | None]:
         """Return a row for each key, in their order; None where there is none. `BatchTooLarge` over the limit."""
         ...
 
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
-        """Return the keys that need not be looked at again under the policy, sorted; empty when there are none."""
+        """Return the keys that are done under the policy, sorted; empty if there are none."""
         ...
 
     def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
@@ -122,7 +122,7 @@ class DoneLedger(Protocol):
 
 
 def merge(one: LedgerRecord, other: LedgerRecord) -> LedgerRecord:
-    """Return the row that says what both say; both must be valid, and about the same thing."""
+    """Return the merge of two valid rows with the same key."""
     if one[:4] != other[:4]:
         raise KeyMismatch("ledger rows", "keys")
     winner, loser = (one, other) if _order(one) >= _order(other) else (other, one)
@@ -155,7 +155,7 @@ def fold(records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
 
 
 def validate(record: LedgerRecord) -> None:
-    """Refuse a row that says what cannot be; the error names the column, never its bytes."""
+    """Reject an invalid row; the error names the column, never its bytes."""
     for name in ("tenant", "policy", "ovid"):
         value = getattr(record, name)
         if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
@@ -170,25 +170,25 @@ def validate(record: LedgerRecord) -> None:
 
 
 class ValidRows(tuple[LedgerRecord, ...]):
-    """Rows that were found valid; they cannot change, so they are checked once."""
+    """Rows that passed the check; they are immutable, so one check is enough."""
 
     __slots__ = ()
 
     def __new__(cls, records: Iterable[LedgerRecord]) -> Self:
-        """Refuse a batch with a row that says what cannot be."""
+        """Reject a batch with an invalid row."""
         rows = super().__new__(cls, records)
         _validate_rows(rows)
         return rows
 
 
 def validate_all(records: Sequence[LedgerRecord]) -> None:
-    """Refuse a batch with a row that says what cannot be."""
+    """Reject a batch with an invalid row."""
     if not isinstance(records, ValidRows):
         _validate_rows(records)
 
 
 def _validate_rows(records: Sequence[LedgerRecord]) -> None:
-    """Look at columns, and at rows only to name the wrong one."""
+    """Check columns; check rows only to name the invalid one."""
     if len(records) > BATCH_ROWS_MAX:
         raise BatchTooLarge(len(records))
     for at in range(0, len(records), _ROWS_AT_ONCE):
@@ -199,7 +199,7 @@ def _validate_rows(records: Sequence[LedgerRecord]) -> None:
 
 
 def receipt(folded: Sequence[LedgerRecord], after: FindingsReceipt) -> LedgerReceipt:
-    """Return the receipt of distinct rows that are durable now."""
+    """Return the receipt of distinct rows after their commit."""
     counts = Counter(map(_status, folded))
     scanned = sum(count for status, count in counts.items() if status >= DoneStatus.SCANNED_PARTIAL)
     with_findings = DoneStatus.SCANNED_WITH_FINDINGS
@@ -264,7 +264,7 @@ def _validate_shape(status: int, findings_count: int, has_gaps: bool, error_code
     if wrong:
         raise InvalidInput(
             f"a {name} row cannot have {findings_count} findings and {'' if has_gaps else 'no '}gaps",
-            hint="clean means that all was looked at and nothing found; partial that some was not",
+            hint="clean: scanned completely, without findings; partial: scanned with gaps, without findings",
         )
     if status >= DoneStatus.SCANNED_PARTIAL:
         if error_code is not None:

@@ -42,7 +42,7 @@ def _no_hook(stage: str) -> None:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a test wants to happen around a commit; a hook is told the stage, and may sleep or raise."""
+    """Hooks of a test around a commit; a hook gets the stage, and may sleep or raise."""
 
     before_commit: Callable[[str], None] = _no_hook
     after_commit: Callable[[str], None] = _no_hook
@@ -50,7 +50,7 @@ class Hooks:
 
 @dataclass
 class MemoryTables:
-    """What the memory stores share: the rows, and when each was first committed."""
+    """The tables of the memory stores: rows, and the time of each row's first commit."""
 
     clock: Clock = field(default_factory=SystemClock)
     fence_of: FenceOf = unknown_fence
@@ -95,7 +95,7 @@ class MemoryLedger:
             return [self.tables.ledger.get((tenant, policy, ovid)) for ovid in ovids]
 
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
-        """Return the keys that need not be looked at again under the policy, sorted."""
+        """Return the keys that are done under the policy, sorted."""
         with self.tables.lock:
             rows = [row for key, row in self.tables.ledger.items() if key[:2] == (tenant, policy)]
         return sorted(row.ovid for row in rows if row.suppresses)
@@ -143,7 +143,7 @@ class MemoryFindings:
         return FindingsReceipt(batch.scope, *counts)
 
     def record_triage(self, events: Sequence[TriageEvent]) -> None:
-        """Keep decisions, all or none."""
+        """Store decisions, all or none."""
         triage_rules.validate_all(events)
         with self.tables.commit("triage"):
             if any(event[:2] not in self.tables.findings for event in events):
@@ -152,7 +152,7 @@ class MemoryFindings:
                 self.tables.triage[event[:2]][triage_rules.event_id(event)] = event
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
-        """Return the decision that holds for each finding, in their order."""
+        """Return the current decision of each finding, in their order."""
         triage_rules.check_count(findings)
         with self.tables.lock:
             known = self.tables.triage

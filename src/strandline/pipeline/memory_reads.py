@@ -1,4 +1,4 @@
-"""Questions answered from the tables in memory: the plain form of what the SQL statements say.
+"""Queries over the tables in memory: the reference for the SQL statements.
 
 Invariants: nothing is cached, and every answer is computed from rows of one tenant under the tables' lock.
 """
@@ -29,12 +29,12 @@ from strandline.pipeline.triage import TriageEvent, TriageState
 
 @dataclass
 class MemoryReads:
-    """Answers about one tenant's results, from memory."""
+    """Queries about one tenant's results, in memory."""
 
     tables: MemoryTables
 
     def counts_by_policy(self, tenant: TenantId) -> list[PolicyCounts]:
-        """Return what was found under each policy, by policy."""
+        """Return counts of findings for each policy, by policy."""
         with self.tables.lock:
             seen = self._observations(tenant)
             return [self._counts(tenant, policy) for policy in sorted({row.policy for row in seen})]
@@ -48,7 +48,7 @@ class MemoryReads:
         return sorted(undecided, key=lambda row: (-row.last_committed_ns, row.finding.finding_id))[:limit]
 
     def history(self, tenant: TenantId, finding: FindingId) -> FindingHistory | None:
-        """Return all that is known of a finding; None when it is unknown to the tenant."""
+        """Return a finding in full; None if the tenant has no such finding."""
         with self.tables.lock:
             record = self.tables.findings.get((tenant, finding))
             if record is None:
@@ -71,7 +71,7 @@ class MemoryReads:
         after: ObservationId | None = None,
         limit: int = 10_000,
     ) -> list[Observed]:
-        """Return what was seen under a policy, by id."""
+        """Return the observations under a policy, by id."""
         check_limit(limit)
         check_objects(ovids)
         wanted = None if ovids is None else set(ovids)
@@ -86,7 +86,7 @@ class MemoryReads:
             return [self._observed(row) for row in sorted(seen, key=lambda row: row.observation_id)[:limit]]
 
     def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
-        """Return how well the policy's objects were looked at."""
+        """Return how completely the policy's objects were scanned."""
         with self.tables.lock:
             rows = self._rows(tenant, policy)
         return Coverage(
@@ -100,7 +100,7 @@ class MemoryReads:
         )
 
     def findings_of_secret(self, tenant: TenantId, secret: SecretHash) -> list[FindingRecord]:
-        """Return everywhere a secret was found, by id."""
+        """Return the findings of a secret, by id."""
         with self.tables.lock:
             return sorted(
                 (row for row in self._findings(tenant) if row.secret == secret), key=lambda row: row.finding_id
@@ -121,7 +121,7 @@ class MemoryReads:
         return PolicyDiff(len(both), sorted(before - after), sorted(after - before), len(before & after))
 
     def known_at(self, tenant: TenantId, policy: PolicyHash, at_ns: int) -> Known:
-        """Return what was committed by then; a commit at that very nanosecond counts."""
+        """Return the rows committed up to a time, inclusive."""
         with self.tables.lock:
             times = [self.tables.ledger_ns[row.key] for row in self._rows(tenant, policy)]
             seen = [row for row in self._observations(tenant) if row.policy == policy]

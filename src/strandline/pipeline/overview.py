@@ -1,4 +1,4 @@
-"""What a database holds, across tenants: for operators, not for tenants.
+"""Counts of a database across tenants: for operators, not for tenants.
 
 Invariants: counts are of one moment; nothing is shown but ids and counts.
 """

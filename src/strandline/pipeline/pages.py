@@ -1,4 +1,4 @@
-"""Pages from what a scanner says of its items: every id derived, every row made, for a whole page at once.
+"""Pages built from the outcomes of items: ids are derived and rows made for a whole page at once.
 
 An item's outcome is one of four: scanned, with what was found and what was left out; failed, now or for good;
 skipped. A builder belongs to one lease: its logical clock gives the n-th item of the lease the times (2n, 2n + 1), so
@@ -36,7 +36,7 @@ from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
 
 class FoundSecret(NamedTuple):
-    """A secret in an item: which rule found it, its keyed hash, the bytes [start, end) and where people would look."""
+    """A secret in an item: its rule, its keyed hash, the bytes [start, end) and a location to show."""
 
     rule: RuleFingerprint
     secret: SecretHash
@@ -50,7 +50,7 @@ class FoundSecret(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """What was not looked at, or found and not kept."""
+    """Counts of skipped parts and dropped findings."""
 
     members_skipped: int = 0
     decodes_skipped: int = 0
@@ -58,7 +58,7 @@ class Gaps(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The item was looked at."""
+    """The item was scanned."""
 
     bytes_seen: int
     found: Sequence[FoundSecret] = ()
@@ -66,14 +66,14 @@ class Scanned(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The item could not be looked at; a later run tries again if that may help."""
+    """The item could not be scanned; a retryable failure is retried by a later run."""
 
     error_code: str
     retryable: bool
 
 
 class Skipped(NamedTuple):
-    """The item was not looked at, on purpose."""
+    """The item was skipped on purpose."""
 
     error_code: str
 
@@ -83,7 +83,7 @@ Outcome: TypeAlias = Scanned | Failed | Skipped
 
 
 class Item(NamedTuple):
-    """What was looked at: an item, at a version. The same version is always of the same kind."""
+    """An item at a version. The same version is always of the same kind."""
 
     item: StableItemId
     version: ObjectVersionId
@@ -117,7 +117,7 @@ class PageBuilder:
     def page(self, boundary: Boundary) -> Page:
         """Return the page of all items added since the last one; it ends at the boundary.
 
-        Where that fails, the items stay, so that no later page can pass over them.
+        On an error the items stay, so that no later page omits them.
         """
         items, outcomes, first = self._items, self._outcomes, self._finished
         if not items:

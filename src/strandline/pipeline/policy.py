@@ -1,4 +1,4 @@
-"""A policy: everything that decides which findings an object has, named by its content.
+"""A policy: all settings that decide which findings an object has, named by their digest.
 
 A rule's fingerprint is the digest of its canonical content, the policy's hash covers the fingerprints of all rules, the
 tuning, the decoders and the engine's version. So a change of meaning is a change of name, and "same bytes, same policy"
@@ -79,12 +79,12 @@ class Policy:
 
     @property
     def record(self) -> "PolicyRecord":
-        """Return what a store keeps of the policy."""
+        """Return the stored form of the policy."""
         return PolicyRecord(self.hash, self.frame_digest, tuple(sorted(self.fingerprints.items())))
 
 
 class PolicyRecord(NamedTuple):
-    """What a store keeps of a policy: its name, the digest of its frame, and its rules by name."""
+    """The stored form of a policy: its name, the digest of its frame, and its rules by name."""
 
     policy: PolicyHash
     frame_digest: bytes
@@ -92,7 +92,7 @@ class PolicyRecord(NamedTuple):
 
 
 def validate(tenant: TenantId, record: PolicyRecord) -> None:
-    """Refuse a policy that no store could keep as it is."""
+    """Reject a policy that a store cannot hold."""
     digests: list[object] = [tenant, record.policy, record.frame_digest, *(rule for _, rule in record.rules)]
     if any(not isinstance(digest, bytes) or len(digest) != DIGEST_BYTES for digest in digests):
         raise InvalidInput(f"an id of the policy is not {DIGEST_BYTES} bytes")
@@ -106,19 +106,19 @@ def validate(tenant: TenantId, record: PolicyRecord) -> None:
 
 
 class Policies(Protocol):
-    """The policies that a tenant's results stand under."""
+    """The policies of a tenant's results."""
 
     def register_policy(self, tenant: TenantId, policy: PolicyRecord) -> None:
-        """Keep a policy, and return once it is durable; again is the same. `ContentConflict` if its rules differ."""
+        """Store a policy, and return once it is durable; idempotent. `ContentConflict` if its rules differ."""
         ...
 
     def get_policy(self, tenant: TenantId, policy: PolicyHash) -> PolicyRecord | None:
-        """Return a policy, or None if the tenant has none of that name."""
+        """Return a policy, or None if the tenant has no policy of that name."""
         ...
 
 
 class PolicyDelta(NamedTuple):
-    """What changed between two policies; `rescan_all` when scanning with the added rules alone is not enough."""
+    """The difference of two policies; `rescan_all` if scanning with the added rules alone is not enough."""
 
     added: frozenset[RuleFingerprint]
     removed: frozenset[RuleFingerprint]
@@ -127,7 +127,7 @@ class PolicyDelta(NamedTuple):
 
 
 def delta(old: PolicyRecord, new: PolicyRecord) -> PolicyDelta:
-    """Return what changed from the old policy to the new."""
+    """Return the difference between the old policy and the new."""
     before = frozenset(fingerprint for _, fingerprint in old.rules)
     after = frozenset(fingerprint for _, fingerprint in new.rules)
     return PolicyDelta(after - before, before - after, before & after, old.frame_digest != new.frame_digest)

@@ -1,4 +1,4 @@
-"""What people ask of the ledger and the findings, one answer for each question.
+"""Queries over the ledger and the findings.
 
 Times here are real: when a store committed a row for the first time, in nanoseconds since 1970. `seen_at` and
 `finished_at` of the rows are logical and say nothing across leases. Since rows only grow and first times never change,
@@ -20,7 +20,7 @@ from strandline.pipeline.triage import TriageEvent
 
 
 class PolicyCounts(NamedTuple):
-    """How much was found under a policy: distinct findings and occurrences, and observations."""
+    """Counts under a policy: distinct findings and occurrences, and observations."""
 
     policy: PolicyHash
     findings: int
@@ -29,7 +29,7 @@ class PolicyCounts(NamedTuple):
 
 
 class PendingFinding(NamedTuple):
-    """A finding that waits for a decision, or was opened again.
+    """A finding without a decision, or reopened.
 
     `last_committed_ns` is the latest first commit of it and its observations; the location is that of the latest
     observation that has one.
@@ -43,7 +43,7 @@ class PendingFinding(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An observation, the occurrence it is about, and when each was first committed."""
+    """An observation, its occurrence, and the time of each first commit."""
 
     occurrence: OccurrenceRecord
     observation: ObservationRecord
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """An observation with all it stands on: the finding, when that was first committed, and what was decided of it."""
+    """An observation with its finding, the time of the finding's first commit, and the current decision."""
 
     finding: FindingRecord
     occurrence: OccurrenceRecord
@@ -62,7 +62,7 @@ class Observed(NamedTuple):
 
 
 class FindingHistory(NamedTuple):
-    """All that is known of a finding, oldest first."""
+    """A finding in full, oldest rows first."""
 
     finding: FindingRecord
     committed_ns: int
@@ -71,7 +71,7 @@ class FindingHistory(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How well the objects of a policy were looked at; `incomplete` counts scanned ones with gaps, findings or not."""
+    """Coverage of a policy's objects; `incomplete` counts scanned objects with gaps, with or without findings."""
 
     objects: Mapping[DoneStatus, int]
     incomplete: int
@@ -83,7 +83,7 @@ class Coverage(NamedTuple):
 
 
 class PolicyDiff(NamedTuple):
-    """What two policies found in the object versions that both scanned."""
+    """The findings of two policies in the object versions that both scanned."""
 
     objects: int
     only_old: list[FindingId]
@@ -96,7 +96,7 @@ class PolicyDiff(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What was known at a time under a policy: object versions by status, and the findings observed."""
+    """The results under a policy at a time: object versions by status, and the findings observed."""
 
     objects: Mapping[DoneStatus, int]
     findings: list[FindingId]
@@ -106,10 +106,10 @@ class Known(NamedTuple):
 
 
 class PipelineReads(Protocol):
-    """Questions about one tenant's results."""
+    """Queries about one tenant's results."""
 
     def counts_by_policy(self, tenant: TenantId) -> list[PolicyCounts]:
-        """Return what was found under each policy, by policy; empty when nothing was."""
+        """Return counts of findings for each policy, by policy; empty when nothing was."""
         ...
 
     def needing_triage(self, tenant: TenantId, limit: int = 100) -> list[PendingFinding]:
@@ -117,7 +117,7 @@ class PipelineReads(Protocol):
         ...
 
     def history(self, tenant: TenantId, finding: FindingId) -> FindingHistory | None:
-        """Return all that is known of a finding; None when it is unknown to the tenant."""
+        """Return a finding in full; None if the tenant has no such finding."""
         ...
 
     def observed(
@@ -129,18 +129,18 @@ class PipelineReads(Protocol):
         after: ObservationId | None = None,
         limit: int = 10_000,
     ) -> list[Observed]:
-        """Return what was seen under a policy, in some object versions or in all, by id, beginning after one.
+        """Return the observations under a policy, in some object versions or in all, by id, beginning after one.
 
         `BatchTooLarge` for more than 10,000 object versions; `limit` is at least 1.
         """
         ...
 
     def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
-        """Return how well the policy's objects were looked at; zeros when there are none."""
+        """Return how completely the policy's objects were scanned; zeros when there are none."""
         ...
 
     def findings_of_secret(self, tenant: TenantId, secret: SecretHash) -> list[FindingRecord]:
-        """Return everywhere a secret was found, by id."""
+        """Return the findings of a secret, by id."""
         ...
 
     def policy_diff(self, tenant: TenantId, old: PolicyHash, new: PolicyHash) -> PolicyDiff:
@@ -148,17 +148,17 @@ class PipelineReads(Protocol):
         ...
 
     def known_at(self, tenant: TenantId, policy: PolicyHash, at_ns: int) -> Known:
-        """Return what was committed by then; a commit at that very nanosecond counts."""
+        """Return the rows committed up to a time, inclusive."""
         ...
 
 
 def check_limit(limit: int) -> None:
-    """Refuse to answer with fewer than one row."""
+    """Reject a limit below 1."""
     if limit < 1:
         raise InvalidInput(f"a limit is at least 1, not {limit}")
 
 
 def check_objects(ovids: Sequence[OvidHash] | None) -> None:
-    """Refuse to look up more object versions at once than a batch has rows."""
+    """Reject a lookup of more object versions than a batch has rows."""
     if ovids is not None and len(ovids) > BATCH_ROWS_MAX:
         raise BatchTooLarge(len(ovids), what="object versions")

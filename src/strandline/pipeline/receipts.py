@@ -1,11 +1,11 @@
-"""Receipts: that a stage of a page's commit is durable, as a value which the next stage asks for.
+"""Receipts: values that prove a stage of a page's commit durable; the next stage takes them as arguments.
 
     findings = sink.upsert_batch(page.findings)
     items = ledger.batch_upsert(page.items, after=findings)
     shard.checkpoint(page.boundary, after=items)
 
 Each receipt holds the one before it and the scope of its page, so that the last proves all three, and none fits another
-page. A receipt is made only after what it speaks of was committed.
+page. A receipt is made only after the commit of its stage.
 """
 
 from dataclasses import dataclass

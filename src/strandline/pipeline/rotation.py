@@ -1,4 +1,4 @@
-"""Rotating a tenant's key: every finding gets the id that the new key gives it, and keeps all that is known of it.
+"""Rotation of a tenant's key: every finding gets its id under the new key, and keeps its history.
 
 A secret's hash under the new key is the keyed hash of its hash under the old one. So nothing has to be scanned again,
 and the old key alone is no longer enough to test guesses against what is stored.
@@ -60,7 +60,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class RotationPlan:
-    """What a rotation would do, or has still to do."""
+    """The steps that a rotation has left."""
 
     findings: int
     pages: int
@@ -89,7 +89,7 @@ class Rotation:
         self._sql = statements(database.dialect, "rotation")
 
     def plan(self) -> RotationPlan:
-        """Return what is left to do; nothing is changed. `Conflict` where the store is under another key."""
+        """Return the steps that are left, without changing anything. `Conflict` if the store is under another key."""
 
         def look(connection: AnyConnection) -> RotationPlan:
             record = self._record(connection)
@@ -107,7 +107,7 @@ class Rotation:
         return self._database.read(look)
 
     def run(self, check: Callable[[], None], on_step: Callable[[str, int], None]) -> None:
-        """Do what is left; `check` raises if the rows are not whole: then nothing is begun, or it is not finished.
+        """Run the steps that are left; if `check` raises, the rotation does not begin, or does not finish.
 
         `on_step` hears of each step when it is durable: its name, and how many pages it was.
         """
@@ -135,7 +135,7 @@ class Rotation:
         if self._record(connection) is not None:
             return  # this transaction was run twice
         if check is None or bytes(check[0]) != self._from:
-            raise Conflict("the results are under another key by now", hint="look whether another command rotated it")
+            raise Conflict("the results are under another key by now", hint="check whether another command rotated it")
         findings = list(self._list_findings(connection))
         for number, first in enumerate(range(0, len(findings), PAGE_FINDINGS)):
             self._put(connection, format_page_key(number), format_page(findings[first : first + PAGE_FINDINGS]))
@@ -153,7 +153,7 @@ class Rotation:
         return bool(pages)
 
     def _rotate_strays(self, connection: AnyConnection) -> bool:
-        """Rotate what was committed after the rotation began; no new key was accepted, so it is under the old one."""
+        """Rotate findings that were committed during the rotation; they are under the old key."""
         begun_ns = self._begun(connection).begun_ns
         rows = self._execute(connection, "strays", begun_ns=begun_ns, limit=PAGE_FINDINGS).fetchall()
         self._rotate(connection, [FindingId(row[0]) for row in rows], before_ns=begun_ns)
@@ -176,7 +176,7 @@ class Rotation:
     # Rows.
 
     def _rotate(self, connection: AnyConnection, ids: list[FindingId], before_ns: int | None = None) -> None:
-        """Derive findings anew, and all that hangs on them; a finding that is there under the new key is merged."""
+        """Derive findings and their rows anew; a finding that exists under the new key is merged."""
         if not ids:
             return
         wanted = self._database.array(ids)

@@ -1,4 +1,4 @@
-"""Scopes: which page a write belongs to, so that no receipt can speak for another.
+"""Scopes: the page of a write, so that a receipt fits no other page.
 
 Invariants: a scope is fixed before anything is written, and every stage of a commit is checked against it. Units are
 compared by their distinct keys, not by counting: two items of one object version are one unit.
@@ -18,7 +18,7 @@ from strandline.protocol.shards import Cursor
 
 
 class WriteContext(NamedTuple):
-    """Who writes: every row of a page carries these."""
+    """The writer of a page; every row of the page carries it."""
 
     tenant: TenantId
     policy: PolicyHash
@@ -31,14 +31,14 @@ class WriteContext(NamedTuple):
 
 
 class BoundaryKind(IntEnum):
-    """What a cursor counts: equal bytes of two families are two different places."""
+    """The family of a cursor; equal bytes of two families are different positions."""
 
     ORDERED_CONTENT = 0
     REPO_FRONTIER = 1
 
 
 class Boundary(NamedTuple):
-    """How far a page reaches."""
+    """The end of a page."""
 
     kind: BoundaryKind
     cursor: Cursor
@@ -63,19 +63,19 @@ FenceOf: TypeAlias = Callable[[TenantId, int, int], int | None]
 
 
 def unknown_fence(tenant: TenantId, run_id: int, shard_id: int) -> int | None:  # noqa: ARG001 - knows no shard
-    """Say of every shard that its fence is not known."""
+    """Return None: no fence is known."""
     return None
 
 
 def check_fence(writer: WriteContext, current: int | None) -> None:
-    """Refuse a writer whose shard has a newer fence; where none is known, all may write."""
+    """Reject a writer whose shard has a newer fence; without a known fence all may write."""
     if current is not None and writer.fence < current:
         raise StaleFence(writer.shard_id, writer.fence, current)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitScope:
-    """Which page: who writes it, which units it has, and where it ends."""
+    """The identity of a page: its writer, its units and its end."""
 
     context: WriteContext
     units: Units
@@ -88,7 +88,7 @@ class CommitScope:
 
 
 def check_context(context: WriteContext) -> None:
-    """Refuse a writer whose ids no store could hold."""
+    """Reject a writer whose ids a store cannot hold."""
     for name in ("tenant", "policy"):
         value = getattr(context, name)
         if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:

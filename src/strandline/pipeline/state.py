@@ -1,4 +1,4 @@
-"""What scanners keep for themselves: opaque keys and values, such as ref watermarks, seen objects and checkpoints.
+"""Scanner state: opaque keys and values, such as ref watermarks, seen objects and checkpoints.
 
 Invariants: a batch is applied whole or not at all; of several operations on one key in a batch the last one holds;
 tenants do not see one another's keys. Keys have 1 to 2048 bytes, values at most 16 MiB, and a call names at most 10,000
@@ -20,7 +20,7 @@ from strandline.protocol.canonical import to_signed, to_unsigned
 STATE_KEY_BYTES_MAX = 2048
 STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
 _FENCES = b"\xff/strandline/fences/"
-"""What the keys of fences begin with; scanners cannot use them."""
+"""The prefix of the keys of fences; scanners cannot use it."""
 
 
 def format_fence_key(writer: WriteContext) -> bytes:
@@ -47,7 +47,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Forget a key; a missing one is fine."""
+    """Delete a key, if it exists."""
 
     key: bytes
 
@@ -56,7 +56,7 @@ class Delete(NamedTuple):
 
 
 class ScannerState(Protocol):
-    """Keys and values of scanners, durably. Every call is about one tenant, and sees nothing of another."""
+    """The store of scanner state. Every call is about one tenant, and sees nothing of another."""
 
     def multi_get(self, tenant: TenantId, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return a value for each key, in their order, as of one moment; None where there is none."""
@@ -131,7 +131,7 @@ class MemoryState:
 def last_operations(
     tenant: TenantId, operations: Sequence[Put | Delete], writer: WriteContext | None
 ) -> tuple[list[Put], list[bytes]]:
-    """Return what a batch comes to: what is set and which keys are forgotten, each key once."""
+    """Return the net effect of a batch: values to set and keys to delete, each key once."""
     if writer is not None and writer.tenant != tenant:
         raise InvalidInput("the writer is of another tenant")
     check_keys(tenant, [operation.key for operation in operations])

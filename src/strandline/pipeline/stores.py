@@ -42,7 +42,7 @@ _PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
 
 
 class NoPipeline(FormatError):
-    """A database that was never made into a pipeline's."""
+    """The database has no tables of a pipeline."""
 
     def __init__(self, where: str) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class NoPipeline(FormatError):
 
 @dataclass(frozen=True)
 class Stores:
-    """What a scan needs, opened; close it, or use it in a `with` statement."""
+    """The open stores of a pipeline; close them, or use a `with` statement."""
 
     database: AnyDatabase
     findings: FindingsSink
@@ -65,7 +65,7 @@ class Stores:
     etcd: "EtcdClient | None" = None
 
     def close(self) -> None:
-        """Let go of connections; twice is harmless."""
+        """Close connections; calling it twice is harmless."""
         self.coordinator.close()
         if self.etcd is not None:
             self.etcd.close()
@@ -79,12 +79,12 @@ class Stores:
 
 
 def is_like_server(path: str) -> bool:
-    """Return whether a path looks like an address of a server: such a one may hold a password, and is never shown."""
+    """Return whether a path looks like the address of a server, which may hold a password and is never shown."""
     return "://" in path or _PASSWORD.search(path) is not None
 
 
 def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
-    """Return the database at an address, without looking whether anything is there."""
+    """Return the database at an address, without connecting to it."""
     if address.startswith(_POSTGRES):
         from strandline.pipeline.sql.postgres import PostgresDatabase  # noqa: PLC0415 - see above
 
@@ -92,7 +92,7 @@ def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
     path = address.removeprefix("sqlite:")
     if not path or is_like_server(path) or path.lower().startswith("postgres"):
         raise InvalidInput(
-            "the address is neither a path nor one of a server that is known",
+            "the address is neither a path nor the address of a supported server",
             hint="give the path of a SQLite file, or postgresql://user@host/database",
         )
     from strandline.pipeline.sql.sqlite import SqliteDatabase  # noqa: PLC0415 - see above
@@ -135,7 +135,7 @@ def open_stores(
 
 
 def require_current(database: AnyDatabase) -> None:
-    """Refuse a database whose tables are not those of this version."""
+    """Reject a database whose schema is not of this version."""
     status = database.status()
     if not status.applied:
         raise NoPipeline(database.describe())

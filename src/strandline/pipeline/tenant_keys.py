@@ -1,7 +1,7 @@
-"""How a store knows a tenant's key again, and that it is being rotated.
+"""The check value of a tenant's key in a store, and the record of its rotation.
 
     tenant/key-check             a hash that only the right key gives; while the key is rotated, one that none gives
-    tenant/key-rotation          what is rotated, while it is
+    tenant/key-rotation          the rotation, while it runs
     tenant/key-rotation/pages/…  the findings that are still under the old key
 
 Invariants: no byte of a key is in a store; results under one key never mix with those under another: a writer of
@@ -46,7 +46,7 @@ class KeyChanged(Conflict):
 
 
 def check_value(key: TenantSecretKey) -> bytes:
-    """Return what a store keeps to know a key again; it says nothing about the key."""
+    """Return the check value of a key; it reveals nothing of the key."""
     first, *later = key.epochs
     check = blake3(_CHECK_DOMAIN, key=first).digest()
     for epoch in later:
@@ -55,7 +55,7 @@ def check_value(key: TenantSecretKey) -> bytes:
 
 
 def rotating_value(to_check: bytes) -> bytes:
-    """Return what stands in the place of the check value while a key is rotated; no key gives it."""
+    """Return the check value during a rotation; no key has it."""
     return _ROTATING + to_check
 
 

@@ -1,4 +1,4 @@
-"""Triage: what people decided about a finding, who, when and why.
+"""Triage: decisions about findings, with author, time and reason.
 
 A decision is an event that is kept for ever under the digest of its content; the state of a finding is that of its
 largest event by (when, state, who, why). So decisions may arrive twice and in any order, two people who decide at the
@@ -46,16 +46,16 @@ class Triage(Protocol):
     """Decisions about findings, durably."""
 
     def record_triage(self, events: Sequence[TriageEvent]) -> None:
-        """Keep decisions, all or none, and return once they are durable; `MissingParent` for an unknown finding."""
+        """Store decisions, all or none, and return once they are durable; `MissingParent` for an unknown finding."""
         ...
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
-        """Return the decision that holds for each finding, in their order; None for a finding without a decision."""
+        """Return the current decision of each finding, in their order; None for a finding without a decision."""
         ...
 
 
 def check_count(findings: Sequence[FindingId]) -> None:
-    """Refuse to look up more findings at once than a batch has rows."""
+    """Reject a lookup of more findings than a batch has rows."""
     if len(findings) > BATCH_ROWS_MAX:
         raise BatchTooLarge(len(findings), what="findings")
 
@@ -68,12 +68,12 @@ def event_id(event: TriageEvent) -> bytes:
 
 
 def current(events: Iterable[TriageEvent]) -> TriageEvent | None:
-    """Return the decision that holds, of those about one finding."""
+    """Return the current decision among those of one finding."""
     return max(events, key=order, default=None)
 
 
 def order(event: TriageEvent) -> tuple[int, int, bytes, bytes]:
-    """Return what decisions are ordered by; the last one holds."""
+    """Return the sort key of a decision; the largest one is current."""
     return event.when_ns, event.state, event.who.encode(), event.why.encode()
 
 

@@ -1,4 +1,4 @@
-"""Whether what a database holds keeps the pipeline's promises: every row read, every id derived again.
+"""Verification of a database: every row is read, and every id derived again.
 
 Invariants: nothing is changed; everything is read as of one moment, in one transaction, whatever writers do meanwhile;
 rows are streamed, so that memory does not grow with the database; a problem is told with a count and never with an id
@@ -40,7 +40,7 @@ Row = tuple[Any, ...]
 
 
 class Problem(NamedTuple):
-    """What is wrong with so many rows of a table."""
+    """A problem and the number of rows that have it."""
 
     table: str
     problem: str
@@ -48,14 +48,14 @@ class Problem(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """How many rows were looked at, and what is wrong."""
+    """The number of rows read, and their problems."""
 
     rows: Mapping[str, int]
     problems: list[Problem]
 
 
 def verify(database: Database, tell: Callable[[int], None]) -> Verified:
-    """Read everything and check it; `tell` hears of each page how many rows it had."""
+    """Read and check every row; `tell` gets the number of rows of each page."""
     sql = statements(database.dialect, "verify")
 
     def look(connection: AnyConnection) -> Verified:

@@ -151,7 +151,7 @@ def test_a_server_that_goes_during_the_commit_leaves_the_outcome_open(
 
     with pytest.raises(CommitFailed, match="commit failed") as caught:
         own.write(work)
-    assert "look whether the rows are there" in str(caught.value.hint)
+    assert "check whether the rows are stored" in str(caught.value.hint)
     own_server.start()
     put(own, b"k")
     assert count(own, "scanner_state") == 1

@@ -1,4 +1,4 @@
-"""Records as bytes: what SQL columns and etcd values hold.
+"""Records as bytes, for SQL columns and etcd values.
 
     "v1", kind (1 run, 2 shard, 3 owner), then the fields in order; integers are little-endian
 
@@ -10,7 +10,7 @@
     owner    worker u64, fence u64
 
     bytes: u32 length, data. ids: u32 count, i64 each. operations: u32 count, each: id i64, hash u64, kind u8, time i64,
-    spawned ids. What a flag says is absent is 0.
+    spawned ids. An absent field is 0.
 
 Invariants: decoding gives the record that was encoded, and that record only (`format_…` of it gives the same bytes); an
 unknown version or kind is a `FormatError`, and an unknown number, a field over 1 MiB or a byte too few or too many is
@@ -51,7 +51,7 @@ _C = TypeVar("_C", bound=Code)
 
 
 class Owner(NamedTuple):
-    """Who holds a shard, as the value of an owner key."""
+    """The holder of a shard, as the value of an owner key."""
 
     worker: int
     fence: int
@@ -157,7 +157,7 @@ def _format_ops(ops: tuple[OpEntry, ...]) -> bytes:
 
 
 class _Reader:
-    """Reads fields in order, and refuses what was never written."""
+    """Reads fields in order, and rejects bytes that no writer produces."""
 
     def __init__(self, data: bytes, kind: int, what: str) -> None:
         self._data = data
@@ -165,7 +165,7 @@ class _Reader:
         self._what = what
         version, found = self.fixed(_HEAD)
         if version != VERSION:
-            raise FormatError(what, "its version is not known", hint="read it with the release that wrote it")
+            raise FormatError(what, "unknown version", hint="read it with the release that wrote it")
         if found != kind:
             raise FormatError(what, f"a record of kind {kind} was expected and kind {found} found")
 

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 LEASE_TTL_NS = 60_000_000_000
 ATTEMPTS = 9
-"""One try and eight more."""
+"""The first attempt and eight retries."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.005, 0.2
 CANDIDATES_MAX = 64
 CLAIMS_PER_CALL = 8
@@ -76,13 +76,13 @@ class Throttled(NamedTuple):
 
 
 class Coordinator:
-    """Runs and shards over a store of records; see `ShardCoordinator` and `RunCoordinator` for what it promises."""
+    """Runs and shards over a store of records; `ShardCoordinator` and `RunCoordinator` state its promises."""
 
     def __init__(
         self, store: RecordStore, *, lease_ttl_ns: int = LEASE_TTL_NS, pause: Callable[[float], None] = time.sleep
     ) -> None:
         if lease_ttl_ns <= 0:
-            raise InvalidInput(f"a lease must last, and {lease_ttl_ns} ns is no time")
+            raise InvalidInput(f"the duration of a lease must be positive, not {lease_ttl_ns} ns")
         self._store = store
         self._ttl_ns = lease_ttl_ns
         self._pause = pause
@@ -180,7 +180,7 @@ class Coordinator:
         return self._retry("create run", once)
 
     def register_shards(self, now: int, key: RunKey, shards: Sequence[InitialShard], op_id: int) -> Outcome:
-        """Give a run its shards, in as many commits as the store needs; it is active after the last."""
+        """Register the shards of a run, in as many commits as the store needs; the last commit makes the run active."""
         chosen = tuple(shards)
         several = len(chosen) > self._store.records_per_commit_max
         if several:
@@ -189,7 +189,7 @@ class Coordinator:
         return self._on_run(now, key, lambda run: runs.register_shards(run, now, chosen, op_id), alone=several).outcome
 
     def complete_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run of which no shard is left to scan."""
+        """Complete a run whose shards are all done or parked."""
 
         def decide(run: RunRecord) -> RunDecided:
             return runs.complete_run(run, now, op_id, self._store.progress(key).active)
@@ -266,7 +266,7 @@ class Coordinator:
     def _on_run(
         self, now: int, key: RunKey, decide: Callable[[RunRecord], RunDecided], *, alone: bool = False
     ) -> RunDecided:
-        """Change a run, `alone` or together with the shards that it gets."""
+        """Change a run, `alone` or together with its new shards."""
 
         def once() -> RunDecided | None:
             stored = self._run(key)

@@ -59,13 +59,13 @@ _HALVES = ((-(2**63), -1), (0, 2**63 - 1))
 
 
 class EtcdRecords:
-    """Runs and shards below a prefix of an etcd, over a client that is the caller's."""
+    """Runs and shards below a prefix of an etcd; the caller owns the client."""
 
     records_per_commit_max = SHARDS_MAX
 
     def __init__(self, client: EtcdClient, *, prefix: str = PREFIX, owner_ttl_s: int = OWNER_TTL_S) -> None:
         if owner_ttl_s <= 0:
-            raise InvalidInput(f"an owner must last, and {owner_ttl_s} s is no time")
+            raise InvalidInput(f"the duration of an owner's lease must be positive, not {owner_ttl_s} s")
         self._client = client
         self._prefix = check_prefix(prefix)
         self._owner_ttl_s = owner_ttl_s
@@ -133,10 +133,10 @@ class EtcdRecords:
         return listed
 
     def close(self) -> None:
-        """The client is the caller's."""
+        """Do nothing: the caller owns the client."""
 
     def _owners(self, plan: Plan) -> dict[ShardKey, OwnerKey] | None:
-        """Return the owner keys that a plan is about, or None if one is gone."""
+        """Return the owner keys of a plan, or None if one is gone."""
         owners = {}
         for change in plan.shards:
             match owner_change(change):
@@ -179,7 +179,7 @@ class EtcdRecords:
     def _resolve(
         self, plan: Plan, owners: dict[ShardKey, OwnerKey], sent: Transaction, unknown: UnknownOutcome
     ) -> Result:
-        """Find out what became of a transaction whose answer was lost; sent again, it still lands only once."""
+        """Resolve a transaction whose answer was lost; sent again, it takes effect at most once."""
         for pause_s in _PAUSES_S:
             time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
             with suppress(Unavailable, UnknownOutcome):
@@ -190,7 +190,7 @@ class EtcdRecords:
         raise unknown
 
     def _landed(self, plan: Plan, owners: dict[ShardKey, OwnerKey]) -> Result | None:
-        """Return what the records say of a transaction, or None if all are as they were before it."""
+        """Return the outcome of a transaction from its records, or None if none of them has changed."""
         records = written(self._prefix, plan)
         found = self._client.get(*(record.name for record in records))
         if [entry.mod_revision if entry else 0 for entry in found] == [record.revision for record in records]:
@@ -203,7 +203,7 @@ class EtcdRecords:
         return Result.DONE if ours and mine else Result.CHANGED
 
     def _refusal(self, plan: Plan) -> Result:
-        """Return why a transaction was refused."""
+        """Return the reason for a refused transaction."""
         for change in plan.shards:
             if change.before is None or owner_change(change) not in {OwnerChange.HELD, OwnerChange.RELEASED}:
                 continue
@@ -216,7 +216,7 @@ class EtcdRecords:
         return Result.CHANGED
 
     def _settle(self, change: ShardChange, owner: OwnerKey | None, *, done: bool) -> None:
-        """Remember an owner key that stays, and end the etcd lease of one that does not; which must not fail."""
+        """Remember a kept owner key; revoke the etcd lease of a released one, ignoring errors."""
         what = owner_change(change)
         if done and owner is not None and what in {OwnerChange.TAKEN, OwnerChange.HELD}:
             if len(self._leases) >= _LEASES_MAX:

@@ -1,6 +1,6 @@
-"""A small synchronous face of etcd: values in, values out, every call with a timeout, every error one of ours.
+"""A small synchronous client for etcd: plain values, a timeout for every call, our errors.
 
-Invariants: a call that only looks, or that may be repeated without harm, fails as `Unavailable`; a transaction whose
+Invariants: a read, or a call that may be repeated without harm, fails as `Unavailable`; a transaction whose
 answer was lost fails as `UnknownOutcome` unless it is certain that it was never sent; a client that went through a fork
 opens a connection of its own and leaves its parent's alone. It holds no thread and no event loop: it calls aetcd's
 generated stubs over gRPC's blocking channel. Messages name no key and no value.
@@ -22,7 +22,7 @@ else:
 
 TIMEOUT_S = 5.0
 OPERATIONS_MAX = 128
-"""How many operations etcd allows in a transaction (`--max-txn-ops`)."""
+"""The number of operations that etcd allows in a transaction (`--max-txn-ops`)."""
 
 Compare = Any
 """A condition of a transaction, made by `absent`, `present`, `unchanged`, `value_is` or `lease_is`."""
@@ -31,13 +31,13 @@ Operation = Any
 
 
 class KeyValue(NamedTuple):
-    """A key as it stands."""
+    """A key with its value, revision and lease."""
 
     key: bytes
     value: bytes
     mod_revision: int
     lease: int
-    """The etcd lease that the key lives on; 0 if none."""
+    """The etcd lease of the key; 0 if none."""
 
     def __repr__(self) -> str:
         return f"KeyValue({len(self.value)} bytes, mod_revision={self.mod_revision}, lease={self.lease})"
@@ -67,7 +67,7 @@ class _Link(NamedTuple):
     lease: Any
 
 
-# A channel inherited through fork shares its socket with the parent: it is neither used nor closed, only kept.
+# A channel inherited through fork shares its socket with the parent: keep it, unused and open.
 _inherited: list[Any] = []
 
 
@@ -91,13 +91,13 @@ class EtcdClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; to close it again does nothing."""
+        """Close the connection; closing it twice is harmless."""
         self._closed = True
         if self._link.pid == os.getpid():
             self._link.channel.close()
 
     def get(self, *keys: bytes) -> list[KeyValue | None]:
-        """Return what stands at some keys, all at one revision and in their order; None where there is nothing."""
+        """Return the values of some keys, all at one revision and in their order; None for a missing key."""
         request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in keys])
         return [_first(response.response_range) for response in self._ask("Txn", request).responses]
 
@@ -112,12 +112,12 @@ class EtcdClient:
         return bool(self._ask("Txn", request, changes=True).succeeded)
 
     def grant(self, ttl_s: int) -> int:
-        """Begin an etcd lease and return its id."""
+        """Grant an etcd lease and return its id."""
         # An answer that is lost costs nothing: an unknown lease ends by itself.
         return int(self._ask("LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl_s)).ID)
 
     def keep_alive(self, lease: int) -> bool:
-        """Let an etcd lease last its whole time again; False if it has ended."""
+        """Renew an etcd lease; False if it has ended."""
         replies = self._ask("LeaseKeepAlive", iter([rpc.LeaseKeepAliveRequest(ID=lease)]))
         try:
             return any(reply.TTL > 0 for reply in replies)
@@ -127,7 +127,7 @@ class EtcdClient:
             replies.cancel()
 
     def revoke(self, lease: int) -> None:
-        """End an etcd lease, and with it the keys that live on it; one that has ended already is no error."""
+        """Revoke an etcd lease, which removes its keys; a lease that has ended is no error."""
         with suppress(LeaseGone):
             self._ask("LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
 
@@ -157,17 +157,17 @@ class EtcdClient:
 
 
 def absent(key: bytes) -> Compare:
-    """Demand that there is no such key."""
+    """Require that the key does not exist."""
     return rpc.Compare(key=key, target=rpc.Compare.VERSION, result=rpc.Compare.EQUAL, version=0)
 
 
 def present(key: bytes) -> Compare:
-    """Demand that there is such a key."""
+    """Require that the key exists."""
     return rpc.Compare(key=key, target=rpc.Compare.VERSION, result=rpc.Compare.GREATER, version=0)
 
 
 def unchanged(key: bytes, mod_revision: int) -> Compare:
-    """Demand that the key was not written since it was read."""
+    """Require that the key was not written since the read."""
     return rpc.Compare(key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=mod_revision)
 
 
@@ -177,12 +177,12 @@ def value_is(key: bytes, value: bytes) -> Compare:
 
 
 def lease_is(key: bytes, lease: int) -> Compare:
-    """Demand that the key lives on an etcd lease."""
+    """Require that the key is attached to an etcd lease."""
     return rpc.Compare(key=key, target=rpc.Compare.LEASE, result=rpc.Compare.EQUAL, lease=lease)
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> Operation:
-    """Set a key, to live on an etcd lease unless that is 0."""
+    """Set a key, attached to an etcd lease unless that is 0."""
     return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))
 
 

@@ -1,8 +1,8 @@
-"""Where everything stands in etcd: the names of runs, shards, owners and the two indexes of what is active.
+"""The keys in etcd: names of runs, shards and owners, and two indexes of active runs and shards.
 
     {prefix}/tenants/{tenant}/runs/{run}                            the run's record
     {prefix}/tenants/{tenant}/runs/{run}/shards/{shard}             the shard's record
-    {prefix}/tenants/{tenant}/runs/{run}/shards/{shard}/owner       who has it, on an etcd lease
+    {prefix}/tenants/{tenant}/runs/{run}/shards/{shard}/owner       its holder, on an etcd lease
     {prefix}/tenants/{tenant}/runs/{run}/shards_active/{shard}      there while the shard is active
     {prefix}/tenants/{tenant}/runs_active/{run}                     there while the run is not over
 
@@ -22,7 +22,7 @@ PREFIX = "/strandline/v1"
 
 
 class Noun(Enum):
-    """What stands under a name; the value is how the name goes on after its tenant."""
+    """The kind of a key; the value is the part of its name after the tenant."""
 
     RUN = b"runs/%016x"
     ACTIVE_RUN = b"runs_active/%016x"
@@ -38,7 +38,7 @@ _TENANT_NAME = re.compile(rb"/tenants/([0-9a-f]{64})/")
 
 
 def check_prefix(prefix: str) -> bytes:
-    """Return a prefix as bytes, or refuse one that keys could not be told apart under."""
+    """Return a prefix as bytes, or reject one that makes keys ambiguous."""
     if not _PREFIX.fullmatch(prefix):
         raise InvalidInput(
             "the prefix of keys in etcd must be names that each follow a slash", hint=f"for example {PREFIX}"
@@ -54,7 +54,7 @@ def format_key(prefix: bytes, noun: Noun, key: RunKey | ShardKey) -> bytes:
 
 
 def parse_key(prefix: bytes, name: bytes) -> tuple[Noun, RunKey | ShardKey]:
-    """Return what a name under a prefix stands for."""
+    """Return the parts of a name under a prefix."""
     tenant = _TENANT_NAME.match(name, len(prefix)) if name.startswith(prefix) else None
     for noun, pattern in _NAMES.items():
         if tenant is not None and (found := pattern.fullmatch(name, tenant.end())):
@@ -65,15 +65,15 @@ def parse_key(prefix: bytes, name: bytes) -> tuple[Noun, RunKey | ShardKey]:
 
 
 def shards_of(prefix: bytes, run: RunKey) -> bytes:
-    """Return what the names of all shard records and owners of a run begin with."""
+    """Return the common prefix of all shard records and owners of a run."""
     return format_key(prefix, Noun.RUN, run) + b"/shards/"
 
 
 def active_shards_of(prefix: bytes, run: RunKey) -> bytes:
-    """Return what the names of all active shards of a run begin with."""
+    """Return the common prefix of all active shards of a run."""
     return format_key(prefix, Noun.RUN, run) + b"/shards_active/"
 
 
 def end_of(beginning: bytes) -> bytes:
-    """Return where the names end that begin like this and go on after its slash."""
+    """Return the end of the range of names below a prefix."""
     return beginning[:-1] + b"0"  # the byte after "/"

@@ -1,4 +1,4 @@
-"""A plan as one etcd transaction: what must hold, and what is then written.
+"""A plan as one etcd transaction: its conditions and its writes.
 
     shard     its record as it was read; then its record, and its place in the index of active shards
     owner     of a shard that is held or given up: there, with its value, on its lease; then removed if given up
@@ -32,13 +32,13 @@ from strandline.pipeline.coordination.record_store import OwnerChange, Plan, Run
 from strandline.protocol.shards import ShardKey, ShardRecord, ShardStatus
 
 SHARDS_MAX = (OPERATIONS_MAX - 5) // 3
-"""How many shards one transaction takes: three keys each, beside those of a run."""
+"""The number of shards in one transaction: three keys each, beside those of a run."""
 
 _DEADLINE = struct.Struct("<q")
 
 
 class OwnerKey(NamedTuple):
-    """An owner key as it stands, or shall: its value, and the etcd lease that it lives on."""
+    """An owner key, present or planned: its value and its etcd lease."""
 
     value: bytes
     lease: int
@@ -53,7 +53,7 @@ class Written(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """What must hold, and what is then done."""
+    """Conditions, and the operations to apply if all of them hold."""
 
     compares: list[Compare]
     operations: list[Operation]
@@ -98,19 +98,19 @@ def written(prefix: bytes, plan: Plan) -> list[Written]:
 
 
 def owner_value(shard: ShardRecord) -> bytes:
-    """Return what the owner key of a leased shard holds."""
+    """Return the value of the owner key of a leased shard."""
     if shard.owner is None:
         raise AssertionError("only a leased shard has an owner")
     return format_owner(Owner(shard.owner, shard.fence))
 
 
 def format_deadline(deadline: int | None) -> bytes:
-    """Return the value of an active shard in the index: when its lease ends, or nothing."""
+    """Return the value of an active shard in the index: the deadline of its lease, or nothing."""
     return b"" if deadline is None else _DEADLINE.pack(deadline)
 
 
 def parse_deadline(value: bytes) -> int | None:
-    """Return when the lease of an active shard ends, None if it has none."""
+    """Return the deadline of an active shard's lease, or None."""
     if not value:
         return None
     if len(value) != _DEADLINE.size:

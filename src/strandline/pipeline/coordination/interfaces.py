@@ -1,6 +1,6 @@
-"""What workers, orchestrators and onlookers may ask of coordination.
+"""The interfaces of coordination: for workers, orchestrators and observers.
 
-All three are kept by `Coordinator` over any `RecordStore`. Errors are those of `strandline.protocol.errors`,
+`Coordinator` implements all three over any `RecordStore`. Errors are those of `strandline.protocol.errors`,
 `Unavailable` where the store cannot be reached, and `UnknownOutcome` where its answer was lost: then repeat the call
 with the same operation id.
 """
@@ -26,7 +26,7 @@ from strandline.protocol.splits import ResidualPlan
 
 
 class ShardCoordinator(Protocol):
-    """What workers do. After `LeaseLost` or `ShardTerminal` a worker stops: nothing it does to the shard counts."""
+    """The operations of workers. After `LeaseLost` or `ShardTerminal` a worker stops: its later changes are refused."""
 
     def acquire_and_restore(self, now: int, key: ShardKey, worker: int) -> Acquired:
         """Acquire a shard under a new fence; raise `AlreadyLeased` or `ShardNotFound`."""
@@ -71,11 +71,11 @@ class RunCoordinator(Protocol):
         ...
 
     def register_shards(self, now: int, key: RunKey, shards: Sequence[InitialShard], op_id: int) -> Outcome:
-        """Give a new run its shards, all or none of which can be claimed; repeat it after an error."""
+        """Register the shards of a new run; workers can claim all of them or none. Repeat the call after an error."""
         ...
 
     def complete_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
-        """End a run of which no shard is left to scan (`RunUnfinished`)."""
+        """Complete a run whose shards are all done or parked, or raise `RunUnfinished`."""
         ...
 
     def fail_run(self, now: int, key: RunKey, op_id: int) -> Outcome:
@@ -87,7 +87,7 @@ class RunCoordinator(Protocol):
         ...
 
     def unpark_shard(self, now: int, key: ShardKey, op_id: int) -> Outcome:
-        """Make a parked shard active again, under a new fence and where it was, while its run lasts."""
+        """Make a parked shard of an active run active again, under a new fence and at its cursor."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Coordination records in memory: the twin of the durable stores, for tests, simulations and runs of one process.
 
 It keeps the same contract but for durability, and is safe to use from several threads. A `CommitHook` may raise before
-a commit, as a store does that cannot be reached, or after it, as one does whose answer was lost.
+a commit, like a store that is unreachable, or after it, like a store whose answer is lost.
 """
 
 import threading
@@ -16,7 +16,7 @@ from strandline.protocol.shards import RunKey, ShardKey, ShardRecord, ShardStatu
 
 
 class CommitHook(Protocol):
-    """Called around each commit; what it raises reaches the caller."""
+    """Hooks around each commit; their errors reach the caller."""
 
     def before(self, plan: Plan) -> None:
         """Nothing is written yet; raising writes nothing."""
@@ -106,7 +106,7 @@ class MemoryRecords:
                 if deadline > now:
                     break
                 ended.append((deadline, shard))
-            heappop(heap)  # what is not current any more is forgotten here
+            heappop(heap)  # drop outdated entries
         earliest = heap[0][0] if heap else None
         for entry in ended:
             heappush(heap, entry)

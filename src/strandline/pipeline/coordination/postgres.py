@@ -28,11 +28,11 @@ from strandline.protocol.shards import INITIAL_SHARDS_MAX, RunKey, ShardKey, Sha
 
 
 class _Changed(Exception):
-    """A record is not as it was read; raised to undo the transaction."""
+    """A record has changed since the read; raised to roll the transaction back."""
 
 
 class PostgresRecords:
-    """Runs and shards in a database that is the caller's, who migrates it before and closes it after."""
+    """Runs and shards in a database that the caller migrates before and closes after."""
 
     records_per_commit_max = INITIAL_SHARDS_MAX
 
@@ -82,7 +82,7 @@ class PostgresRecords:
         return [parse_run(record) for (record,) in rows]
 
     def close(self) -> None:
-        """The database is the caller's."""
+        """Do nothing: the caller owns the database."""
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         def look(connection: AnyConnection) -> list[tuple[Any, ...]]:

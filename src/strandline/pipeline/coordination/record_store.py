@@ -1,17 +1,17 @@
-"""The seam of coordination: a store of records with versions, and an index of what can be claimed.
+"""The storage interface of coordination: records with versions, and an index of claimable shards.
 
-Records are values of `strandline.protocol`; the store does not look into them except for what its index repeats:
-status and deadline. Decisions are made outside of it, on what it returned, and written back only if that is unchanged.
+Records are values of `strandline.protocol`; the store reads only their status and deadline, for its index. Decisions
+are made outside of it, on what it returned, and written back only if that is unchanged.
 
-What every store keeps, and `strandline.testing.check_coordination` checks through a coordinator:
+Every store keeps this contract, which `strandline.testing.check_coordination` checks through a coordinator:
 
 - `commit` writes all changes of a plan or none, and only if each record that the plan names still has its version;
 - a commit that returned `DONE` is durable, and is seen by every later `load_…`, `claimable` and `progress`;
 - a tenant's records are found under that tenant only.
 
-A store with owners of its own (etcd: a key that hangs on a lease) derives what to do with them from `owner_change`, and
-answers `OWNER_LOST` when the owner of a `HELD` or `RELEASED` shard is gone. A store without ignores it: the version of
-the record says the same.
+A store with owners of its own (etcd: a key on a lease) derives their changes from `owner_change`, and answers
+`OWNER_LOST` when the owner of a `HELD` or `RELEASED` shard is gone. A store without owners ignores it: the version of
+the record has the same effect.
 """
 
 from collections.abc import Sequence
@@ -25,48 +25,48 @@ Record_co = TypeVar("Record_co", RunRecord, ShardRecord, covariant=True)
 
 
 class Versioned(NamedTuple, Generic[Record_co]):
-    """A record as it was read, and the store's word for this state of it; versions are never used again for a key."""
+    """A record and its version in the store; a key never gets the same version twice."""
 
     record: Record_co
     version: int
 
 
 class ShardChange(NamedTuple):
-    """A shard as it was read, None if it must not exist yet, and as it becomes."""
+    """A shard before (None if it must not exist yet) and after the change."""
 
     before: Versioned[ShardRecord] | None
     after: ShardRecord
 
 
 class RunChange(NamedTuple):
-    """A run as it was read, None if it must not exist yet, and as it becomes."""
+    """A run before (None if it must not exist yet) and after the change."""
 
     before: Versioned[RunRecord] | None
     after: RunRecord
 
 
 class Plan(NamedTuple):
-    """What to write, all or nothing."""
+    """Changes to commit, all or none."""
 
     now: int
     shards: tuple[ShardChange, ...] = ()
     run: RunChange | None = None
     unchanged_run: Versioned[RunRecord] | None = None
-    """A run that was only read, and must still be so when the plan is written."""
+    """A run that was only read, and must be unchanged at the commit."""
 
 
 class Result(Enum):
-    """What became of a plan; a store that cannot tell raises `UnknownOutcome`."""
+    """The outcome of a plan; a store that does not know it raises `UnknownOutcome`."""
 
     DONE = "done"
     CHANGED = "changed"
-    """Nothing was written: a record is not as it was read. Read again and decide again."""
+    """Nothing was written: a record has changed since the read. Read and decide again."""
     OWNER_LOST = "owner lost"
     """Nothing was written: the lease was lost outside of the record."""
 
 
 class OwnerChange(Enum):
-    """What a change does to the owner of a shard."""
+    """The effect of a change on the owner of a shard."""
 
     NONE = "none"
     TAKEN = "taken"
@@ -82,13 +82,13 @@ class Claimable(NamedTuple):
 
 
 class RecordStore(Protocol):
-    """Where runs and shards are kept. Safe to use from several threads; several processes may share what is behind it.
+    """The store of runs and shards. Thread-safe; several processes may share the storage behind it.
 
     Errors of a driver are mapped: `Unavailable` where nothing was done, `UnknownOutcome` where a commit may have been.
     """
 
     records_per_commit_max: int
-    """How many shards one plan may change, beside its run; at least 3."""
+    """The number of shards that one plan may change, beside its run; at least 3."""
 
     def load_run(self, key: RunKey) -> Versioned[RunRecord] | None:
         """Return a run, or None."""
@@ -105,8 +105,8 @@ class RecordStore(Protocol):
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
         """Return active shards without a lease, or with one that ended (`deadline <= now`), from an index.
 
-        Which ones, where there are more, is the store's choice; each must be returned while no other is claimable. Only
-        where there is none, `earliest_deadline` is the smallest deadline of an active shard, or None. A store whose
+        The store chooses among several; a shard that alone is claimable is always returned. Only
+        if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None. A store whose
         owners can vanish before the deadline still goes by the deadline.
         """
         ...
@@ -124,12 +124,12 @@ class RecordStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; may be called twice."""
+        """Close connections; calling it twice is harmless."""
         ...
 
 
 def owner_change(change: ShardChange) -> OwnerChange:
-    """Return what a change does to the shard's owner."""
+    """Return the effect of a change on the shard's owner."""
     before = change.before.record if change.before else None
     if change.after.owner is not None:
         same = before is not None and before.owner is not None and before.fence == change.after.fence

@@ -22,11 +22,11 @@ _SMALLEST = -(2**63)
 
 
 class _Changed(Exception):
-    """A record is not as it was read; undoes the transaction."""
+    """A record has changed since the read; rolls the transaction back."""
 
 
 class SqliteRecords:
-    """Runs and shards in a database that is the caller's, who migrates it before and closes it after."""
+    """Runs and shards in a database that the caller migrates before and closes after."""
 
     records_per_commit_max = 10_000
 
@@ -73,7 +73,7 @@ class SqliteRecords:
         return [parse_run(record) for (record,) in self._page("list_runs", after, runs_max, tenant)]
 
     def close(self) -> None:
-        """The database is the caller's."""
+        """Do nothing: the caller owns the database."""
 
     def _rows(self, statement: str, *values: bytes | int) -> list[tuple[Any, ...]]:
         sql = self._sql[statement]

@@ -1,4 +1,4 @@
-"""What the stores ask of a database: functions run in transactions, over a connection of its driver.
+"""The interface of a database: it runs functions in transactions, over a connection of its driver.
 
 Both drivers execute a statement with parameters by name (`:name` in SQLite, `%(name)s` in PostgreSQL) and return a
 cursor of tuples, so a store that is not on a hot path is written once, over statements of the same names.
@@ -21,11 +21,11 @@ class Database(Protocol):
 
     @property
     def dialect(self) -> Dialect:
-        """Return whose SQL it speaks."""
+        """Return the SQL dialect."""
         ...
 
     def describe(self) -> str:
-        """Return what to call it in a message, without secrets."""
+        """Return a name for messages, without secrets."""
         ...
 
     def array(self, values: Sequence[bytes]) -> Any:  # noqa: ANN401 - what its driver binds
@@ -33,9 +33,9 @@ class Database(Protocol):
         ...
 
     def read(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work` over one moment of the database."""
+        """Run `work` on one snapshot of the database."""
         ...
 
     def write(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work`, maybe more than once, and return when what it did is durable; its error undoes it."""
+        """Run `work`, maybe more than once, and return once its changes are durable; its error rolls them back."""
         ...

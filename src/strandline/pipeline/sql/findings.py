@@ -23,13 +23,13 @@ from strandline.pipeline.sql.triage import SqlTriage
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 Shared: TypeAlias = Mapping[str, Any]
-"""What all rows of a batch have in common, by name."""
+"""The columns that all rows of a batch share, by name."""
 
 _id = itemgetter(1)
 
 
 class SqlFindings(SqlTriage, SqlPolicies, ABC):
-    """What both dialects share: all but how rows are sent."""
+    """The code that both dialects share: all but the sending of rows."""
 
     def __init__(self, database: Database, key_check: bytes | None = None) -> None:
         """`key_check` is of the key that findings are derived with; they are refused when the tenant's is another."""

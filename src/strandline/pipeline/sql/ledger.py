@@ -41,13 +41,13 @@ def read_status(rank: int, where: str) -> DoneStatus:
         raise Damaged(
             where,
             f"a row of the ledger has the status {rank}, which does not exist",
-            safe="find out who wrote it; nothing is read as a default",
+            safe="find the writer of the row; unknown values are never read as a default",
         )
     return status
 
 
 class SqlLedger(ABC):
-    """What both dialects share: all but how rows are sent."""
+    """The code that both dialects share: all but the sending of rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,7 +68,7 @@ class SqlLedger(ABC):
         return list(map(found.get, ovids))
 
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
-        """Return the keys that need not be looked at again under the policy, sorted."""
+        """Return the keys that are done under the policy, sorted."""
         wanted = {"tenant": tenant, "policy": policy}
         rows = self._database.read(lambda connection: connection.execute(self._sql["done"], wanted).fetchall())
         return [row[0] for row in rows]

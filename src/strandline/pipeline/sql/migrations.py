@@ -43,7 +43,7 @@ class Applied(NamedTuple):
 
 
 class SchemaStatus(NamedTuple):
-    """What was applied to a database, and what this version would still apply."""
+    """The migrations that a database has, and those that are pending."""
 
     applied: list[Applied]
     pending: list[Migration]
@@ -65,7 +65,7 @@ class Migratable(Protocol):
     """A database that can be migrated."""
 
     def describe(self) -> str:
-        """Return what to call it in a message."""
+        """Return a name for messages."""
         ...
 
     def history(self) -> list[Applied]:
@@ -107,7 +107,7 @@ def load_migrations(dialect: Dialect) -> list[Migration]:
 
 
 def pending_migrations(known: Sequence[Migration], applied: Sequence[Applied], where: str) -> list[Migration]:
-    """Return what is still to be applied; `FormatError` if the history is of a later version or differs."""
+    """Return the pending migrations; `FormatError` if the history is of a later version or differs."""
     if len(applied) > len(known):
         raise FormatError(
             where,
@@ -142,7 +142,7 @@ def migrate(database: Migratable, known: Sequence[Migration]) -> list[Migration]
 
 
 def schema_status(database: Migratable, known: Sequence[Migration]) -> SchemaStatus:
-    """Return what was applied and what is pending; refuses what `migrate` refuses."""
+    """Return applied and pending migrations; rejects the same histories as `migrate`."""
     applied = database.history()
     return SchemaStatus(applied, pending_migrations(known, applied, database.describe()))
 

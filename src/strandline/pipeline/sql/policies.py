@@ -14,7 +14,7 @@ class SqlPolicies:
         self._database = database
 
     def register_policy(self, tenant: TenantId, policy: PolicyRecord) -> None:
-        """Keep a policy, and return once it is durable; again is the same. `ContentConflict` if its rules differ."""
+        """Store a policy, and return once it is durable; idempotent. `ContentConflict` if its rules differ."""
         validate(tenant, policy)
         sql = statements(self._database.dialect, "policies")
 
@@ -31,7 +31,7 @@ class SqlPolicies:
         self._database.write(write)
 
     def get_policy(self, tenant: TenantId, policy: PolicyHash) -> PolicyRecord | None:
-        """Return a policy, or None if the tenant has none of that name."""
+        """Return a policy, or None if the tenant has no policy of that name."""
         return self._database.read(lambda connection: self._stored(connection, tenant, policy))
 
     def _stored(self, connection: AnyConnection, tenant: TenantId, policy: PolicyHash) -> PolicyRecord | None:

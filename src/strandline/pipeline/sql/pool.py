@@ -47,7 +47,7 @@ class Pool(Generic[C]):
             self._end_idle()
 
     def end(self, connection: C) -> None:
-        """Close a connection that is of no more use."""
+        """Close a broken connection."""
         self._end(connection)
 
     def close(self) -> None:

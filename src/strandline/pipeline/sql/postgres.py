@@ -62,7 +62,7 @@ class PostgresDatabase:
 
     @property
     def dialect(self) -> Literal["postgres"]:
-        """Return whose SQL it speaks."""
+        """Return the SQL dialect."""
         return "postgres"
 
     def describe(self) -> str:
@@ -74,15 +74,15 @@ class PostgresDatabase:
         return arrays.byteas(values)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` over one moment of the database."""
+        """Run `work` on one snapshot of the database."""
         return self._run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work, self._undo)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, and return when what it did is committed; its error undoes it. It may be run more than once."""
+        """Run `work`, maybe more than once, and return once its changes are committed; its error rolls them back."""
         return self._run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", work, self._commit)
 
     def migrate(self) -> list[Migration]:
-        """Create schema and tables, or bring the tables up to date; return what that took."""
+        """Create schema and tables, or migrate the tables; return the applied migrations."""
         return migrate(self, load_migrations("postgres"))
 
     def status(self) -> SchemaStatus:
@@ -137,7 +137,7 @@ class PostgresDatabase:
             return self._attempt(begin, work, end)
 
     def _attempt(self, begin: LiteralString, work: Callable[[Connection], T], end: Callable[[Connection], None]) -> T:
-        """Run one transaction; what can be retried is raised as it came, and everything else typed."""
+        """Run one transaction; retryable errors are raised unchanged, all others as ours."""
         with self._typed_errors(RETRIED):
             connection = self._begun(begin)
             try:

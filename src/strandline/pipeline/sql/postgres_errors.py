@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver say, as our errors.
+"""Errors of PostgreSQL and its driver, mapped to ours.
 
 Invariants: no message holds a password, nor a value of a row: the server's `DETAIL` lines, which quote keys, are left
 out, and so is the driver's error as a cause where it has one.
@@ -91,7 +91,9 @@ def postgres_commit_error(where: str, error: "psycopg.Error") -> StrandlineError
     if state.startswith(("23", "40")) and state != "40003":
         return postgres_error(where, error)
     return CommitFailed(
-        where, _reason(error), hint="look whether the rows are there before sending them again; merges may be repeated"
+        where,
+        _reason(error),
+        hint="check whether the rows are stored before sending them again; merges may be repeated",
     )
 
 
@@ -101,7 +103,7 @@ def cause_of(error: "psycopg.Error") -> "psycopg.Error | None":
 
 
 def bad_dsn() -> InvalidInput:
-    """Return the error for a connection string that cannot be read; the driver's words would quote it."""
+    """Return the error for a connection string that cannot be read; the driver's message would quote it."""
     return InvalidInput("the connection string cannot be read", hint="write it like postgresql://user@host/database")
 
 

@@ -1,6 +1,6 @@
-"""How this process logs in to PostgreSQL, spelled out, so that a process on another machine can log in the same way.
+"""The complete login of this process to PostgreSQL, so that a process on another machine can log in the same way.
 
-libpq takes what an address leaves open from the environment (`PGUSER`, `PGSSLMODE`, …), a service file, the password
+libpq completes an address from the environment (`PGUSER`, `PGSSLMODE`, …), a service file, the password
 file and the name of the account. Another machine has none of these, or others.
 
 Invariants: what the address says itself stays as it is; the password is apart, and only where the server asked for one
@@ -30,7 +30,7 @@ _LISTS = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT"}
 
 @dataclass(frozen=True)
 class Login:
-    """An address that leaves nothing to the environment, and the password that it lacks, if the server wants one."""
+    """An address that needs nothing of the environment, and its password, if the server wants one."""
 
     address: str = field(repr=False)
     password: str | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class Login:
 
 
 def spelled_out(address: str, where: str) -> Login:
-    """Log in at an address, and return how; `where` is what errors call it."""
+    """Log in at an address and return the login; errors call it `where`."""
     given = _given(address)
     try:
         with psycopg.connect(address, connect_timeout=10) as connection:

@@ -1,4 +1,4 @@
-"""Answers from the tables; each question is one statement of `reads.sql`, or two over the same moment.
+"""Queries over the tables; each is one statement of `reads.sql`, or two in one transaction.
 
 Invariants: every statement names the tenant; orders are total, and the same in both dialects.
 """
@@ -30,14 +30,14 @@ _BEFORE_ALL = b""
 
 
 class SqlReads:
-    """Answers about one tenant's results, from SQLite or PostgreSQL."""
+    """Queries about one tenant's results, in SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = statements(database.dialect, "reads")
 
     def counts_by_policy(self, tenant: TenantId) -> list[PolicyCounts]:
-        """Return what was found under each policy, by policy."""
+        """Return counts of findings for each policy, by policy."""
         return [PolicyCounts._make(row) for row in self._rows("counts_by_policy", {"tenant": tenant})]
 
     def needing_triage(self, tenant: TenantId, limit: int = 100) -> list[PendingFinding]:
@@ -47,7 +47,7 @@ class SqlReads:
         return [_pending(tenant, row) for row in rows]
 
     def history(self, tenant: TenantId, finding: FindingId) -> FindingHistory | None:
-        """Return all that is known of a finding; None when it is unknown to the tenant."""
+        """Return a finding in full; None if the tenant has no such finding."""
         wanted = {"tenant": tenant, "finding": finding, "ids": self._database.array([finding])}
         decisions = statements(self._database.dialect, "triage")["of_findings"]
 
@@ -73,7 +73,7 @@ class SqlReads:
         after: ObservationId | None = None,
         limit: int = 10_000,
     ) -> list[Observed]:
-        """Return what was seen under a policy, in some object versions or in all, by id, beginning after one."""
+        """Return the observations under a policy, in some object versions or in all, by id, beginning after one."""
         check_limit(limit)
         check_objects(ovids)
         if ovids is not None and not ovids:
@@ -99,7 +99,7 @@ class SqlReads:
         return self._database.read(look)
 
     def coverage(self, tenant: TenantId, policy: PolicyHash) -> Coverage:
-        """Return how well the policy's objects were looked at; zeros when there are none."""
+        """Return how completely the policy's objects were scanned; zeros when there are none."""
         rows = self._rows("coverage", {"tenant": tenant, "policy": policy})
         where = self._database.describe()
         objects = {read_status(row[0], where): row[1] for row in rows}
@@ -108,7 +108,7 @@ class SqlReads:
         return Coverage(objects, counts[0], counts[1], *sums)
 
     def findings_of_secret(self, tenant: TenantId, secret: SecretHash) -> list[FindingRecord]:
-        """Return everywhere a secret was found, by id."""
+        """Return the findings of a secret, by id."""
         return [_finding(row) for row in self._rows("findings_of_secret", {"tenant": tenant, "secret": bytes(secret)})]
 
     def policy_diff(self, tenant: TenantId, old: PolicyHash, new: PolicyHash) -> PolicyDiff:
@@ -128,7 +128,7 @@ class SqlReads:
         return self._database.read(look)
 
     def known_at(self, tenant: TenantId, policy: PolicyHash, at_ns: int) -> Known:
-        """Return what was committed by then; a commit at that very nanosecond counts."""
+        """Return the rows committed up to a time, inclusive."""
         wanted = {"tenant": tenant, "policy": policy, "at_ns": max(I64_MIN, min(at_ns, I64_MAX))}
         where = self._database.describe()
 

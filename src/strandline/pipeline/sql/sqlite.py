@@ -53,7 +53,7 @@ class SqliteDatabase:
 
     @property
     def dialect(self) -> Literal["sqlite"]:
-        """Return whose SQL it speaks."""
+        """Return the SQL dialect."""
         return "sqlite"
 
     def describe(self) -> str:
@@ -65,7 +65,7 @@ class SqliteDatabase:
         return apsw.carray(tuple(values))
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` over one moment of the database; what it changes is undone."""
+        """Run `work` on one snapshot of the database; its changes are rolled back."""
         connection = self._begun("BEGIN")
         try:
             return work(connection)
@@ -75,7 +75,7 @@ class SqliteDatabase:
             self._undo(connection)
 
     def write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` alone among all writers, and return when what it did is durable; its error undoes it."""
+        """Run `work` alone among all writers, and return once its changes are durable; its error rolls them back."""
         connection = self._begun("BEGIN IMMEDIATE")
         try:
             result = work(connection)
@@ -88,7 +88,7 @@ class SqliteDatabase:
         return result
 
     def migrate(self) -> list[Migration]:
-        """Create the file and its tables, or bring the tables up to date; return what that took."""
+        """Create the file and its tables, or migrate the tables; return the applied migrations."""
         return migrate(self, load_migrations("sqlite"))
 
     def status(self) -> SchemaStatus:
@@ -178,7 +178,7 @@ class SqliteDatabase:
             _end(connection)
 
     def _claim(self, connection: apsw.Connection) -> None:
-        """Mark a new file as ours; another program's database is refused."""
+        """Mark a new file as ours; reject another program's database."""
         if connection.pragma("application_id") == APPLICATION_ID:
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -189,7 +189,7 @@ class SqliteDatabase:
         connection.execute("COMMIT")
 
     def _switch_to_wal(self, connection: apsw.Connection) -> None:
-        """Switch, which SQLite refuses at once, without waiting, while another process does the same."""
+        """Switch the journal mode; SQLite refuses at once, without waiting, while another process switches it."""
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:

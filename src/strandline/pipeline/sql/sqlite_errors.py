@@ -1,4 +1,4 @@
-"""What SQLite says, as our errors. Its messages name files, tables and columns, never a value."""
+"""Errors of SQLite, mapped to ours. Its messages name files, tables and columns, never a value."""
 
 from strandline.errors import (
     CommitFailed,

@@ -17,7 +17,7 @@ class SqlTriage:
         self._database = database
 
     def record_triage(self, events: Sequence[TriageEvent]) -> None:
-        """Keep decisions, all or none, and return once they are durable; `MissingParent` for an unknown finding."""
+        """Store decisions, all or none, and return once they are durable; `MissingParent` for an unknown finding."""
         validate_all(events)
         if not events:
             return
@@ -34,7 +34,7 @@ class SqlTriage:
         self._database.write(write)
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
-        """Return the decision that holds for each finding, in their order; None for a finding without a decision."""
+        """Return the current decision of each finding, in their order; None for a finding without a decision."""
         check_count(findings)
         decisions = self._database.read(lambda connection: self._decisions(connection, tenant, findings))
         return [current(decisions.get(finding, ())) for finding in findings]
