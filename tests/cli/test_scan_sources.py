@@ -33,7 +33,7 @@ def test_what_is_excluded_is_left_out_of_files_and_of_tables(tmp_path: Path) -> 
 
 
 def test_a_state_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="where results are kept"):
+    with pytest.raises(InvalidInput, match="holds the results of scans"):
         sources_of(chosen(tables=[f"parquet:{tmp_path}"]), tmp_path)
 
 

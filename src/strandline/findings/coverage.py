@@ -1,4 +1,4 @@
-"""Coverage: how well the items of the last scans were scanned, from the done-ledger."""
+"""Coverage: how completely the items of the last scans were scanned, from the done-ledger."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Reports as files: the format that a file's name asks for, and a file that is written whole or not at all."""
+"""Reports as files: the format by the file's name, and a file that is written whole or not at all."""
 
 from pathlib import Path
 

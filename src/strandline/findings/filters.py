@@ -1,6 +1,6 @@
-"""Filters: the findings of a report that fit a rule, a path, a state, a confidence or a source.
+"""Filters: the findings of a report that match a rule, a path, a state, a confidence or a source.
 
-Invariants: several values of one filter are "or", several filters are "and"; a filter that can fit no source is an
+Invariants: several values of one filter are "or", several filters are "and"; a filter that matches no source is an
 error, never an empty report.
 """
 
@@ -29,7 +29,7 @@ _LEAST = {Level.LOW: 0, Level.MEDIUM: MEDIUM, Level.HIGH: HIGH}
 
 @dataclass(frozen=True)
 class Filters:
-    """Conditions on findings; an empty one fits every finding."""
+    """Conditions on findings; an empty one matches every finding."""
 
     rules: Sequence[str] = ()
     paths: PathGlobs | None = None
@@ -38,7 +38,7 @@ class Filters:
     sources: Sequence[str] = ()
 
     def apply(self, report: Report) -> Report:
-        """Return the report with the findings that fit."""
+        """Return the report with the matching findings."""
         names = {number: source.name for number, source in enumerate(report.facts.sources)}
         self._check_sources(report, set(names.values()))
         return replace(report, findings=[one for one in report.findings if self._fits(one, names)])

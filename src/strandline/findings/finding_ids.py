@@ -18,7 +18,7 @@ class FindingUnknown(InvalidInput):
 
     def __init__(self, given: str) -> None:
         super().__init__(
-            f"no finding's id begins with {given}", hint="look for it with `strandline findings list --all`"
+            f"no finding's id begins with {given}", hint="list all ids with `strandline findings list --all`"
         )
         self.given = given
 

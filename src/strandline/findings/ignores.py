@@ -1,6 +1,6 @@
 """Ignores: findings to leave out of a report, each counted with its reason.
 
-Four things leave a finding out, checked in this order:
+Four reasons exclude a finding, checked in this order:
 
     comment      `gitleaks:allow` or `strandline:allow` on the line of the match, as the engine marks it
     fingerprint  a line of a `.gitleaksignore`: `commit:file:rule:line`, or `file:rule:line` for every commit
@@ -30,7 +30,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class FindingLike(Protocol):
-    """A finding as ignores see it; `strandline.detect.results.Found` is one."""
+    """The attributes of a finding that ignores use; `strandline.detect.results.Found` has them."""
 
     @property
     def rule_id(self) -> str:
@@ -75,7 +75,7 @@ class Cause(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """A finding as gitleaks names it; without a commit it stands for every commit."""
+    """A finding in gitleaks' notation; without a commit it matches every commit."""
 
     path: str
     rule_id: str
@@ -84,7 +84,7 @@ class Fingerprint(NamedTuple):
 
 
 def format_fingerprint(fingerprint: Fingerprint) -> str:
-    """Return a fingerprint as it stands in a `.gitleaksignore`."""
+    """Return a fingerprint as a line of a `.gitleaksignore`."""
     place = f"{clean_path(fingerprint.path)}:{fingerprint.rule_id}:{fingerprint.line}"
     return f"{fingerprint.commit}:{place}" if fingerprint.commit else place
 
@@ -105,7 +105,7 @@ def parse_fingerprint(text: str) -> Fingerprint | None:
 
 
 def parse_ignore_file(text: str, source: str = IGNORE_FILE) -> dict[Fingerprint, str]:
-    """Return the fingerprints of a file, each with the place where it stands."""
+    """Return the fingerprints of a file, each with its line."""
     found: dict[Fingerprint, str] = {}
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
         entry = line.strip()

@@ -24,7 +24,7 @@ from strandline.scan.state import State
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-else:  # it takes a tenth of the time of `strandline findings list`, and the scan of one source needs it never
+else:  # it takes a tenth of the time of `strandline findings list`; a scan of one source never needs it
     pc = deferred("pyarrow.compute")
 
 _KINDS = {"fs": "file"}

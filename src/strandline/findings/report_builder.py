@@ -1,6 +1,6 @@
 """Reports from the stores: the findings in the items that the last scans listed, or all findings ever stored.
 
-Invariants: nothing is written; a stored finding that is in no listed item is in a report of everything alone.
+Invariants: nothing is written; a stored finding outside the listed items is only in a report of everything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def scan_report(state: State, inputs_digest: bytes, *, coverage: bool = False) -
 
 
 class RuleBook(Mapping[str, RuleFacts]):
-    """Rules by id, loaded at the first look: a table of findings needs none of them."""
+    """Rules by id, loaded at first use: a table of findings needs none of them."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -131,7 +131,7 @@ def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, Re
 
 
 def decision_of(event: TriageEvent | None) -> Decision | None:
-    """Return a triage event as reports hold it."""
+    """Return a triage event as a decision of a report."""
     return None if event is None else Decision(TriageState(event.state), event.when_ns, event.who, event.why)
 
 

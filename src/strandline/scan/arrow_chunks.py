@@ -29,7 +29,7 @@ def parse_table(data: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def rechunked(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of so many rows each, the last one perhaps of fewer."""
+    """Yield the rows of batches in tables of `rows` rows each; the last one may have fewer."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -4,8 +4,8 @@
     inventory/<digest of the sources>           head: JSON, see `Inventory`
     inventory/<digest of the sources>/<u64 stamp><u32 n>    chunk n: an Arrow IPC stream (zstd) of `ITEMS`
 
-Invariants: a head names chunks that are there: they are written before it, under a new stamp, and the old ones are
-deleted after; an item whose version is not known (it was not looked at) has no ovid. Two scans that end at once may
+Invariants: the chunks of a head exist: they are written before it, under a new stamp, and the old ones are deleted
+after; an item of unknown version (it was not scanned) has no ovid. Two scans that end at once may
 leave one of them out of the list until it is done again; its head is there.
 """
 
@@ -120,14 +120,14 @@ def write_inventory(
 
 
 def keep_head(state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None) -> None:
-    """Keep a head, whose chunks are there, without listing it."""
+    """Store a head, after its chunks, without listing it."""
     state.apply_batch(tenant, [Put(_head_key(bytes.fromhex(head.inputs)), _format_head(head))], writer=writer)
 
 
 def touch_inventory(
     state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None
 ) -> None:
-    """Keep a head, whose chunks are there, and put it first."""
+    """Store a head, after its chunks, and list it first."""
     inputs = bytes.fromhex(head.inputs)
     latest = [inputs, *(one for one in _listed(state, tenant) if one != inputs)]
     kept, dropped = latest[:INVENTORIES_MAX], latest[INVENTORIES_MAX:]

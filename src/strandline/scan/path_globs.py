@@ -1,4 +1,4 @@
-r"""Path globs, a documented subset of what git reads in a `.gitignore`.
+r"""Path globs, a documented subset of git's `.gitignore` patterns.
 
     # comment           a line of its own; `\#` and `\!` begin a pattern with that character
     *.pem               no slash but at the end: any file or folder of that name, at any depth
@@ -6,12 +6,12 @@ r"""Path globs, a documented subset of what git reads in a `.gitignore`.
     vendor/             a slash at the end: a folder, and all that is in it
     ** / * / ?          any folders; any characters but a slash; one character but a slash
     [a-z] [!0-9]        one character of a class
-    !keep.pem           what an earlier pattern left out is in again; the last pattern that fits decides
+    !keep.pem           includes again what an earlier pattern excluded; the last match decides
 
-Otherwise than in git, a file in a folder that is left out can be put in again, and a pattern that fits an archive fits
-its members (`outer!inner`). Trailing spaces do not count.
+Unlike in git, a file in an excluded folder can be included again, and a pattern that matches an archive matches its
+members (`outer!inner`). Trailing spaces are ignored.
 
-Invariants: pure; a pattern is matched in time linear in the path; what cannot be read is an error with
+Invariants: pure; a pattern is matched in time linear in the path; an invalid pattern is an error with
 the line's number.
 """
 
@@ -23,7 +23,7 @@ from strandline.errors import InvalidInput
 
 
 class Glob(NamedTuple):
-    """One pattern: the line it stands on, what it leaves out or puts in again, and how it matches."""
+    """One pattern: its line, its text, whether it includes again, and its expression."""
 
     line: int
     text: str
@@ -33,13 +33,13 @@ class Glob(NamedTuple):
 
 @dataclass(frozen=True)
 class PathGlobs:
-    """Patterns in their order; the last that fits a path decides."""
+    """Patterns in their order; the last that matches a path decides."""
 
     globs: tuple[Glob, ...] = ()
     source: str = "path globs"
 
     def leaving_out(self, path: str) -> Glob | None:
-        """Return the pattern that leaves a path out, or None if none does."""
+        """Return the pattern that excludes a path, or None."""
         clean = clean_path(path)
         for glob in reversed(self.globs):
             if glob.pattern.fullmatch(clean):

@@ -1,4 +1,4 @@
-"""What is asked of a scan: what to look at, with which rules, for whom, and where the truth is kept.
+"""The request of a scan: sources, rules, tenant and stores.
 
 Invariants: a request is a value that pickles, so that executors get what the driver has; its `repr` shows no key and no
 address. Equal sources under an equal policy are the same scan: a second request for it joins the run of the first.
@@ -21,7 +21,7 @@ SOURCES_MAX = 1 << 15
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """A scan; `parallelism` is how many workers are expected at once."""
+    """A scan; `parallelism` is the expected number of concurrent workers."""
 
     sources: tuple[Source, ...]
     rules: RuleSet = field(repr=False)
@@ -38,7 +38,7 @@ class ScanRequest:
         if not 0 < len(self.sources) < SOURCES_MAX:
             raise InvalidInput("there is nothing to scan", hint="give at least one source")
         if self.lease_ttl_s <= 0 or self.parallelism < 1:
-            raise InvalidInput("a lease lasts, and at least one worker works")
+            raise InvalidInput("the lease duration and the number of workers must be positive")
 
     @cached_property
     def policy(self) -> Policy:
@@ -52,13 +52,13 @@ class ScanRequest:
 
     @cached_property
     def inputs_digest(self) -> bytes:
-        """Return what names the sources, in their order, whatever the policy."""
+        """Return the digest of the sources in their order; it does not depend on the policy."""
         described = b"".join(canonical_value([one.tag, one.instance, one.plain()]) for one in self.sources)
         return derive("strandline/scan-inputs/v1", u32(len(self.sources)) + described)
 
     @cached_property
     def digest(self) -> bytes:
-        """Return what names the scan: tenant, policy and sources."""
+        """Return the digest of the scan: tenant, policy and sources."""
         return derive("strandline/scan-request/v1", self.tenant + self.policy_hash + self.inputs_digest)
 
     def open_stores(self) -> Stores:

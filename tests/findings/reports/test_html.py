@@ -145,4 +145,4 @@ class TestSummary:
         assert "scanned 2023-11-14 22:14:54 UTC in 1 min 34 s" in text
 
     def test_says_so_when_there_is_nothing(self) -> None:
-        assert page_of(Report([])).texts["h1"] == ["No secrets to take care of"]
+        assert page_of(Report([])).texts["h1"] == ["No open secrets"]

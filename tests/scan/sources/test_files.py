@@ -170,7 +170,7 @@ def test_the_state_folder_is_left_out_and_counted(tmp_path: Path) -> None:
 def test_the_state_folder_itself_is_not_input(tmp_path: Path, inside: str) -> None:
     state = tmp_path / "state"
     (state / "deeper").mkdir(parents=True)
-    with pytest.raises(InvalidInput, match="where results are kept"):
+    with pytest.raises(InvalidInput, match="holds the results of scans"):
         FileSource.at(state / inside, leave_out=(state,))
 
 

@@ -1,20 +1,20 @@
 """Reports: findings for people and programs, in the formats that each of them reads.
 
-**Promise.** The same results give the same report. No report holds a byte of a secret; whatever a file, a rule or a
-column is called is data in every format: never a formula, a tag or a script.
+**Promise.** The same results give the same report. No report holds a byte of a secret; names of files, rules and
+columns are data in every format: never a formula, a tag or a script.
 
-**How.** `values` is what a report says: findings with their places, the rules, coverage by status and reason, and of
-which scan. Each format is a pure function from a `Report` to pieces of text:
+**How.** `values` is the content of a report: findings with their places, the rules, coverage by status and reason,
+and the scan. Each format is a pure function from a `Report` to pieces of text:
 
     jsonl      an object for each finding, with everything; readable as a baseline
     csv        a row for each finding, for spreadsheets
     sarif      SARIF 2.1.0, for code hosts and editors
     html       one file with charts and filters, which needs no network
-    baseline   what `strandline findings --baseline` takes to leave these findings out
+    baseline   the input of `strandline findings --baseline`, which excludes these findings
     gitleaks   the JSON of gitleaks, redacted
 
-**Trade-offs.** The keyed hash of a secret is in the JSON lines and in the baseline, which need it to know a secret
-again, and nowhere else: without the tenant's key it says which findings are of one secret, and nothing more.
+**Trade-offs.** The keyed hash of a secret is in the JSON lines and in the baseline, which need it to
+recognize a secret, and nowhere else: without the tenant's key it shows only which findings are of one secret.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

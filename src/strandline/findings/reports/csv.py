@@ -1,8 +1,8 @@
 """Findings as comma-separated values (RFC 4180), one row each.
 
-Invariants: a spreadsheet takes no cell for a formula, whatever a file or a rule is called: such a cell begins with an
-apostrophe. No cell holds a line end or another control character. The hash of a secret is cut: enough to see which rows
-are of one secret, and no use as a baseline.
+Invariants: no cell is a formula for a spreadsheet, whatever the names of files and rules: such a cell begins with an
+apostrophe. No cell holds a line end or another control character. The hash of a secret is truncated: it shows which
+rows are of one secret, and does not work as a baseline.
 """
 
 import csv
@@ -21,14 +21,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－",
 
 
 def format_csv(report: Report) -> Iterator[str]:
-    """Yield the lines of a report, the first of which names the columns."""
+    """Yield the lines of a report; the first has the names of the columns."""
     yield _line(COLUMNS)
     for finding in report.findings:
         yield _line(_row(finding, report.rule(finding.rule_id)))
 
 
 def safe_cell(value: str | int) -> str | int:
-    """Return a cell that no spreadsheet runs."""
+    """Return a cell that is no formula."""
     if isinstance(value, int):
         return value
     text = shown(value)

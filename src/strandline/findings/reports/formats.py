@@ -12,7 +12,7 @@ from strandline.findings.reports.values import Report
 
 
 class ReportFormat(StrEnum):
-    """What a report is written as."""
+    """A format of reports."""
 
     JSONL = "jsonl"
     CSV = "csv"

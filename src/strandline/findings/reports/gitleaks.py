@@ -1,7 +1,7 @@
-"""Findings as the JSON report of gitleaks, for tools that read it; what was matched is not in it.
+"""Findings as the JSON report of gitleaks, without matched text, for tools that read it.
 
-Invariants: `Match` and `Secret` are `REDACTED`: the file holds no secret. `Fingerprint` is what a
-`.gitleaksignore` takes, and gitleaks takes the file as a baseline.
+Invariants: `Match` and `Secret` are `REDACTED`: the file holds no secret. `Fingerprint` is a line
+for a `.gitleaksignore`, and gitleaks accepts the file as a baseline.
 """
 
 import json

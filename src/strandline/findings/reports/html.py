@@ -1,11 +1,11 @@
-"""A report as one HTML file that a browser shows from anywhere, with no network.
+"""A report as one HTML file that needs no network.
 
-The file holds a style, a script and the data, and a policy (`Content-Security-Policy`) by which the browser runs that
-very script, applies that very style and loads nothing else. The data is JSON in a block that no browser runs; the
+The file holds a style, a script and the data, and a policy (`Content-Security-Policy`) by which the browser runs only
+this script, applies only this style and loads nothing else. The data is JSON in a block that no browser runs; the
 script makes text nodes of it.
 
-Invariants: whatever a file, a rule or a decision is called is shown as it is and does nothing, even where it says
-`</script>`; no hash of a secret is in the file: findings of one secret share a number.
+Invariants: names of files, rules and decisions are shown as text and never interpreted, not even `</script>`; no hash
+of a secret is in the file: findings of one secret share a number.
 """
 
 import base64
@@ -100,7 +100,7 @@ def _data(report: Report) -> dict[str, object]:
 
 
 def _row(finding: ReportFinding, rule: int, group: int) -> list[object]:
-    """Return a finding as the script takes it (`FIELDS` there)."""
+    """Return a finding as a row for the script (`FIELDS` there)."""
     at, decision = finding.location, finding.decision
     display = finding.display
     path = shown(at.path)
@@ -131,7 +131,7 @@ def _scanned(report: Report) -> str:
 def _heading(report: Report) -> str:
     to_do = [finding for finding in report.findings if finding.state in _OPEN]
     if not to_do:
-        return "No secrets to take care of"
+        return "No open secrets"
     secrets = len({finding.secret for finding in to_do})
     items = len({(finding.source, finding.path) for finding in to_do})
     return f"{_many(secrets, 'leaked secret')} in {_many(items, 'file')}"

@@ -1,6 +1,6 @@
-"""Findings as JSON lines: one object a line, all that is known of a finding; a baseline is the part that one needs.
+"""Findings as JSON lines: one object a line with all fields of a finding; a baseline has only the fields that it needs.
 
-Invariants: both are read back by `strandline.detect.parse_baseline`; ASCII, so that a path that is no UTF-8 survives.
+Invariants: both are read back by `strandline.detect.parse_baseline`; ASCII, so that a path that is not UTF-8 survives.
 """
 
 import json
@@ -18,7 +18,7 @@ def format_jsonl(report: Report) -> Iterator[str]:
 
 
 def format_baseline_of(report: Report) -> Iterator[str]:
-    """Yield a baseline that knows every finding of a report, at each of its places."""
+    """Yield a baseline of every finding of a report, at each of its places."""
     for finding in report.findings:
         places = [(finding.rule_id, place.path, place.line, finding.secret) for place in finding.locations]
         yield format_baseline(places)

@@ -1,12 +1,12 @@
-"""Findings as SARIF 2.1.0, as code hosts and editors read them.
+"""Findings as SARIF 2.1.0, for code hosts and editors.
 
     level                 error, warning or note: high, medium or low confidence
     rank                  ten times the confidence
     partialFingerprints   `strandlineFinding/v1`: the finding's id, which survives a move of the line
-    suppressions          what was decided to be no secret, or revoked; a confirmed finding is not suppressed
+    suppressions          false positives and revoked secrets; a confirmed finding is not suppressed
     %SRCROOT%             the root of the first source; `%SRCROOT2%` and so on for others
     logicalLocations      a member of an archive, a cell of a table, a record of a journal
-    notifications         items that were not, or not fully, looked at: the run says so itself
+    notifications         items that were not scanned, or scanned in part
 
 Invariants: valid under the published schema; no hash of a secret; the line and the column of an archive's member are
 never given as those of the archive, whose region is its first line.
@@ -78,7 +78,7 @@ def _rule(rule: RuleFacts) -> Object:
         "name": "".join(part.capitalize() for part in rule.rule_id.replace("_", "-").split("-")) or rule.rule_id,
         "shortDescription": {"text": text.partition(":")[0].rstrip(".") + "."},
         "fullDescription": {"text": text},
-        "help": {"text": f"{text} Revoke it where it was issued, then remove it; history keeps what was committed."},
+        "help": {"text": f"{text} Revoke it at its issuer, then remove it; the git history still contains it."},
         "defaultConfiguration": {"level": "error"},
         "properties": {"tags": ["security", "secret", *rule.tags], "security-severity": "8.0", "precision": "high"},
     }
@@ -120,7 +120,7 @@ def _location(at: Location, source: int) -> Object:
     inner = at.path.partition("!")[0] if ARCHIVES.intersection(at.via) else at.path
     physical: Object = {"artifactLocation": {"uri": _uri(inner), "uriBaseId": _base(source)}}
     is_text = at.line and inner == at.path and not at.row and not at.field
-    # Code hosts ask for a line of every place; line 1 of what has none of its own is the item as a whole.
+    # Code hosts require a line for every place; line 1 stands for an item without lines.
     physical["region"] = {"startLine": at.line, "startColumn": max(1, at.column)} if is_text else {"startLine": 1}
     location: Object = {"physicalLocation": physical}
     if not is_text and (inner != at.path or at.row or at.field):
@@ -153,7 +153,7 @@ def _invocation(report: Report) -> Object:
 
 
 def _unlisted(report: Report, listed: Sequence[Incomplete]) -> Counter[tuple[Status, str]]:
-    """Return how many items of each status and reason have no notification of their own."""
+    """Return the number of items without a notification of their own, by status and reason."""
     rows = [row for row in report.coverage.counts if row.status in _NOTICE]
     counted: Counter[tuple[Status, str]] = Counter({(row.status, row.reason): row.items for row in rows})
     counted.subtract(Counter((item.status, item.reason) for item in listed))
@@ -172,12 +172,12 @@ def _notice(status: Status, text: str) -> Object:
 
 def _notification_kind(status: Status) -> Object:
     words = {
-        Status.FAILED: "could not be looked at",
-        Status.PARTIAL: "was looked at in part",
-        Status.SKIPPED: "was not looked at, on purpose",
+        Status.FAILED: "could not be scanned",
+        Status.PARTIAL: "was scanned in part",
+        Status.SKIPPED: "was skipped on purpose",
     }
     text = {"text": f"An item {words[status]}."}
-    advice = {"text": "See `strandline findings coverage`; what was mended is looked at by the next scan."}
+    advice = {"text": "See `strandline findings coverage`; the next scan retries these items."}
     name = f"Item{status.value.capitalize()}"
     return {
         "id": f"item-{status.value}",
@@ -211,7 +211,7 @@ def _base(source: int) -> str:
 
 
 def _uri(path: str) -> str:
-    """Return a relative path as a URI reference; its colons are encoded, so that none makes a scheme of it."""
+    """Return a relative path as a URI reference; its colons are encoded, so that none ends a scheme."""
     return quote(text_bytes(path), "/!$'()*;=,+~@").lstrip("/")
 
 

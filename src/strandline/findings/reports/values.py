@@ -1,4 +1,4 @@
-"""What a report says: findings, the rules that found them, how well it was looked, and of which scan.
+"""The content of a report: findings, their rules, coverage, and the scan.
 
 Invariants: plain values that hold no scanned byte; a secret is the hash under its tenant's key, and is shown only
 where a baseline needs it; findings are ordered by place, so that the same results give the same report.
@@ -22,7 +22,7 @@ ARCHIVES = frozenset({"zip", "tar", "gzip", "bzip2", "xz", "zstd"})
 
 
 class Level(StrEnum):
-    """Confidence in words: high is all that speaks for a match without a checksum, or a checksum that holds."""
+    """Confidence in words: high means every sign of a match without a checksum, or a valid checksum."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -35,7 +35,7 @@ def level_of(confidence: int) -> Level:
 
 
 class Status(StrEnum):
-    """How well an item was looked at, in words."""
+    """The status of an item in words."""
 
     SCANNED = "scanned"
     PARTIAL = "partial"
@@ -44,7 +44,7 @@ class Status(StrEnum):
 
 
 def status_of(status: DoneStatus, *, is_complete: bool) -> Status:
-    """Return what a row of the ledger comes to; one with findings and gaps is partial too."""
+    """Return the status of a ledger row; a row with findings and gaps is partial too."""
     if status >= DoneStatus.SCANNED_PARTIAL:
         return Status.SCANNED if is_complete else Status.PARTIAL
     return Status.SKIPPED if status == DoneStatus.SKIPPED else Status.FAILED
@@ -52,7 +52,7 @@ def status_of(status: DoneStatus, *, is_complete: bool) -> Status:
 
 REASONS: Mapping[str, str] = {
     "PERMISSION_DENIED": "permission denied",
-    "VANISHED": "gone when it was read",
+    "VANISHED": "deleted before it was read",
     "CHANGED_WHILE_READ": "changed while it was read",
     "IO_ERROR": "the device reported an error",
     "TOO_LARGE": "larger than the limit",
@@ -63,23 +63,23 @@ REASONS: Mapping[str, str] = {
     "MEMBERS_SKIPPED": "members of archives beyond a limit, or broken",
     "DECODES_SKIPPED": "encoded parts beyond a limit",
     "FINDINGS_DROPPED": "more findings than the limit",
-    "NOT_LOOKED_AT": "the scan did not come to it",
+    "NOT_LOOKED_AT": "the scan did not reach it",
 }
 
 
 def reason_text(code: str) -> str:
-    """Return a code for people; several are joined by commas."""
+    """Return a code as text; several are joined by commas."""
     return ", ".join(REASONS.get(one, one.lower().replace("_", " ")) for one in code.split(",") if one)
 
 
 def gaps_code(members: int, decodes: int, findings: int) -> str:
-    """Return the code of what was left out of an item that was scanned."""
+    """Return the code of the gaps of a scanned item."""
     named = ("MEMBERS_SKIPPED", members), ("DECODES_SKIPPED", decodes), ("FINDINGS_DROPPED", findings)
     return ",".join(code for code, count in named if count)
 
 
 class RuleFacts(NamedTuple):
-    """A rule, for people; `provider` is whose secret it finds."""
+    """A rule for reports; `provider` is the issuer of its secrets."""
 
     rule_id: str
     description: str = ""
@@ -87,7 +87,7 @@ class RuleFacts(NamedTuple):
 
     @property
     def provider(self) -> str:
-        """Return whose secrets the rule finds, or `generic`."""
+        """Return the issuer of the rule's secrets, or `generic`."""
         named = (tag.removeprefix("provider:") for tag in self.tags if tag.startswith("provider:"))
         return next(named, "generic")
 
@@ -103,7 +103,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportFinding:
-    """A secret at an item; `locations` are its places in the current version, the first of which names it."""
+    """A secret at an item; `locations` are its places in the current version; the first one is shown."""
 
     finding_id: str
     rule_id: str
@@ -130,33 +130,33 @@ class ReportFinding:
 
     @property
     def comment(self) -> str:
-        """Return nothing: a finding with a comment that allows it is never kept."""
+        """Return nothing: findings with an allowing comment are never stored."""
         return ""
 
     @property
     def display(self) -> str:
-        """Return where it is, as people know it."""
+        """Return the location as text."""
         return format_display(self.location)
 
     @property
     def state(self) -> str:
-        """Return what was decided, in a word."""
+        """Return the state of triage as a word."""
         return state_name(TriageState.OPEN if self.decision is None else self.decision.state)
 
     @property
     def level(self) -> Level:
-        """Return how sure the rule is, in a word."""
+        """Return the confidence as a word."""
         return level_of(self.location.confidence)
 
     @property
     def order(self) -> tuple[str, int, int, str, str]:
-        """Return what findings are ordered by."""
+        """Return the sort key of findings."""
         place = self.location
         return place.path, place.line, place.column, self.rule_id, self.finding_id
 
 
 class CoverageCount(NamedTuple):
-    """How many items ended in a status for a reason; a reason is a code, or empty."""
+    """The number of items with a status and a reason; a reason is a code, or empty."""
 
     status: Status
     reason: str
@@ -164,7 +164,7 @@ class CoverageCount(NamedTuple):
 
 
 class Incomplete(NamedTuple):
-    """An item that was not, or not fully, looked at, and why."""
+    """An item that was not scanned, or scanned in part, and the reason."""
 
     status: Status
     reason: str
@@ -173,7 +173,7 @@ class Incomplete(NamedTuple):
 
 
 class SourceFacts(NamedTuple):
-    """What was scanned: `file`, `git`, `table` or `journal`; its name, and where it is, if that is known."""
+    """A scanned source: `file`, `git`, `table` or `journal`; its name, and its root, if known."""
 
     kind: str
     name: str
@@ -183,20 +183,20 @@ class SourceFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportCoverage:
-    """How well was looked: items by status and reason, and those that need a second look (the first of them)."""
+    """Coverage: items by status and reason, and the first incomplete ones."""
 
     counts: Sequence[CoverageCount] = ()
     incomplete: Sequence[Incomplete] = ()
     bytes_seen: int = 0
 
     def items(self, *statuses: Status) -> int:
-        """Return how many items ended in some statuses, or in any."""
+        """Return the number of items with some statuses, or with any."""
         return sum(row.items for row in self.counts if not statuses or row.status in statuses)
 
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """Of which scan, and when."""
+    """The scan of a report, and its times."""
 
     tenant: str = "default"
     policy: str = ""
@@ -208,7 +208,7 @@ class ReportFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it; `ignored` counts what was left out, by reason."""
+    """A report; `ignored` counts the excluded findings by reason."""
 
     findings: Sequence[ReportFinding]
     rules: Mapping[str, RuleFacts] = field(default_factory=dict)
@@ -217,11 +217,11 @@ class Report:
     ignored: Mapping[str, int] = field(default_factory=dict)
 
     def rule(self, rule_id: str) -> RuleFacts:
-        """Return what is known of a rule; of an unknown one, its name."""
+        """Return a rule; an unknown one has its name alone."""
         return self.rules.get(rule_id) or RuleFacts(rule_id)
 
     def ignoring(self, ignores: Ignores) -> "Report":
-        """Return the report without the ignored findings; places are left out one by one."""
+        """Return the report without the ignored findings; each place is checked on its own."""
         kept, counted = [], Counter[Reason]()
         for finding in self.findings:
             causes = [ignores.cause(replace(finding, locations=(at,)), commit=at.commit) for at in finding.locations]
@@ -235,7 +235,7 @@ class Report:
 
 
 def state_name(state: TriageState) -> str:
-    """Return a state of triage as people write it."""
+    """Return a state of triage as on the command line."""
     return state.name.lower().replace("_", "-")
 
 
@@ -245,7 +245,7 @@ def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
 
 
 def utc(time_ns: int) -> str:
-    """Return a time as ISO 8601, to the second, or nothing for none."""
+    """Return a time as ISO 8601, to the second; empty for 0."""
     if not time_ns:
         return ""
     return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

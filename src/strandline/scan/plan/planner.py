@@ -58,8 +58,8 @@ PLANNED = pa.schema(
         pa.field("is_new", pa.bool_(), nullable=False),
     ]
 )
-"""What was listed and what the ledger says of it; `pending` is not done, and to do unless `parked`; `base` is as in the
-manifest; `is_new` was done since this scan began, by runs that it worked on."""
+"""A listed item with its ledger row; `pending` items are scanned unless `parked`; `base` is as in the manifest;
+`is_new` items were done since this scan began, by its own runs."""
 
 IsNew: TypeAlias = Callable[[LedgerRecord], bool]
 """Tells whether a row of the ledger was written since a scan began."""

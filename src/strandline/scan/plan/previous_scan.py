@@ -1,8 +1,8 @@
 """The previous scan: items that are unchanged since its inventory, under the same policy, are still done.
 
-The ledger's rows only grow, and the inventory stands in the same database, so what the ledger said of a version then it
-says now. An item is unchanged if its stat data are the same and vouched for the version, or if the source itself names
-the same version; nothing is hashed or looked up for it.
+The ledger's rows only grow, and the inventory is in the same database, so a version that was done then is done now. An
+item is unchanged if its stat data are the same and vouched for the version, or if the source itself names the same
+version; nothing is hashed or looked up for it.
 
 Invariants: only done items count as unchanged; an unchanged item has the identities and the ledger row that a lookup
 would give.

@@ -47,7 +47,7 @@ class Probes:
     def _doubtful(self, listed: pa.RecordBatch, unseen: list[int], rows: list[LedgerRecord | None]) -> list[int]:
         """Return which of the unseen items a former scan left in doubt, as many as are in bounds.
 
-        What failed and may succeed is not among them, but gets its row: workers try it again.
+        Items that failed and may succeed are not among them, but get their rows: workers retry them.
         """
         chosen = listed.take(pa.array(unseen))
         items, stats, versions, sizes = (chosen[name].to_pylist() for name in ("item", "stat", "version", "size"))

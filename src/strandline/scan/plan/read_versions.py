@@ -8,7 +8,7 @@ versions from the notes, keeps them in the inventory, and forgets the notes then
 them when it plans.
 
 Invariants: a note is durable before its page is committed; notes are read before the inventory, and forgotten after it
-is written, so that a reader of both finds one; what cannot be read as a note counts as none.
+is written, so that a reader of both finds one; an unreadable note is ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -100,7 +100,7 @@ def _of_inventory(inventory: RowIndex, number: int, locators: pa.Array) -> pa.Ta
 
 
 def inventory_index(inventory: Inventory | None, state: ScannerState, tenant: TenantId) -> RowIndex:
-    """Return the rows of an inventory; what another scan replaced meanwhile is gone, and its items unknown."""
+    """Return the rows of an inventory; chunks that another scan replaced meanwhile are missing."""
     chunks = [] if inventory is None else inventory.chunked(state, tenant)
     return RowIndex(ITEMS, chunks, is_unique=True)
 

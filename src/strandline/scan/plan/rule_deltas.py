@@ -1,12 +1,12 @@
-"""Rule deltas: what an older policy knows of an item that a newer one need not look for again.
+"""Rule deltas: results of an older policy that a newer policy keeps.
 
-Two policies of one frame differ in rules alone. Of an item that the older one saw whole, the newer one's findings are
-those of the rules that both have, unless an added rule hits, or a removed rule had hit: rules of one set hide one
-another's hits (a provider's rule hides a generic one's). So
+Two policies of one frame differ in rules alone. If the older one scanned an item completely, the newer one's
+findings are those of the common rules, unless an added rule hits, or a removed rule had hit: rules of one set hide each
+other's hits (a provider's rule hides a generic one's). So
 
-    a removed rule hit, or something was allowed by a comment, which is not stored     the item is scanned in full
-    an added rule hits, or the look at it has gaps                                     the item is scanned in full
-    otherwise                                                                          what was seen is carried over
+    a removed rule hit, or a comment allowed a finding, which is not stored            the item is scanned in full
+    an added rule hits, or its scan of the item has gaps                               the item is scanned in full
+    otherwise                                                                          the results are carried over
 
 Hits that were hidden hide nothing themselves, and a rule's fingerprint covers the rules that it requires, so nothing
 else can differ. Rules that the slow matcher takes share one bound of work for each item: a delta that adds one is no
@@ -35,7 +35,7 @@ _PRESENT = b"\x01"
 
 
 class Base(NamedTuple):
-    """An older policy, and how the new one differs from it."""
+    """An older policy, and its difference from the new one."""
 
     policy: PolicyHash
     added: frozenset[RuleFingerprint]
@@ -43,7 +43,7 @@ class Base(NamedTuple):
 
 
 def base_of(old: PolicyRecord, new: PolicyRecord) -> Base | None:
-    """Return an older policy as a base, if what it saw can be carried over."""
+    """Return an older policy as a base, if its results can be carried over."""
     change = delta(old, new)
     if change.rescan_all or not change.kept or old.policy == new.policy:
         return None
@@ -51,7 +51,7 @@ def base_of(old: PolicyRecord, new: PolicyRecord) -> Base | None:
 
 
 def bases_of(older: Iterable[PolicyRecord | None], new: PolicyRecord) -> list[Base]:
-    """Return the policies whose results can be carried over, those that leave the least to do first."""
+    """Return the policies whose results can be carried over, those that save the most work first."""
     found = [base for old in older if old is not None and (base := base_of(old, new)) is not None]
     return sorted(found, key=lambda base: (len(base.added), len(base.removed)))[:BASES_MAX]
 
@@ -73,12 +73,12 @@ def shares_work(engine: Engine) -> bool:
 
 
 def may_be_carried(row: LedgerRecord | None) -> bool:
-    """Return whether the older policy saw all of an item, at a version that is its content."""
+    """Return whether the older policy scanned an item completely, at a strong version."""
     return row is not None and not row.weak and row.is_complete
 
 
 def carried(row: LedgerRecord, seen: Sequence[Observed], base: Base) -> Scanned | None:
-    """Return what an older policy's look comes to under the new one; None if a removed rule had a part in it."""
+    """Return the results of an older policy under the new one; None if a removed rule had a hit."""
     if any(one.finding.rule in base.removed for one in seen):
         return None
     return Scanned(row.bytes_seen, [_found(one) for one in seen])
@@ -93,12 +93,12 @@ def by_object(seen: Iterable[Observed]) -> Mapping[OvidHash, list[Observed]]:
 
 
 def allowed_key(policy: PolicyHash, ovid: OvidHash) -> bytes:
-    """Return the key that says that something in an object version was allowed by a comment under a policy."""
+    """Return the key that marks an object version with findings allowed by comments under a policy."""
     return b"allowed/" + policy + ovid
 
 
 def allowed_put(policy: PolicyHash, ovid: OvidHash) -> Put:
-    """Return what says so."""
+    """Return the write of that mark."""
     return Put(allowed_key(policy, ovid), _PRESENT)
 
 

@@ -2,10 +2,9 @@
 
     late/<item, 32 bytes>     u8 kind, 16 bytes of BLAKE3 over what was listed, then the version
 
-A *late* version is one that only reading told, and that the stat cache may not vouch for: the file was too fresh, or
-could not be read, or was changed after it was listed. It says what was committed for an item that is listed as it was
-then (with the same stat data, or the same version where it has none), so that results can be gathered; it never says
-that an item need not be read.
+A *late* version is known only from reading, and the stat cache may not vouch for it: the file was too fresh, could not
+be read, or changed after its listing. It names the committed version of an item whose listing is unchanged (the same
+stat data, or the same version if it has none), so that results can be gathered; it never spares the next read.
 
 Invariants: a strong version comes from the source or the stat cache alone; an item with a problem has a weak version.
 """
@@ -49,12 +48,12 @@ LISTED = pa.schema(
         pa.field("is_sure", pa.bool_(), nullable=False),
     ]
 )
-"""A listing with identities: `ovid` is null where only reading tells the version; `is_sure` where it does not."""
+"""A listing with identities: `ovid` is null if only reading gives the version; `is_sure` is true otherwise."""
 _LISTED_BYTES = 16
 
 
 class Late(NamedTuple):
-    """What was committed for an item whose version only reading told."""
+    """The committed version of an item whose version is known only from reading."""
 
     kind: VersionKind
     listed: bytes | None
@@ -62,17 +61,17 @@ class Late(NamedTuple):
 
 
 def listed_as(stat: bytes | None, version: bytes | None) -> bytes | None:
-    """Return what tells whether an item is still listed as it was: its stat data, or its version."""
+    """Return the listed state of an item: its stat data, or its version if it has none."""
     return version if stat is None else stat
 
 
 def format_late(late: Late) -> bytes:
-    """Return a late version as it is kept."""
+    """Return a late version as stored."""
     return bytes([late.kind]) + _listed_digest(late.listed) + late.version
 
 
 def parse_late(value: bytes | None, listed: bytes | None) -> Late | None:
-    """Return the late version of an item that is listed so (`listed_as`); None if there is none."""
+    """Return the late version of an item with this listed state (`listed_as`); None if there is none."""
     begin = 1 + _LISTED_BYTES
     if value is None or len(value) <= begin or value[0] not in set(VersionKind):
         return None
@@ -82,14 +81,14 @@ def parse_late(value: bytes | None, listed: bytes | None) -> Late | None:
 
 
 def late_put(item: StableItemId, late: Late) -> Put:
-    """Return what keeps a late version."""
+    """Return the write of a late version."""
     return Put(_late_key(item), format_late(late))
 
 
 def late_versions(
     state: ScannerState, tenant: TenantId, items: Sequence[StableItemId], listed: Sequence[bytes | None]
 ) -> list[Late | None]:
-    """Return the late versions of items that are listed so (`listed_as`)."""
+    """Return the late versions of items with these listed states (`listed_as`)."""
     found: list[Late | None] = []
     for begin in range(0, len(items), BATCH_ROWS_MAX):
         part = slice(begin, begin + BATCH_ROWS_MAX)

@@ -6,7 +6,7 @@
 Keys of shards and cursors are (manifest, row), as `protocol.keyspace` writes them; a shard is a range of rows.
 
 Invariants: chunks are written before the head, and the head before the run has shards, so that the holder of a shard
-finds its rows; a manifest never changes; it is deleted after its run is over, and is then missed by nobody.
+finds its rows; a manifest never changes; it is deleted after the end of its run, when no reader is left.
 """
 
 import json
@@ -136,7 +136,7 @@ def delete_manifest(state: ScannerState, tenant: TenantId, manifest: Manifest) -
 
 def manifest_keys(state: ScannerState, tenant: TenantId, number: int) -> Iterator[bytes]:
     """Yield the keys of a manifest, the head first, whether or not it was written to its end."""
-    first, end = _head_key(number), _head_key(number) + b"0"  # what follows the slash before a chunk's number
+    first, end = _head_key(number), _head_key(number) + b"0"  # the byte after the slash before a chunk's number
     while found := state.list_range(tenant, first, end, 1):
         yield found[0][0]
         first = found[0][0] + b"\0"

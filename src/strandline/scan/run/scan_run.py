@@ -1,7 +1,7 @@
 """The run of a scan: found, begun or joined, and ended.
 
     run id       derived from the scan (tenant, policy, sources) and an ordinal
-    runs/<digest of the scan>       u64 ordinal from which to look for the current run: a hint, never behind by harm
+    runs/<digest of the scan>       u64 ordinal from which to look for the current run: a hint, which may be old
     parked/<digest of the scan>     u64 ordinals of runs with parked shards
 
 Two drivers of one scan derive the same run. Each writes a manifest of its own; the one whose shards are registered
@@ -68,7 +68,7 @@ def find_run(stores: Stores, request: ScanRequest) -> ScanRun | None:
     if record is None or record.status != RunStatus.ACTIVE:
         return None
     found = _opened(stores, request, ordinal)
-    if found is None:  # its manifest is gone: nobody can go on with it
+    if found is None:  # its manifest is gone: no driver can resume it
         with suppress(RunTerminal):
             stores.coordinator.fail_run(time.time_ns(), record.key, _op(record.key, OpKind.FAIL_RUN))
         return find_run(stores, request)

@@ -30,7 +30,7 @@ def initial_shards(manifest: Manifest, sizes: Iterable[pa.Array], parallelism: i
 
 
 def weight_of(row: Row) -> int:
-    """Return what a row weighs."""
+    """Return the weight of a row."""
     return (row.size or 0) + ITEM_BYTES
 
 
@@ -50,7 +50,7 @@ def split_row(manifest: Manifest, start: int, end: int, first: int, rows: Sequen
 
 
 def _pieces(manifest: Manifest, start: int, end: int, first: int, rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return pieces of the rest: the first row of each, and what it weighs."""
+    """Return pieces of the rest: the first row and the weight of each."""
     at_hand = rows[start - first : end - first] if first <= start else ()
     pieces = [(start + number, weight_of(row)) for number, row in enumerate(at_hand)]
     row = start + len(at_hand)

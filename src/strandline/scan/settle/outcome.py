@@ -176,7 +176,7 @@ def _with_gaps(facts: pa.RecordBatch) -> pa.Array:
 
 
 def _read_findings(request: ScanRequest, ovids: Sequence[pa.Array]) -> list[Observed]:
-    """Return what was seen in object versions."""
+    """Return the observations in object versions."""
     if not ovids:
         return []
     found: list[Observed] = []
@@ -221,7 +221,7 @@ def _keep_inventory(
     run_id: int | None,
     started_ns: int,
 ) -> None:
-    """Keep what was listed and what became of it; all of `items` is gone through."""
+    """Store the listing and the outcome of each item; consumes `items`."""
     state, tenant = stores.state, request.tenant
     known = find_inventory(state, tenant, request.inputs_digest)
     head = Inventory(

@@ -59,9 +59,9 @@ def _replaced(whole: pa.RecordBatch, mask: pa.Array, part: pa.RecordBatch) -> pa
 def _with_late(
     stores: Stores, request: ScanRequest, named: pa.RecordBatch, rows: list[LedgerRecord | None], cache: StatCache
 ) -> pa.RecordBatch:
-    """Return items with the versions that only reading told, for those without a row; `rows` gets theirs.
+    """Return items without a row with their late versions; `rows` gets their rows.
 
-    Stat data that came after the listing, and vouch for such a version, take the place of those that were listed.
+    Newer stat data that vouch for such a version replace those of the listing.
     """
     unseen = [place for place, row in enumerate(rows) if row is None]
     if not unseen:

@@ -1,23 +1,23 @@
-"""What can be scanned: files, git histories, tables and journals, as items in a fixed order and their bytes.
+"""Sources of a scan: files, git histories, tables and journals, as items in a fixed order and their bytes.
 
-**Promise.** A listing has every item once, in an order that does not depend on the machine; what cannot be read is in
-it, with the reason; what is left out on purpose is counted. What a reader returns is one version of an item, and the
-version it names is that of exactly these bytes.
+**Promise.** A listing has every item once, in an order that does not depend on the machine; unreadable items
+are in it, with the reason; excluded items are counted. A reader returns one version of an item, and the version that it
+names is the version of exactly these bytes.
 
 **How.** A `Source` is a value: it pickles, so that the driver lists and executors read. `list_items` yields Arrow
 batches (`LISTING`); `open` gives an `ItemReader`, whose `Content` has one or many `Part`s: the bytes that the engine
-scans as one, with what `location` needs to say where a finding is.
+scans as one, with the data that `location` needs to locate a finding.
 
     source       item                          version                        parts
     files        a file                        BLAKE3 of its bytes            the file
-    git          a blob, wherever it stands    its object id                  the blob
+    git          a blob, under any path        its object id                  the blob
     tables       a row group of a file         BLAKE3 of its bytes            cells
     journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
 
 `stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
 
-**Trade-offs.** Links are not followed: what they point to inside the root is scanned where it is. A file is read whole,
-up to a limit. Nothing here knows Spark, the ledger or the engine.
+**Trade-offs.** Links are not followed: their targets inside the root are scanned in their own place. A file is read
+whole, up to a limit. Sources are independent of Spark, the ledger and the engine.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -3,10 +3,10 @@
     string, binary (large, view, fixed), dictionary of them     a leaf: `notes`
     struct                                                      a leaf per field: `address.street`
     list, map                                                   their values, one on a line each: `tags`, `labels.value`
-    extension types                                             what they are stored as
+    extension types                                             their storage type
 
-Invariants: pure; a leaf has one value for each row, null where there is nothing; a number or a time holds no text and
-is no leaf. Leaves stand in the order of the schema.
+Invariants: pure; a leaf has one value for each row, null for an empty cell; numbers and times hold no text and
+are no leaves. Leaves stand in the order of the schema.
 """
 
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 class Leaf(NamedTuple):
-    """Text in a table: the column that holds it, and its path within."""
+    """A leaf with text: its column, and its path within the column."""
 
     column: str
     path: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for messages and reports."""
         return ".".join((self.column, *self.path))
 
 
@@ -60,7 +60,7 @@ def _paths(kind: pa.DataType) -> Iterator[tuple[str, ...]]:
 
 
 def is_nested(schema: pa.Schema, leaf: Leaf) -> bool:
-    """Return whether a leaf's values stand within lists or structs."""
+    """Return whether a leaf is nested in lists or structs."""
     return bool(pa.types.is_nested(schema.types[schema.names.index(leaf.column)]))
 
 

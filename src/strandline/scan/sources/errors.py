@@ -1,18 +1,18 @@
-"""What can go wrong with something to scan, and the codes under which the ledger keeps it.
+"""Errors of sources and items, and their codes in the ledger.
 
     StrandlineError
     ├── InvalidInput
-    │   ├── InputMissing        what was to be scanned is not there
-    │   └── InputUnusable       it is there, and is not what it was said to be
+    │   ├── InputMissing        the source does not exist
+    │   └── InputUnusable       the source is of another kind, or a tool is missing
     ├── Unavailable
-    │   └── InputRefused        it is there, and cannot be read now
-    └── ItemProblem             one item; the rest goes on
-        ├── ItemSkipped         not looked at, on purpose
-        └── ItemFailed          could not be looked at
-            └── ItemUnsettled   the same, and the next try may find it well
+    │   └── InputRefused        the source cannot be read now
+    └── ItemProblem             one item; the scan continues
+        ├── ItemSkipped         skipped on purpose
+        └── ItemFailed          could not be read
+            └── ItemUnsettled   could not be read; a retry may succeed
 
-Invariants: an input's error ends the listing, an item's never does; a message names paths, never content; the version
-of an item that could not be read is made of what is known of it, and is weak.
+Invariants: an error of a source ends the listing, an error of an item never does; a message names paths, never
+content; an unreadable item has a weak version, derived from its listing.
 """
 
 import errno
@@ -25,7 +25,7 @@ UNKNOWN_VERSION = b"none"
 
 
 class Problem(StrEnum):
-    """Why an item was not looked at."""
+    """The reason why an item was not scanned."""
 
     PERMISSION_DENIED = "PERMISSION_DENIED"
     UNREADABLE_FOLDER = "UNREADABLE_FOLDER"
@@ -41,16 +41,16 @@ class Problem(StrEnum):
 
     @property
     def is_skipped(self) -> bool:
-        """Whether it was left alone on purpose."""
+        """Whether the item was skipped on purpose."""
         return self in _SKIPPED
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same try may succeed later."""
+        """Whether a retry may succeed."""
         return self in _RETRYABLE
 
     def error(self, version: bytes = UNKNOWN_VERSION) -> "ItemProblem":
-        """Return the error that says so."""
+        """Return the error of this problem."""
         kind = ItemSkipped if self.is_skipped else ItemUnsettled if self.is_retryable else ItemFailed
         return kind(self, version)
 
@@ -63,24 +63,24 @@ _PROBLEM_OF_ERRNO = {
     errno.ENOENT: Problem.VANISHED,
     errno.ENOTDIR: Problem.VANISHED,
     errno.ESTALE: Problem.VANISHED,
-    errno.ELOOP: Problem.SYMLINK,  # what O_NOFOLLOW says of a link
+    errno.ELOOP: Problem.SYMLINK,  # the error of O_NOFOLLOW for a link
     errno.ENXIO: Problem.NOT_A_FILE,
     errno.ENODEV: Problem.NOT_A_FILE,
 }
 
 
 def problem_of(error: OSError) -> Problem:
-    """Return what an error of the operating system means for an item."""
+    """Return the problem of an item for an error of the operating system."""
     return _PROBLEM_OF_ERRNO.get(error.errno or 0, Problem.IO_ERROR)
 
 
 def stat_version(stat: bytes | None) -> bytes:
-    """Return the weak version of an item that was not read, from what was seen of it."""
+    """Return the weak version of an unread item, from its listing."""
     return UNKNOWN_VERSION if stat is None else b"stat:" + stat
 
 
 class InputMissing(InvalidInput):
-    """What was to be scanned is not there."""
+    """The source does not exist."""
 
     def __init__(self, path: str, what: str = "file or folder") -> None:
         super().__init__(f"{path}: there is no such {what}", hint="check the path, and the folder you are in")
@@ -88,7 +88,7 @@ class InputMissing(InvalidInput):
 
 
 class InputUnusable(InvalidInput):
-    """What was to be scanned is not of the kind that was asked for, or a tool for it is missing."""
+    """The source is of another kind than requested, or a tool for it is missing."""
 
     def __init__(self, path: str, problem: str, *, hint: str) -> None:
         super().__init__(f"{path}: {problem}", hint=hint)
@@ -97,7 +97,7 @@ class InputUnusable(InvalidInput):
 
 
 class InputRefused(Unavailable):
-    """What was to be scanned is there and cannot be read now."""
+    """The source exists and cannot be read now."""
 
     def __init__(self, path: str, reason: str, *, hint: str) -> None:
         super().__init__(f"{path}: {reason}", hint=hint)
@@ -106,25 +106,25 @@ class InputRefused(Unavailable):
 
 
 class ItemProblem(StrandlineError):
-    """One item was not looked at; `version` is what is known of it, and `kind` says that this is not its content."""
+    """One item was not scanned; `version` is derived from its listing, and `kind` says that it is weak."""
 
     kind = VersionKind.WEAK
 
     def __init__(self, code: Problem, version: bytes = UNKNOWN_VERSION) -> None:
-        super().__init__(f"the item was not looked at: {code}")
+        super().__init__(f"the item was not scanned: {code}")
         self.code = code
         self.version = version
 
 
 class ItemSkipped(ItemProblem):
-    """The item was left alone on purpose."""
+    """The item was skipped on purpose."""
 
 
 class ItemFailed(ItemProblem):
-    """The item could not be looked at."""
+    """The item could not be read."""
 
 
 class ItemUnsettled(ItemFailed):
-    """The item could not be looked at this time."""
+    """The item could not be read this time."""
 
     retryable = True

@@ -1,4 +1,4 @@
-"""Files under a root: walked without following links, read without trusting that they hold still.
+"""Files under a root: walked without following links, and read with a check for concurrent changes.
 
 The order is that of the relative paths as bytes, with folders as if their names ended in `/`; so locators only rise,
 and two listings of the same tree are the same. A folder that cannot be listed is a row itself, named with its `/`.
@@ -44,7 +44,7 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class FileSource:
-    """A tree of files, or one of them; make it with `FileSource.at`."""
+    """A tree of files, or one file of it; make it with `FileSource.at`."""
 
     root: bytes
     only: bytes | None
@@ -66,7 +66,7 @@ class FileSource:
         leave_out: tuple[str | os.PathLike[str], ...] = (),
         size_max: int = SIZE_MAX,
     ) -> Self:
-        """Return a folder, or one file with its folder as root; `leave_out` names paths that are ours, not input."""
+        """Return a folder, or one file with its folder as root; `leave_out` names paths to skip."""
         real = os.path.realpath(os.fsencode(path))
         try:
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
@@ -76,16 +76,16 @@ class FileSource:
         instance = connector_instance_id(b"fs\0" + (name.encode() or root))
         ours = frozenset(os.path.realpath(os.fsencode(one)) for one in leave_out)
         if any(os.path.commonpath([real, one]) == one for one in ours):
-            raise InvalidInput(f"{path_text(real)} is where results are kept", hint="scan another folder")
+            raise InvalidInput(f"{path_text(real)} holds the results of scans", hint="scan another folder")
         return cls(root, only, name or path_text(real), instance, excludes or PathGlobs(), ours, size_max)
 
     @property
     def is_part(self) -> bool:
-        """Whether it is one file of its folder."""
+        """Whether the source is one file of its folder."""
         return self.only is not None
 
     def plain(self) -> Plain:
-        """Return what decides the listing."""
+        """Return the settings that decide the listing."""
         return {
             "kind": self.tag,
             "instance": self.instance.hex(),
@@ -96,12 +96,12 @@ class FileSource:
         }
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
-        """Yield what is in the tree, in the order of paths."""
+        """Yield the rows of the tree, in the order of paths."""
         counts: Counter[str] = Counter()
         return batches(self.rows(counts), tell, counts)
 
     def rows(self, counts: Counter[str]) -> Iterator[list[Row]]:
-        """Yield what is in the tree, some at a time, and count what is left out.
+        """Yield the rows of the tree in groups, and count excluded paths.
 
         A root that cannot be listed is an error.
         """
@@ -116,7 +116,7 @@ class FileSource:
         """Return a reader of files."""
         return nullcontext(FileReader(self.root, self.size_max))
 
-    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - a path is all of it
+    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - the path is enough
         """Return the path below the root."""
         return path_text(locator)
 
@@ -128,8 +128,8 @@ class FileReader:
         self._begin = os.path.join(root, b"")
         self._size_max = size_max
 
-    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - a path is all it takes
-        """Return a file's content as it was at one moment."""
+    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the path is enough
+        """Return a file's content, read without a change meanwhile."""
         path = self._begin + locator
         for _ in range(_TRIES):
             try:
@@ -167,7 +167,7 @@ def _read_once(path: bytes, shown_path: str, size_max: int) -> Content | bytes:
 
 
 def _read_all(file: int, size: int, size_max: int) -> bytes:
-    """Return all bytes of a file, or one more than the limit; files of the kernel have more than they say."""
+    """Return all bytes of a file, or one more than the limit; files of the kernel have more bytes than their size."""
     data = os.read(file, size + 1)
     if len(data) == size:
         return data
@@ -186,5 +186,5 @@ def _refused(path: bytes, error: OSError) -> InputMissing | InputRefused:
         case Problem.PERMISSION_DENIED:
             hint = "run as a user with read permission"
         case _:
-            hint = "see whether it can be read at all, with `ls -l`"
+            hint = "check its permissions with `ls -l`"
     return InputRefused(shown(path_text(path)), error.strerror or type(error).__name__, hint=hint)

@@ -1,10 +1,10 @@
-"""A git history, or what is staged in it: every blob once, by its object id, with where it was seen.
+"""A git history, or its staged files: every blob once, by its object id, with its commits and paths.
 
-The listing asks the plumbing: `rev-list` for commits, oldest first, and `diff-tree` for what each brings, merges
-compared with all their parents, so that a blob which only a merge has is there; then tags of blobs and trees, and all
-sizes. Blobs stand in the order in which history brought them.
+The listing uses git's plumbing: `rev-list` for commits, oldest first, and `diff-tree` for their blobs, merges compared
+with all their parents, so that a blob of a merge alone is listed; then tags of blobs and trees, and all sizes. Blobs
+are in the order of their first commits.
 
-Invariants: a blob that a listed commit has is listed, unless all its paths are left out; the same blob under other
+Invariants: a blob of a listed commit is listed, unless all its paths are excluded; the same blob under other
 paths or commits is one item; a blob that a partial clone lacks is a row with a problem, and nothing is fetched.
 """
 # ruff: noqa: PTH100, PTH118 (names are bytes, which pathlib does not take)
@@ -66,13 +66,13 @@ class GitSource:
         size_max: int = SIZE_MAX,
         by_path: bool = False,
     ) -> Self:
-        """Return the whole history, or what HEAD has `since` a revision or a date, or what is `staged` against HEAD.
+        """Return the whole history, or the part of HEAD `since` a revision or a date, or the `staged` files.
 
         With `by_path`, for rules that look at paths, a blob is scanned under each path that it ever had, and again when
         it gets a new one; otherwise once, under the first.
         """
         if since is not None and staged:
-            raise InvalidInput("what is staged has no beginning", hint="give --since or --staged, not both")
+            raise InvalidInput("--since does not apply to staged files", hint="give --since or --staged, not both")
         git = repository_at(repo, _hook_index() if staged else None)
         common = os.path.realpath(os.path.join(git.repo, git.run("rev-parse", "--git-common-dir").removesuffix(b"\n")))
         instance = connector_instance_id(b"git\0" + (name.encode() or common))
@@ -82,11 +82,11 @@ class GitSource:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is less than the whole history."""
+        """Whether the source is less than the whole history."""
         return self.is_staged or self.revisions != (ALL,)
 
     def plain(self) -> Plain:
-        """Return what decides the listing."""
+        """Return the settings that decide the listing."""
         return {
             "kind": self.tag,
             "instance": self.instance.hex(),
@@ -98,7 +98,7 @@ class GitSource:
         }
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
-        """Yield every blob, in the order in which history brought them."""
+        """Yield every blob, in the order of first commits."""
         counts: Counter[str] = Counter()
         return batches(self._rows(counts), tell, counts)
 
@@ -154,7 +154,7 @@ class GitSource:
 
 
 class GitReader:
-    """Reads blobs through one `git cat-file --batch`, which is started again after it died."""
+    """Reads blobs through one `git cat-file --batch`, which is restarted after it died."""
 
     def __init__(self, git: Git, size_max: int, *, by_path: bool = False) -> None:
         self._git = git
@@ -163,7 +163,7 @@ class GitReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:
-        """Return a blob; an error of an input where the repository as a whole cannot be read."""
+        """Return a blob; an error of the source if the whole repository is unreadable."""
         seen = parse_seen(extra) if extra else Seen(1, (Place("", locator),))
         data = self._blob(locator)
         places = seen.places if self._by_path else seen.places[:1]
@@ -186,34 +186,34 @@ class GitReader:
                     data = out.read(int(size) + 1)
                     if len(data) == int(size) + 1:
                         return data[:-1]
-                case [_, b"blob", _]:  # its bytes are on their way; a new process is cheaper than reading them
+                case [_, b"blob", _]:  # git is sending its bytes; a new process is cheaper than reading them
                     self.close()
                     raise Problem.TOO_LARGE.error(b"stat:" + locator)
                 case [_, b"missing"]:
                     raise Problem.VANISHED.error()
                 case _:
                     pass
-            self.close()  # it died: because it was killed, or because of this blob, in which case it dies again
-        self._git.run("rev-parse", "--git-dir")  # where the repository itself cannot be read, no blob is to blame
+            self.close()  # git died: it was killed, or this blob kills it, and then it dies again
+        self._git.run("rev-parse", "--git-dir")  # an unreadable repository is no failure of a blob
         raise Problem.DAMAGED.error()
 
     def _ask(self, locator: bytes) -> IO[bytes]:
-        """Write a blob's id to the command, and return what it answers with."""
+        """Write a blob's id to the command, and return its answer."""
         if self._process is None:
             self._process = self._git.start(("cat-file", "--batch"))
         stdin = cast("IO[bytes]", self._process.stdin)
-        with suppress(BrokenPipeError):  # of a command that died, which has no answer then
+        with suppress(BrokenPipeError):  # of a dead command, which does not answer
             stdin.write(locator + b"\n")
             stdin.flush()
         return cast("IO[bytes]", self._process.stdout)
 
 
 def blob_version(locator: bytes, seen: Seen | None) -> bytes:
-    """Return the version of a blob: its object id, with its paths where these decide what is found."""
+    """Return the version of a blob: its object id, with its paths if rules match paths."""
     return b"git:" + locator + (b"" if seen is None else b":" + seen.paths_digest)
 
 
 def _hook_index() -> bytes | None:
-    """Return the index that a running commit is made from."""
+    """Return the index of the commit in progress."""
     found = os.environb.get(b"GIT_INDEX_FILE")
     return os.path.abspath(found) if found else None

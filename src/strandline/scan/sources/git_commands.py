@@ -1,4 +1,4 @@
-"""Git's plumbing, run so that nothing of the surroundings decides what it says, and what it says when it refuses.
+"""Git's plumbing commands, run independently of the user's environment and configuration; git's errors as ours.
 
 Invariants: no pager, no prompt, no hook, no program that a repository's configuration names, no fetch from a network;
 replaced objects are read as they were written; variables that hooks set are dropped, but for the index that a commit
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # older gits know no other way to leave a partial clone alone
+    "GIT_ALLOW_PROTOCOL": "none",  # older versions of git have no other way to prevent fetches of a partial clone
 }
 
 
@@ -44,7 +44,7 @@ class Git:
     index: bytes | None = None
 
     def run(self, *arguments: str | bytes) -> bytes:
-        """Return what a command says."""
+        """Return the output of a command."""
         with self.stream(*arguments) as out:
             return out.read()
 
@@ -66,7 +66,7 @@ class Git:
                 self.refuse(said.read(_STDERR_BYTES))
 
     def ask(self, *arguments: str | bytes) -> bytes | None:
-        """Return what a command says, None where it says no."""
+        """Return the output of a command, or None if it fails."""
         with self.start(arguments, stdin=subprocess.DEVNULL) as process:
             said, _ = process.communicate()
         return None if process.returncode else said
@@ -85,11 +85,11 @@ class Git:
                 command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=_environment(self.index)
             )
         except FileNotFoundError as error:
-            hint = "install git 2.31 or newer, and see that it is found: `git --version`"
+            hint = "install git 2.31 or newer, and check it with `git --version`"
             raise InputUnusable(self._shown, "git is not installed", hint=hint) from error
 
     def refuse(self, said: bytes) -> NoReturn:
-        """Raise what git said on its way out."""
+        """Raise git's error."""
         text = path_text(said).strip()
         if "dubious ownership" in text:
             hint = f"if you trust it: git config --global --add safe.directory {self._shown}"
@@ -103,7 +103,7 @@ class Git:
             hint = "fetch what is missing (git fetch --refetch), or clone without --filter=tree"
             raise InputRefused(self._shown, "the clone is partial, and folders of its history are missing", hint=hint)
         first = shown(text.partition("\n")[0].removeprefix("fatal: "))
-        raise InputRefused(self._shown, f"git: {first or 'it ended without a word'}", hint="try `git fsck`")
+        raise InputRefused(self._shown, f"git: {first or 'it failed without a message'}", hint="try `git fsck`")
 
     @property
     def _shown(self) -> str:
@@ -111,7 +111,7 @@ class Git:
 
 
 def repository_at(path: str | bytes | os.PathLike[str], index: bytes | None = None) -> Git:
-    """Return the repository that a path is in; `InputMissing` where there is no such path."""
+    """Return the repository of a path; `InputMissing` if the path does not exist."""
     real = os.path.realpath(os.fsencode(path))
     if not os.path.isdir(real):  # noqa: PTH112 - pathlib does not take bytes
         raise InputMissing(shown(path_text(os.fsencode(path))), "folder")

@@ -1,4 +1,4 @@
-r"""What git says about its history, read: which blob came with which commit, under which path.
+r"""Parsers of git's output: the commits and paths of each blob.
 
     diff-tree -z    commit \0  (`:` per parent, modes, ids, status) \0 path \0 …
     seen            u32 how often; per place: u8 length of the commit's id, the id, u32 length of the path, the path
@@ -19,7 +19,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 PLACES_MAX = 8
-"""How many places of a blob are kept, beside the count of all."""
+"""The number of places of a blob that are stored, beside the count of all."""
 
 _SUBMODULE = b"160000"
 _SLICE_ROWS = 10_000
@@ -42,20 +42,20 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How often a blob was brought in, and the first few places; or the first place of each of its paths."""
+    """The number of commits that add a blob, and its first places; or the first place of each of its paths."""
 
     total: int
     places: tuple[Place, ...]
 
     @property
     def paths_digest(self) -> bytes:
-        """Return what names the paths, whatever their order."""
+        """Return the digest of the paths, independent of their order."""
         paths = sorted({place.path for place in self.places})
         return blake3(b"".join(_U32.pack(len(path)) + path for path in paths)).digest(16)
 
 
 def format_seen(seen: Seen) -> bytes:
-    """Return what is known of a blob's places, packed."""
+    """Return the places of a blob as bytes."""
     parts = [_U32.pack(seen.total)]
     for place in seen.places:
         commit = bytes.fromhex(place.commit)
@@ -64,7 +64,7 @@ def format_seen(seen: Seen) -> bytes:
 
 
 def parse_seen(data: bytes) -> Seen:
-    """Return what `format_seen` packed."""
+    """Return the places of a blob from the bytes of `format_seen`."""
     (total,) = _U32.unpack_from(data)
     places = []
     at = _U32.size
@@ -78,7 +78,7 @@ def parse_seen(data: bytes) -> Seen:
 
 
 def tokens(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what stands between NULs, from bytes that come in pieces."""
+    """Yield the fields between NULs, from bytes in pieces."""
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\0")
@@ -86,7 +86,7 @@ def tokens(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def changes(words: Iterator[bytes]) -> Iterator[Change]:
-    """Yield the blobs that commits bring, from the words of `diff-tree --raw -z` or `diff-index --raw -z`."""
+    """Yield the blobs that commits add, from the fields of `diff-tree --raw -z` or `diff-index --raw -z`."""
     commit = b""
     for word in words:
         if not word.startswith(b":"):
@@ -112,7 +112,7 @@ class Blobs:
         self._id_bytes = 0
 
     def add(self, change: Change) -> None:
-        """Add one; changes of one commit come in a row."""
+        """Add a change; changes of one commit are consecutive."""
         if not self._commits or self._commits[-1] != change.commit:
             self._commits.append(change.commit)
         self._blobs += change.blob
@@ -121,7 +121,7 @@ class Blobs:
         self._path_of.append(self._paths.setdefault(change.path, len(self._paths)))
 
     def grouped(self) -> pa.Table:
-        """Return every blob once, in the order in which they came first: its id, and which changes brought it."""
+        """Return every blob once, in the order of first changes: its id, and the changes that added it."""
         kind = pa.binary(self._id_bytes or 1)
         blobs = pa.Array.from_buffers(kind, len(self._commit_of), [None, pa.py_buffer(self._blobs)])
         table = pa.table({"blob": blobs, "at": pa.array(self._numbers(), pa.uint32())})

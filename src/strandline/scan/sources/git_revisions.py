@@ -1,6 +1,6 @@
-"""What a repository is asked beside its history: where to begin, what tags name, what a clone lacks, how large it is.
+"""Queries of a repository beside its history: the first revision, objects of tags, missing objects and sizes.
 
-Invariants: a word is a revision, or a date that git reads as people do, or refused; nothing is fetched.
+Invariants: `since` is a revision or a date that git understands, or an error; nothing is fetched.
 """
 
 import re
@@ -31,9 +31,9 @@ _A_DAY_S = 86_400
 
 
 def since_arguments(git: Git, since: str) -> tuple[str, ...]:
-    """Return what tells `rev-list` where to begin; a word that is neither a revision nor a date is refused.
+    """Return the arguments of `rev-list` for `since`; reject text that is neither a revision nor a date.
 
-    Git takes any word for a date, and what it does not know for now: a misspelt branch would be a clean history.
+    Git parses any text as a date, and unknown text as now: a misspelt branch would be an empty history.
     """
     if not since.startswith("-"):
         found = git.ask("rev-parse", "--verify", "--quiet", "--end-of-options", since + "^{commit}")
@@ -49,7 +49,7 @@ def since_arguments(git: Git, since: str) -> tuple[str, ...]:
 
 
 def _is_ahead(word: str) -> bool:
-    """Return whether a word is a date in the future; beyond this century git reads dates as others."""
+    """Return whether the text is a date in the future; git misreads dates beyond this century."""
     try:
         return date.fromisoformat(word[:_DATE_LENGTH]) > date.fromtimestamp(time.time() + _A_DAY_S)  # noqa: DTZ012
     except ValueError:
@@ -91,7 +91,7 @@ def absent(git: Git) -> frozenset[bytes]:
 
 
 def blob_sizes(git: Git, blobs: Sequence[bytes]) -> Iterator[int | Problem]:
-    """Yield the sizes of blobs, or that one is damaged: git says so, or dies of it, twice."""
+    """Yield the sizes of blobs, or that a blob is damaged: git reports it, or dies twice."""
     at, died_at = 0, -1
     while at < len(blobs):
         for answer in _asked_sizes(git, blobs[at:]):

@@ -1,12 +1,12 @@
-"""A journal as something to scan: aligned blocks of offsets are items, and what their records hold are parts.
+"""A journal as a source: aligned blocks of offsets are items, and values, keys and headers of records are parts.
 
     locator     u64 number of the block, big-endian; block n holds the offsets [1024 n, 1024 (n + 1))
     version     "blk:first:next:identity": the offsets that can be read, of which journal
 
-A block that grew, or that retention trimmed, has another version, and is looked at again.
+A block that grew, or that retention trimmed, has another version, and is scanned again.
 
-Invariants: offsets that a repair gave up are counted as lost, never passed over; a block of which something is damaged
-or was trimmed while it was read is a problem as a whole; a journal that was made anew is another journal.
+Invariants: offsets that a repair marked as lost are counted; a block that is damaged in part, or trimmed during the
+read, is a problem as a whole; a journal that was created again is another journal.
 """
 
 import os
@@ -62,7 +62,7 @@ class JournalSource:
 
     @classmethod
     def at(cls, path: str | bytes | os.PathLike[str], *, name: str = "") -> Self:
-        """Return a journal; `FormatError` where a folder is none."""
+        """Return a journal; `FormatError` if the folder holds none."""
         folder = os.path.realpath(os.fsencode(path))
         if not os.path.isdir(folder):  # noqa: PTH112 - pathlib does not take bytes
             raise InputMissing(shown(path_text(os.fsencode(path))), "folder")
@@ -72,7 +72,7 @@ class JournalSource:
         return cls(folder, identity, name or path_text(folder), instance)
 
     def plain(self) -> Plain:
-        """Return what decides the listing."""
+        """Return the settings that decide the listing."""
         return {
             "kind": self.tag,
             "instance": self.instance.hex(),
@@ -85,25 +85,25 @@ class JournalSource:
         with journal.JournalReader.open(os.fsdecode(self.folder)) as reader:
             identity, first, next_ = reader.identity, reader.first_offset, reader.next_offset
         if identity != self.identity:
-            hint = "name the source anew: its offsets mean something else now"
-            raise InputUnusable(shown(path_text(self.folder)), "another journal has taken its place", hint=hint)
+            hint = "give the source a new name: the offsets of the new journal are others"
+            raise InputUnusable(shown(path_text(self.folder)), "the folder holds another journal now", hint=hint)
         return batches(self._rows(first, next_), tell, {})
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of blocks."""
         return closing(BlockReader(self))
 
-    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - a number is all of it
+    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - the number is enough
         """Return the journal's name and the block's first offset."""
         return f"{self.path}@{parse_block(locator) * BLOCK_OFFSETS}"
 
     @property
     def path(self) -> str:
-        """What rules see as the path: the folder's name."""
+        """The path for rules: the folder's name."""
         return path_text(os.path.basename(self.folder))  # noqa: PTH119 - pathlib does not take bytes
 
     def version(self, first: int, next_: int) -> bytes:
-        """Return the version of a block of which so much can be read."""
+        """Return the version of a block from its readable offsets."""
         return b"blk:%d:%d:%s" % (first, next_, self.identity.hex().encode())
 
     def _rows(self, first: int, next_: int) -> Iterator[Row]:
@@ -120,8 +120,8 @@ class BlockReader:
         self._source = source
         self._reader: JournalReader | None = None
 
-    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - a number is all it takes
-        """Return what can be read of a block now."""
+    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the number is enough
+        """Return the readable records of a block."""
         try:
             reader = self._opened()
             begin, end = _within(parse_block(locator), reader.first_offset, reader.next_offset)
@@ -132,7 +132,7 @@ class BlockReader:
         return Content(self._source.version(begin, end), self._parts(reader, begin, end), end - begin)
 
     def close(self) -> None:
-        """Let the journal go."""
+        """Close the journal."""
         if self._reader is not None:
             self._reader.close()
 

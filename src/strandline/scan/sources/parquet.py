@@ -1,8 +1,7 @@
-"""One Parquet file, opened without trusting it: its row groups, their versions, and their cells.
+"""One untrusted Parquet file: its row groups, their versions, and their cells.
 
-Invariants: the file is one for as long as it is open, whatever happens to its name; a read of cells to the end shows
-whether it changed meanwhile; whatever the library cannot make sense of is `BROKEN_TABLE`, and an error of the
-operating system stays one.
+Invariants: an open file stays the same file if its name changes; a complete read of cells detects a change meanwhile;
+an error of the library is `BROKEN_TABLE`, and an error of the operating system keeps its kind.
 """
 
 import os
@@ -35,14 +34,14 @@ _PLAIN_KEY = re.compile(r"[A-Za-z]{0,12}[-_:./# ]?[0-9]{1,18}|[0-9a-f]{8}(-[0-9a
 
 
 class Choice(NamedTuple):
-    """What of a table is looked at: columns (None: all that hold text), and the column that names a row."""
+    """The scanned part of a table: columns (None: all with text), and the column that names a row."""
 
     columns: tuple[str, ...] | None = None
     key: str | None = None
 
 
 class Group(NamedTuple):
-    """A row group: how many rows, where they begin in the file, and the bytes that its chosen columns take."""
+    """A row group: its number of rows, its first row in the file, and the bytes of its chosen columns."""
 
     number: int
     rows: int
@@ -51,7 +50,7 @@ class Group(NamedTuple):
 
 
 class TableFile:
-    """An open Parquet file, as far as a choice of columns goes."""
+    """An open Parquet file with a choice of columns."""
 
     def __init__(self, path: bytes, choice: Choice) -> None:
         """Open a file and read its footer; raises `ItemProblem`."""
@@ -83,7 +82,7 @@ class TableFile:
 
     @property
     def chosen(self) -> list[tuple[int, Leaf]]:
-        """The leaves that are looked at, by their place among all of the file."""
+        """The scanned leaves, by their index among all leaves of the file."""
         wanted = self.choice.columns
         return [
             (place, leaf)
@@ -104,14 +103,14 @@ class TableFile:
         return groups
 
     def group(self, number: int) -> Group:
-        """Return one row group; it has vanished if there are not so many."""
+        """Return one row group; `VANISHED` if the file has fewer."""
         groups = self.groups()
         if number >= len(groups):
             raise Problem.VANISHED.error(stat_version(self.stat))
         return groups[number]
 
     def version(self, group: Group) -> bytes:
-        """Return the version of a row group: of all bytes that decide what its cells are."""
+        """Return the version of a row group: the digest of all bytes that decide its cells."""
         hasher = blake3(canonical_value([*self.choice]))
         hasher.update(self._footer)
         with _problems(self.stat):
@@ -137,7 +136,7 @@ class TableFile:
             raise Problem.CHANGED_WHILE_READ.error(stat_version(self.stat))
 
     def _cells(self, group: Group, leaf: Leaf) -> Iterator[tuple[int, str, bytes]]:
-        """Yield row, key and bytes of all cells that hold something."""
+        """Yield row, key and bytes of all cells that are not empty."""
         key, nested = self.choice.key, is_nested(self.schema, leaf)
         columns = list(dict.fromkeys([leaf.column] + ([key] if key in self.schema.names else [])))
         table = pq.ParquetFile(
@@ -162,7 +161,7 @@ class TableFile:
         return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(1, group.rows) // max(1, group.size)))
 
     def _chunks(self, number: int) -> Iterator[pq.ColumnChunkMetaData]:
-        """Yield the chunks of the columns that are looked at, and of the key."""
+        """Yield the chunks of the scanned columns, and of the key."""
         wanted = {leaf.column for _, leaf in self.chosen} | {self.choice.key}
         group = self.metadata.row_group(number)
         for place in range(group.num_columns):
@@ -177,7 +176,7 @@ class TableFile:
         return data
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -188,7 +187,7 @@ class TableFile:
 
 
 def begins_as_parquet(path: bytes) -> bool:
-    """Return whether a file begins as Parquet does; one that cannot be read might, and opening it will tell."""
+    """Return whether a file begins with Parquet's magic; True for an unreadable file, which fails when it is opened."""
     try:
         file = os.open(path, OPEN_FLAGS)
         try:
@@ -200,7 +199,7 @@ def begins_as_parquet(path: bytes) -> bool:
 
 
 def _keys(column: pa.Array) -> list[str]:
-    """Return keys as text, empty where a value might be more than a name."""
+    """Return keys as text, empty for a value that may be a secret."""
     texts = ("" if value is None else str(value) for value in column.to_pylist())
     is_free = pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)
     return [text if is_free or _PLAIN_KEY.fullmatch(text) else "" for text in texts]
@@ -208,7 +207,7 @@ def _keys(column: pa.Array) -> list[str]:
 
 @contextmanager
 def _problems(seen: bytes | None) -> Iterator[None]:
-    """Make what the library and the operating system raise a problem of the item."""
+    """Map errors of the library and the operating system to a problem of the item."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
 """Rows by source and locator, in chunks that are loaded when they are needed.
 
-Two listings of one source have the same order, so a batch is first looked for where the last one ended. Only where it
-is not there, an index is made: twelve bytes a row, whatever its locator is.
+Two listings of one source have the same order, so a lookup starts at the end of the last one. Only if that
+fails, an index is built: twelve bytes a row, for locators of any length.
 
-Invariants: of several rows of one item the last counts; a row is returned only for its very source and locator: hashes
-lead to it and never decide. A chunk that is gone has no rows, so that its items are unknown. No column is ever longer
+Invariants: of several rows of one item the last counts; a row is returned only for its exact source and locator: hashes
+only find candidates. A chunk that is gone has no rows, so that its items are unknown. No column is ever longer
 than a chunk or a batch.
 """
 
@@ -26,7 +26,7 @@ _ROWS_MAX = 2**32
 
 
 class Chunk(NamedTuple):
-    """So many rows, which `load` returns; None if they are gone."""
+    """A number of rows that `load` returns, or None if they are gone."""
 
     rows: int
     load: Callable[[], pa.Table | None]
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 class RowIndex:
-    """Rows of chunks with the columns of a schema, `source` and `locator` among them; `is_unique` if none is twice."""
+    """Rows of chunks with the columns of a schema, `source` and `locator` among them; `is_unique` if no row repeats."""
 
     def __init__(self, schema: pa.Schema, chunks: Sequence[Chunk], *, is_unique: bool = False) -> None:
         self._schema = schema
@@ -49,11 +49,11 @@ class RowIndex:
         self._loaded: OrderedDict[int, pa.Table] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return int(self._starts[-1])
 
     def rows(self, number: int, locators: pa.Array) -> pa.Table:
-        """Return the rows of items of a source; all null where there is none."""
+        """Return the rows of items of a source; all null for an item without a row."""
         if self._is_unique and self._next + len(locators) <= len(self):
             here = self._taken(np.arange(self._next, self._next + len(locators)))
             if bool(_are_rows_of(here, number, locators).all()):
@@ -83,7 +83,7 @@ class RowIndex:
 
     @cached_property
     def _index(self) -> tuple[Ids, npt.NDArray[np.uint32]]:
-        """Return the hashes of all rows, sorted, and which row each is; of equal ones the last row stands last."""
+        """Return the sorted hashes of all rows, and the row of each; equal hashes are in the order of rows."""
         if len(self) >= _ROWS_MAX:
             raise AssertionError("a listing has fewer rows than 2^32")
         hashes: Ids = np.empty(len(self), np.int64)
@@ -124,7 +124,7 @@ class RowIndex:
 
 
 def _are_rows_of(rows: pa.Table, number: int, locators: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which rows are those of the items asked for."""
+    """Return the rows that match the requested items."""
     same = pc.and_(pc.equal(rows["locator"], locators), pc.equal(rows["source"], number))
     right: npt.NDArray[np.bool_] = pc.fill_null(same, fill_value=False).to_numpy()
     return right

@@ -1,8 +1,8 @@
 """The interface of sources: a source lists items in a fixed order, a reader returns their bytes.
 
-Invariants: a source is a value that pickles, so that a listing made in one process is read in another; what cannot be
-read is in the listing, with its problem, and never left out in silence; what is left out on purpose is counted
-(`left_out`). The version in a `Content` is that of the bytes that were read, whatever the listing said.
+Invariants: a source is a value that pickles, so that a listing made in one process is read in another; unreadable
+items are in the listing, with their problem; excluded items are counted (`left_out`). The version of a `Content` is
+the version of the bytes that were read, whatever the listing said.
 """
 
 import json
@@ -27,8 +27,8 @@ LISTING = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""One row for an item. `version` is null where only reading tells it, unless the stat cache knows it by `stat`; `extra`
-is what the reader needs beside the locator; with a `problem` (one of `Problem`) the item is never read, and its version
+"""One row for an item. `version` is null if only reading gives it, unless the stat cache knows it by `stat`; `extra` is
+data for the reader beside the locator; with a `problem` (one of `Problem`) the item is never read, and its version
 is weak."""
 
 BATCH_ROWS = 10_000
@@ -38,7 +38,7 @@ ADDRESS_MAX = 2**31 - 1
 
 Row: TypeAlias = tuple[bytes, bytes | None, int | None, bytes | None, bytes | None, str | None]
 Tell: TypeAlias = Callable[[int], None]
-"""Is told how many items were listed so far."""
+"""A callback with the number of items listed so far."""
 
 _LEFT_OUT = b"strandline.left_out"
 _LOCATION_WORDS = {"fs": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
@@ -47,8 +47,8 @@ _LOCATION_WORDS = {"fs": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
 class Part(NamedTuple):
     """Bytes that are scanned as one: a whole file or blob, a cell, a record.
 
-    `path` is what rules see; a name that is not UTF-8 has surrogate escapes. `address` is unique within the item and at
-    most `ADDRESS_MAX`. `lost` counts what stood here and is gone for good: a gap in the item's coverage.
+    `path` is the path for rules; a name that is not UTF-8 has surrogate escapes. `address` is unique within the item
+    and at most `ADDRESS_MAX`. `lost` counts data that is gone for good: a gap in the item's coverage.
     """
 
     data: bytes
@@ -64,10 +64,10 @@ class Part(NamedTuple):
 
 
 class Content(NamedTuple):
-    """An item that was read: `parts` can be gone through once, and going through may raise `ItemProblem`.
+    """The content of an item: `parts` can be iterated once, and iterating may raise `ItemProblem`.
 
     Parts come one by one, so that an item need not fit into memory. `stat` is the stat data that vouch for the version,
-    None where none do (`stat_cache`).
+    or None (`stat_cache`).
     """
 
     version: bytes
@@ -80,7 +80,7 @@ class ItemReader(Protocol):
     """Reads items, in one process and one thread."""
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:
-        """Return an item's content; `ItemSkipped` or `ItemFailed` where it cannot be had."""
+        """Return an item's content, or raise `ItemSkipped` or `ItemFailed`."""
         ...
 
 
@@ -94,25 +94,25 @@ class Source(Protocol):
 
     @property
     def instance(self) -> ConnectorInstanceId:
-        """Which one of its kind it is: part of every item's identity."""
+        """The instance of its kind: part of every item's identity."""
         ...
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for messages and reports."""
         ...
 
     @property
     def is_part(self) -> bool:
-        """Whether it lists only some of what the instance has, so that what it does not list may well be there."""
+        """Whether the source lists only some items of the instance, so that others may exist."""
         ...
 
     def plain(self) -> Plain:
-        """Return what decides the listing, as plain values that describe a run."""
+        """Return the settings that decide the listing, as plain values that describe a run."""
         ...
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `LISTING`, in a fixed order, each item once; an input's error ends it."""
+        """Yield batches of `LISTING`, in a fixed order, each item once; an error of the source ends it."""
         ...
 
     def open(self) -> AbstractContextManager[ItemReader]:
@@ -125,7 +125,7 @@ class Source(Protocol):
 
 
 def location(source: Source, part: Part, found: Found) -> Location:
-    """Return where a finding in a part is."""
+    """Return the location of a finding in a part."""
     word = _LOCATION_WORDS.get(source.tag, source.tag)
     return location_of(word, found, commit=part.commit, row=part.row, field=part.field)
 
@@ -140,7 +140,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows, which come one by one or some at a time, as batches.
 
-    The last one, which may have no rows, carries what was left out.
+    The last batch, which may have no rows, carries the counts of excluded items.
     """
     listed = 0
     batch: list[Row] = []
@@ -170,7 +170,7 @@ def _array(cells: tuple[object, ...], kind: pa.DataType) -> pa.Array:
 
 
 def left_out(batch: pa.RecordBatch) -> dict[str, int]:
-    """Return how many things a listing left out on purpose, by reason: only its last batch has them."""
+    """Return the numbers of excluded items by reason; only the last batch of a listing has them."""
     found = (batch.schema.metadata or {}).get(_LEFT_OUT)
     counts: dict[str, int] = {} if found is None else json.loads(found)
     return counts

@@ -1,10 +1,10 @@
-"""What a file's content was when it last looked like this, so that files that did not change are not read again.
+"""The stat cache: versions of files by their stat data, so that unchanged files are not read again.
 
     stat data    u64 device, u64 inode, i64 size, i64 mtime, i64 ctime (ns), little-endian
 
 Git's rule for racy timestamps: a file system's clock moves in ticks, so a file can be written again after it was read
-and keep its timestamps. Stat data therefore vouch for what was read only where both timestamps are older than the
-moment of looking by `RACY_MARGIN_NS`, which is more than the coarsest tick (two seconds, FAT). `ctime` is compared too:
+and keep its timestamps. Stat data therefore vouch for a read only if both timestamps are older than the time of the
+read by `RACY_MARGIN_NS`, which is more than the coarsest tick (two seconds, FAT). `ctime` is compared too:
 `mtime` can be set.
 
 Invariants: stat data that were racy when a file was read are never kept, so that they do not count later, when their
@@ -37,8 +37,8 @@ VOUCHED = pa.schema(
         pa.field("ovid", pa.binary(32), nullable=False),
     ]
 )
-"""An item of a source, which counts from 0, that was read: its version, the ledger's key of both, and the stat data
-that vouch for them."""
+"""An item that was read: its source (counted from 0), its version, its ledger key, and the stat data that vouch for
+them."""
 
 
 def format_stat(found: os.stat_result) -> bytes:
@@ -51,7 +51,7 @@ def format_stat(found: os.stat_result) -> bytes:
 
 
 def vouching(stat: bytes, looked_at_ns: int) -> bytes | None:
-    """Return the stat data of a file that was read, if they vouch for what was read; None if it is too fresh."""
+    """Return the stat data of a file after its read, if they vouch for the read; None if the file is too fresh."""
     mtime_ns, ctime_ns = _TIMES.unpack_from(stat, _TIMES_AT)
     latest_ns = looked_at_ns - RACY_MARGIN_NS
     return stat if mtime_ns < latest_ns and ctime_ns < latest_ns else None
@@ -60,15 +60,15 @@ def vouching(stat: bytes, looked_at_ns: int) -> bytes | None:
 class StatCache:
     """The versions of items by the stat data that vouch for them.
 
-    Each lookup returns rows of `VOUCHED` for items of a source, all null where it has none; the last that has an item
-    counts.
+    Each lookup returns rows of `VOUCHED` for items of a source, all null for unknown items; the last lookup that has
+    an item counts.
     """
 
     def __init__(self, lookups: Sequence[Lookup]) -> None:
         self._lookups = lookups
 
     def known(self, number: int, locators: pa.Array, stats: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return the versions of items of a source and the ledger's keys, null where reading has to tell."""
+        """Return the versions of items of a source and their ledger keys, null if only reading gives them."""
         found = self.vouched(number, locators)
         is_same = pc.equal(found["stat"], stats)
         versions, ovids = (
@@ -77,7 +77,7 @@ class StatCache:
         return versions, ovids
 
     def vouched(self, number: int, locators: pa.Array) -> pa.RecordBatch:
-        """Return the rows of items of a source, however they look now; all null where there is none."""
+        """Return the rows of items of a source, whatever their stat data now; all null for an item without a row."""
         columns = [pa.nulls(len(locators), kind) for kind in VOUCHED.types]
         for lookup in self._lookups:
             rows = lookup(number, locators)

@@ -4,11 +4,11 @@
     version     BLAKE3 of the chosen columns' names, the footer, and the bytes of their chunks in the row group
     address     row in the group * leaves of the file's schema + leaf
 
-A file is taken for Parquet by its name or by its first bytes. As Spark does it, names that begin with `_` or `.` are
+A file is Parquet by its name or by its first bytes. As in Spark, names that begin with `_` or `.` are
 not data; folders of partitions (`day=2026-01-31/`) are part of the path.
 
 Invariants: cells are read column by column in batches of bounded size; a finding's row is the value of the key column
-if that has a form that no secret has, otherwise the row's number in the file, counted from 0; a file that is no table,
+if its form excludes a secret, otherwise the row's number in the file, counted from 0; a file that is no table,
 or no longer one, is a row with a problem.
 """
 # ruff: noqa: PTH118 (names are bytes, which pathlib does not take)
@@ -89,14 +89,14 @@ class TableSource:
             hint = f"write {SCHEME}/path/to/a/file/or/folder"
             raise InvalidInput(f"{address!r} is not the address of a table", hint=hint)
         if columns is not None and not columns:
-            raise InvalidInput("no column is to be looked at", hint="leave the columns out to look at all")
+            raise InvalidInput("the choice of columns is empty", hint="leave the columns out to scan all of them")
         files = FileSource.at(address.removeprefix(SCHEME), excludes=excludes, leave_out=leave_out)
         real = os.path.join(files.root, files.only or b"").rstrip(b"/")
         instance = connector_instance_id(b"table\0" + (name.encode() or real))
         return cls(files, name or path_text(real), instance, Choice(None if columns is None else tuple(columns), key))
 
     def plain(self) -> Plain:
-        """Return what decides the listing and the parts."""
+        """Return the settings that decide the listing and the parts."""
         return {
             "kind": self.tag,
             "instance": self.instance.hex(),
@@ -115,13 +115,13 @@ class TableSource:
         """Return a reader of row groups."""
         return nullcontext(GroupReader(self))
 
-    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - a locator is all of it
-        """Return the path of the file, and the number of the row group where it is not the first."""
+    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - the locator is enough
+        """Return the path of the file, and the number of the row group if it is not the first."""
         path, group = parse_locator(locator)
         return path_text(path) + (f" (row group {group})" if group else "")
 
     def opened(self, path: bytes) -> TableFile:
-        """Return one of the files, open."""
+        """Open one of the files."""
         return TableFile(os.path.join(self.files.root, path), self.choice)
 
     def _rows(self, counts: Counter[str]) -> Iterator[Row]:
@@ -147,12 +147,12 @@ class TableSource:
         self._check_found(found, absent)
 
     def _check_found(self, found: int, absent: set[str]) -> None:
-        """Refuse what would be a clean result only because nothing was looked at."""
+        """Reject a table in which nothing would be scanned."""
         if not found:
             raise InputUnusable(self.name, "there is no Parquet file in it", hint="check the path of the table")
         if absent:
             problem = f"no file has the column {', '.join(sorted(absent))} with text in it"
-            raise InputUnusable(self.name, problem, hint="see the names with `pyarrow.parquet.read_schema`")
+            raise InputUnusable(self.name, problem, hint="list the names with `pyarrow.parquet.read_schema`")
 
     def _groups(self, file: TableFile, path: bytes, counts: Counter[str]) -> Iterator[Row]:
         groups = [group for group in file.groups() if group.rows]
@@ -171,7 +171,7 @@ class TableSource:
             raise InputUnusable(shown(path_text(path)), f"there is no column {key}", hint=hint)
 
     def _not_ours(self, path: bytes) -> str | None:
-        """Return why a file is not part of the table; None if it is, as the one that was named always is."""
+        """Return the reason that excludes a file from the table; None for its files, and for a file given by name."""
         if self.files.only is not None:
             return None
         if any(name.startswith((b"_", b".")) for name in path.split(b"/")):
@@ -187,8 +187,8 @@ class GroupReader:
     def __init__(self, source: TableSource) -> None:
         self._source = source
 
-    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - a locator is all it takes
-        """Return a row group, whose cells are read as they are asked for."""
+    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the locator is enough
+        """Return a row group, whose cells are read on demand."""
         path, number = parse_locator(locator)
         with self._source.opened(path) as file:
             group = file.group(number)
@@ -197,7 +197,7 @@ class GroupReader:
         return Content(version, self._parts(path, group, file.stat), group.size, keep)
 
     def _parts(self, path: bytes, group: Group, seen: bytes) -> Iterator[Part]:
-        """Open the file again, if it is the same: a caller that asks for no part leaves nothing open."""
+        """Open the file again, if it is unchanged: a caller that reads no part leaves nothing open."""
         with self._source.opened(path) as file:
             if file.stat != seen:
                 raise Problem.CHANGED_WHILE_READ.error(stat_version(file.stat))

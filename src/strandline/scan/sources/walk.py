@@ -1,7 +1,7 @@
 """A walk over a tree of files: rows of a listing in the order of paths, by `scandir`, without recursion.
 
-Invariants: paths are bytes, and only rise; a folder is one row only where it cannot be listed; links and whatever is
-neither file nor folder are rows with a problem. What the walk leaves out is counted under its reason.
+Invariants: paths are bytes, and only rise; a folder is one row only where it cannot be listed; links and special
+files are rows with a problem. Excluded paths are counted by reason.
 """
 
 import os
@@ -21,7 +21,7 @@ _by_name = attrgetter("name")
 
 
 class Walk(NamedTuple):
-    """What to walk: below `root`, which ends in `/`, without what `ours` names (absolute paths) and `excludes` fits."""
+    """The tree below `root`, which ends in `/`, without the paths in `ours` (absolute) and matches of `excludes`."""
 
     root: bytes
     ours: frozenset[bytes]
@@ -30,7 +30,7 @@ class Walk(NamedTuple):
 
 
 def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
-    """Yield rows for all that is below the root, some at a time, and count what is left out."""
+    """Yield the rows below the root in groups, and count excluded paths."""
     stack = [_listed(what, b"", counts)]
     while stack:
         for found in stack[-1]:
@@ -94,7 +94,7 @@ def _reason_to_leave_out(what: Walk, path: bytes, *, is_folder: bool) -> str | N
     if is_folder and (path == b".git" or path.endswith(b"/.git")):
         return GIT_FOLDER
     globs = what.excludes.globs
-    if is_folder and any(glob.puts_in for glob in globs):  # something in it may be put in again
+    if is_folder and any(glob.puts_in for glob in globs):  # a later pattern may include a part of it again
         return None
     is_excluded = bool(globs) and what.excludes.leaving_out(path_text(path) + ("/" if is_folder else ""))
     return EXCLUDED if is_excluded else None

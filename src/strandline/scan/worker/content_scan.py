@@ -70,7 +70,7 @@ def _names(result: ItemResult, rules: frozenset[RuleFingerprint]) -> bool:
 def _results(
     engine: Engine, parts: Iterable[Part], beat: Callable[[], None]
 ) -> Iterator[tuple[Part, ItemResult | None]]:
-    """Yield the parts of an item, each with what was found in it; None is nothing, and all of it was seen."""
+    """Yield the parts of an item, each with its result; None means scanned completely, without findings."""
     if isinstance(parts, list) and len(parts) == 1:
         (part,) = parts
         yield part, engine.scan(part.data, part.path, part.commit)
@@ -81,7 +81,7 @@ def _results(
             results = engine.scan_many([part.data for part in cells], path, commit)
             for number, part in enumerate(cells):
                 result = results.get(number)
-                # The bytes of members are not counted here: whether they are looked at depends on the rules.
+                # The bytes of members are not counted here: whether they are scanned depends on the rules.
                 yield part, result and _with_own_bytes(result, part)
 
 

@@ -92,7 +92,7 @@ def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHa
 def _read(path: Path) -> SavedEngine | None:
     try:
         saved = parse_saved(path.read_bytes())
-        os.utime(path)  # it is of use: others make room
+        os.utime(path)  # recently used: the cache evicts other files first
     except OSError:
         return None
     return saved

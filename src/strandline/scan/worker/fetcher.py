@@ -8,7 +8,7 @@ An item comes out as one of
     content     its bytes, to be scanned
 
 Invariants: the ledger is asked before bytes are read, for versions that are known, and before they are scanned, for
-those that only reading told; a fetch is bounded in items and bytes; an item that is read part by part ends its fetch,
+late versions; a fetch is bounded in items and bytes; an item that is read part by part ends its fetch,
 and nothing is read while it is gone through.
 """
 
@@ -129,7 +129,7 @@ class Fetcher:
                 entry.is_known, entry.content, entry.carried = True, None, None
 
     def _carry(self, entries: Sequence[Entry]) -> None:
-        """Give items the results of an older policy that still hold."""
+        """Attach the results of an older policy that are still valid."""
         for number in {entry.row.base for entry in entries}:
             base = self._bases[number]
             if base is not None:

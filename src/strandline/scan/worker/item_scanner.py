@@ -42,16 +42,16 @@ class ItemScanner:
     def prescan(self, entries: Sequence[Entry]) -> None:
         """Mark those of many items that hold no secret, so that they need no scan of their own.
 
-        What goes wrong with all of them together, goes wrong again with the one whose fault it is.
+        An error of the whole group is ignored here: the item that causes it fails again on its own.
         """
         whole = [entry for entry in entries if entry.carried is None and _is_whole(entry.content)]
         parts = [entry.content.parts[0] for entry in whole]  # type: ignore[union-attr, index]
-        if len(parts) < 2:  # noqa: PLR2004 - one is looked at by itself
+        if len(parts) < 2:  # noqa: PLR2004 - a single item is scanned directly
             return
         engine = self._engine
         try:
             named = set(engine.suspects([part.data for part in parts], [part.path for part in parts]))
-        except Exception:  # noqa: BLE001 - each is looked at alone then, where it is told whose it is
+        except Exception:  # noqa: BLE001 - each is then scanned alone, which shows the one that fails
             return
         for number, entry in enumerate(whole):
             entry.is_clear = number not in named
@@ -65,7 +65,7 @@ class ItemScanner:
                 entry.problem = problem
             except StrandlineError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is this item's; its text may hold scanned bytes
+            except Exception as error:  # noqa: BLE001 - any error is a failure of this item; its text may hold scanned bytes
                 return ItemOutcome(Failed(f"{SCAN_ERROR}:{type(error).__name__}", retryable=True))
         return ItemOutcome(_problem_outcome(entry.problem))
 

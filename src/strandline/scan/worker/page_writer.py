@@ -137,9 +137,9 @@ class PageWriter:
         self._puts = []
 
     def _remember_version(self, entry: Entry) -> None:
-        """Store the version of an item that only reading told.
+        """Store the late version of an item.
 
-        Stat data that are not those of the listing vouch for the next scan, and do not tell this one what was read.
+        Stat data that differ from the listing serve the next scan, and not this one.
         """
         row = entry.row
         if row.problem is not None or entry.version == row.version:

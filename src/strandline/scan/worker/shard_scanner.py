@@ -145,7 +145,7 @@ class ShardScanner:
 
     def _share(self) -> None:
         """Split off half of the rest if workers are idle."""
-        if time.monotonic() - self._looked_s < SPLIT_LOOK_S or self._task.slots < 2:  # noqa: PLR2004 - nobody to share with
+        if time.monotonic() - self._looked_s < SPLIT_LOOK_S or self._task.slots < 2:  # noqa: PLR2004 - no other worker
             return
         self._looked_s = time.monotonic()
         cut = split_row(self._manifest, self._next, self.end, *self._chunk)
