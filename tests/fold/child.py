@@ -4,6 +4,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
+from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import StrandlineError
 from strandline.fold import AppendLogStore, FoldEntry, RocksDbStore, SnapshotStore, SqliteStore, append_log
 from strandline.journal import SYNCED, Durability
@@ -64,6 +65,7 @@ def steps(state: dict[bytes, FoldEntry], number: int) -> list[dict[bytes, FoldEn
 def serve(pipe: Connection, backend: str, folder: str, sync: Durability = SYNCED) -> None:
     """Wait until somebody watches, then live twice: apply, settle now and then, close."""
     let_anyone_trace()
+    leave_pandas_out()
     pipe.send("ready")
     pipe.recv()
     number = 0

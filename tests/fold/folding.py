@@ -4,6 +4,7 @@ import asyncio
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from strandline.cli.without_pandas import leave_pandas_out
 from strandline.fold import ALL, Backend, SnapshotStore, open_fold, watch_applied
 from strandline.fold.watch import Applied, Batching, Hooks
 from strandline.kv import UpdateBatch
@@ -27,6 +28,7 @@ def open_small(path: Path) -> SnapshotStore:
 def keep(pipe: Connection, url: str, bucket: str, path: str) -> None:
     """Wait until somebody watches, then keep the fold until killed."""
     let_anyone_trace()
+    leave_pandas_out()
     pipe.send("ready")
     pipe.recv()
     asyncio.run(_keep(pipe, url, bucket, Path(path)))

@@ -5,7 +5,6 @@ back. A writer goes on meanwhile, with puts, deletes and purges.
 """
 
 import asyncio
-import multiprocessing
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +21,16 @@ from strandline.fold import ALL, Backend, catch_up, open_fold, parse_fold_cursor
 from strandline.kv import StoreConfig
 from strandline.kv.nats import NatsConnection
 from tests.fold.folding import BATCHING, fold_path, keep
+from tests.forkserver import forkserver
 from tests.servers_nats import NatsServer
 from tests.straced import strace_problem, traced
 from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 KEYS = 60
-LIFE_S = 2.0
-"""A life that reaches no fatal call ends by itself."""
+LIFE_S = 1.0
+"""A life that reaches no fatal call ends so long after something was durable."""
+PAUSE_S = 0.002
 CALLS = {
     Backend.APPEND_LOG: {"pwritev2": (1, 4, 9, 16), "fdatasync": (1, 2, 3), "rename": (1, 2)},
     Backend.SQLITE: {"pwrite64": (1, 9, 25, 60), "fdatasync": (1, 4, 9)},
@@ -40,8 +41,12 @@ CASES = [(backend, call, numbers) for backend, calls in CALLS.items() for call, 
 REASON = strace_problem()
 
 
-Death = tuple[float, Sequence[str]]
-"""How long a process lives at most, and strace's arguments, if any."""
+class Death(NamedTuple):
+    """How long a process lives at most, from its beginning or from when something is durable; strace's arguments."""
+
+    life_s: float = LIFE_S
+    strace: Sequence[str] = ()
+    after_durable: bool = True
 
 
 class Life(NamedTuple):
@@ -64,11 +69,9 @@ def shared(nats_server: NatsServer, nats_bucket: str, tmp_path: Path) -> Shared:
     return Shared(nats_server.url, nats_bucket, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def context() -> ForkServerContext:
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["tests.fold.folding", "strandline.kv.nats.connection", "nats"])
-    return server
+    return forkserver()
 
 
 @contextmanager
@@ -93,7 +96,7 @@ def writing(url: str, bucket: str) -> Iterator[None]:
                     await writer.delete(key)
                 else:
                     await writer.purge(key)
-                await asyncio.sleep(0.0005)
+                await asyncio.sleep(PAUSE_S)
 
     made = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(write()))
@@ -106,7 +109,7 @@ def writing(url: str, bucket: str) -> Iterator[None]:
         thread.join(WAIT_S)
 
 
-def live(context: ForkServerContext, shared: Shared, path: Path, life_s: float, *strace: str) -> Life:
+def live(context: ForkServerContext, shared: Shared, path: Path, death: Death) -> Life:
     """Keep the fold in a process of its own until strace kills it, or its time is over; return what it told."""
     ours, theirs = context.Pipe()
     child = context.Process(target=keep, args=(theirs, shared.url, shared.bucket, str(path)), daemon=True)
@@ -114,11 +117,12 @@ def live(context: ForkServerContext, shared: Shared, path: Path, life_s: float, 
     theirs.close()
     assert ours.recv() == "ready"
     assert child.pid is not None
-    with traced(child.pid, *strace) if strace else nullcontext():
+    with traced(child.pid, *death.strace) if death.strace else nullcontext():
         ours.send("go")
-        timer = threading.Timer(life_s, child.kill)
-        timer.start()
-        life = listen(ours)
+        timer = threading.Timer(death.life_s, child.kill)
+        if not death.after_durable:
+            timer.start()
+        life = listen(ours, timer)
         child.join(WAIT_S)
         timer.cancel()
     assert child.exitcode == -signal.SIGKILL, "it was not killed"
@@ -126,8 +130,8 @@ def live(context: ForkServerContext, shared: Shared, path: Path, life_s: float, 
     return life
 
 
-def listen(pipe: Connection) -> Life:
-    """Hear what the process tells until it is dead."""
+def listen(pipe: Connection, timer: threading.Timer) -> Life:
+    """Hear what the process tells until it is dead; start the timer when something is durable."""
     life = Life([], [])
     try:
         while True:
@@ -137,6 +141,8 @@ def listen(pipe: Connection) -> Life:
                 life.delivered.extend(told)
             else:
                 life.durable.append(told)
+                if timer.ident is None:
+                    timer.start()
     except (EOFError, ConnectionResetError):
         return life
 
@@ -182,8 +188,8 @@ def die_often(context: ForkServerContext, shared: Shared, backend: Backend, deat
     revision = 0
     path = fold_path(shared.folder, backend)
     with writing(shared.url, shared.bucket):
-        for life_s, strace in deaths:
-            life = live(context, shared, path, life_s, *strace)
+        for death in deaths:
+            life = live(context, shared, path, death)
             revision = check_life(path, revision, life)
     asyncio.run(finish(shared, path))
     assert revision > 0, "it died before anything was stored, every time"
@@ -192,7 +198,7 @@ def die_often(context: ForkServerContext, shared: Shared, backend: Backend, deat
 def at_calls(call: str, numbers: Iterable[int]) -> list[Death]:
     """Return deaths at the first, second, … call of a kind."""
     return [
-        (LIFE_S, ("-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}")) for number in numbers
+        Death(strace=("-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}")) for number in numbers
     ]
 
 
@@ -209,7 +215,8 @@ def test_a_fold_whose_process_dies_at_random_ends_as_its_bucket(
     context: ForkServerContext, shared: Shared, backend: Backend
 ) -> None:
     random = Random(shared.bucket)
-    die_often(context, shared, backend, [(random.uniform(0.05, 0.7), ()) for _ in range(3)] + [(LIFE_S, ())])
+    early = Death(random.uniform(0.05, 0.7), after_durable=False)
+    die_often(context, shared, backend, [early, *(Death(random.uniform(0.0, 0.5)) for _ in range(3))])
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 This shows the death of a process and the paths of errors, not a power cut, for which there is the simulated disk.
 """
 
-import multiprocessing
 import threading
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -14,6 +13,7 @@ from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.kv import NO_CURSOR, format_cursor, parse_cursor
 from tests.effort import Part, parts
 from tests.fold.child import BATCHES, LIVES, open_store, revision_of, rows_of, serve, states
+from tests.forkserver import forkserver
 from tests.straced import strace_problem, traced
 from tests.waiting import PATIENCE_S
 
@@ -31,11 +31,9 @@ REASON = strace_problem()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fold.child"])
-    return context
+    return forkserver()
 
 
 def run(

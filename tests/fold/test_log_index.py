@@ -16,6 +16,7 @@ from strandline.journal import WRITTEN
 from strandline.sim import SimDisk
 from strandline.sim.disk import Fault
 from strandline.testing.snapshot_stores import changes, entry, everything
+from tests.effort import Part, parts
 from tests.fold.bytes_of_logs import disk_with
 
 PLACE = Path("/folds/fold.log")
@@ -86,7 +87,8 @@ def test_a_whole_index_knows_all_of_the_log(ask: bool, settle: bool, used: list[
     assert [known.end for known in used] == [len(log)]
 
 
-def test_an_index_that_is_behind_its_log_knows_the_beginning(used: list[Known]) -> None:
+@parts(4)
+def test_an_index_that_is_behind_its_log_knows_the_beginning(used: list[Known], part: Part) -> None:
     disk = SimDisk()
     with AppendLogStore.open(PLACE, disk=disk) as store:
         fill(store)
@@ -96,7 +98,7 @@ def test_an_index_that_is_behind_its_log_knows_the_beginning(used: list[Known]) 
         fill(store, 3, 5)
     log = content(disk, PLACE)
     used.clear()
-    for cut in range(size, len(log)):
+    for cut in part.of(range(size, len(log))):
         assert outcome(log[:cut], behind) == outcome(log[:cut], None)
         assert used.pop().end == size
 

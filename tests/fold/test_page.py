@@ -11,6 +11,7 @@ import pytest
 
 from strandline.kv import StoreConfig
 from strandline.kv.nats import NatsConnection
+from tests.cli.runs import run_command
 from tests.servers_nats import NatsServer, running_nats
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "folds.md").read_text()
@@ -41,13 +42,13 @@ def test_an_example_prints_what_the_page_says(server: NatsServer, number: int, t
     assert (ran.stdout, ran.stderr, ran.returncode) == (expected, "", 0)
 
 
-def test_every_command_of_the_page_is_one(server: NatsServer, tmp_path: Path) -> None:
+def test_every_command_of_the_page_is_one(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [first or second for first, second in COMMANDS if "build" not in (first or second)]
     assert len(commands) >= 10
     here = [command.replace("127.0.0.1:4222", f"127.0.0.1:{server.port}").split() for command in commands]
     here[0].append("--once")
-    strandline = [sys.executable, "-c", "from strandline.cli.app import main; main()"]
-    subprocess.run([*strandline, *here[1][:-2], "other.db", "--once"], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    assert run_command(*here[1][:-2], "other.db", "--once").code == 0
     for command in here:
-        ran = subprocess.run([*strandline, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert (ran.returncode, "error" in ran.stderr) == (0, False), (command, ran)
+        ran = run_command(*command)
+        assert (ran.code, "error" in ran.err) == (0, False), (command, ran)

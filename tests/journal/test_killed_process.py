@@ -6,7 +6,6 @@ run takes a few hundredths of a second, and every single call can have its turn.
 """
 
 import itertools
-import multiprocessing
 import re
 import threading
 from collections import Counter
@@ -17,6 +16,7 @@ import pytest
 
 from strandline.files import OsDisk
 from strandline.journal import Journal, JournalReader, examine
+from tests.forkserver import forkserver
 from tests.journal.child import serve, value_of
 from tests.journal.helpers import WAIT_S, records_of, telling
 from tests.straced import strace_problem, traced
@@ -35,9 +35,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 @pytest.fixture(scope="module")
 def server() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.journal.child"])
-    return context
+    return forkserver()
 
 
 def run(

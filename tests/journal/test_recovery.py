@@ -123,15 +123,30 @@ def forged_lost(base: int, durable: int) -> bytes:
 
 
 class TestTornTail:
+    @pytest.mark.parametrize(("first", "read_bytes"), [(0, None), (1, 64), (2, 96), (3, 200)])
+    def test_cut_at_every_byte_of_the_last_batch(
+        self, monkeypatch: pytest.MonkeyPatch, first: int, read_bytes: int | None
+    ) -> None:
+        """The last batch spans many read buffers; wherever it is cut, it is gone and the rest is not.
+
+        Every fourth byte with a size of buffers: together they are all of them.
+        """
+        self._cut(monkeypatch, read_bytes, first, 4)
+
+    @pytest.mark.long
     @pytest.mark.parametrize("read_bytes", [None, 64, 96, 200])
-    def test_cut_at_every_byte_of_the_last_batch(self, monkeypatch: pytest.MonkeyPatch, read_bytes: int | None) -> None:
-        """The last batch spans many read buffers; wherever it is cut, it is gone and the rest is not."""
+    def test_the_same_at_every_byte_with_every_size_of_buffers(
+        self, monkeypatch: pytest.MonkeyPatch, read_bytes: int | None
+    ) -> None:
+        self._cut(monkeypatch, read_bytes, 0, 1)
+
+    def _cut(self, monkeypatch: pytest.MonkeyPatch, read_bytes: int | None, first: int, step: int) -> None:
         if read_bytes is not None:
             small_reads(monkeypatch, read_bytes)
         disk, position, length = torn_off([bytes([n]) * 70 for n in range(1, 9)])
         whole = content(SEGMENT, disk)
         saved = contents(FOLDER, disk)
-        for cut in range(position, position + length):
+        for cut in range(position + first, position + length, step):
             disk = SimDisk()
             disk.make_folder(FOLDER)
             for name, data in saved.items():

@@ -1,6 +1,5 @@
 """Bad places: a full disk, a limit, a read-only folder, a foreign file: typed, with a hint, and nothing is lost."""
 
-import multiprocessing
 import os
 import resource
 import shutil
@@ -16,6 +15,7 @@ import pytest
 from strandline.errors import CommitFailed, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.journal import WRITTEN, Journal, JournalConfig, JournalReader, JournalSet
 from strandline.journal.config import KiB
+from tests.forkserver import forkserver
 from tests.journal.helpers import WAIT_S, contents, numbered, values_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -106,7 +106,7 @@ class TestAFullDisk:
     @pytest.mark.parametrize("limit", [3000, 10_000, 31_000])
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path, limit: int) -> None:
         """A write beyond it comes through in part, and the rest fails with EFBIG."""
-        context = multiprocessing.get_context("forkserver")
+        context = forkserver()
         ours, theirs = context.Pipe()
         child = context.Process(target=_limited, args=(theirs, str(tmp_path / "j"), limit), daemon=True)
         child.start()
@@ -144,7 +144,7 @@ class TestAReadOnlyFolder:
         (place / "j").chmod(0o555)
         for name in before:
             (place / "j" / name).chmod(0o444)
-        context = multiprocessing.get_context("forkserver")
+        context = forkserver()
         ours, theirs = context.Pipe()
         child = context.Process(target=_as_nobody, args=(theirs, str(place)), daemon=True)
         child.start()

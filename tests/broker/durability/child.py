@@ -4,7 +4,6 @@ Invariant: each life is a process of its own over the same folder, at the same p
 """
 
 import asyncio
-import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -13,7 +12,9 @@ from pathlib import Path
 
 from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
+from strandline.cli.without_pandas import leave_pandas_out
 from strandline.journal import SYNCED, Durability
+from tests.forkserver import forkserver
 from tests.servers_nats import free_ports
 from tests.straced import let_anyone_trace, traced
 from tests.waiting import PATIENCE_S
@@ -75,9 +76,7 @@ class Mortal:
 @contextmanager
 def mortal(folder: Path, durability: Durability = SYNCED) -> Iterator[Mortal]:
     """Yield a server that does not live yet."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    server = Mortal(context, folder, durability)
+    server = Mortal(forkserver(), folder, durability)
     try:
         yield server
     finally:
@@ -87,6 +86,7 @@ def mortal(folder: Path, durability: Durability = SYNCED) -> Iterator[Mortal]:
 def keep_serving(told: Connection, folder: Path, port: int, durability: Durability) -> None:
     """Serve until this is killed; wait for a word first, so that somebody can trace it from the beginning."""
     let_anyone_trace()
+    leave_pandas_out()
     told.send("made")
     told.recv()
 

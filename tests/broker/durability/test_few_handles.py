@@ -14,8 +14,8 @@ from tests.broker.clients.servers import program_of
 from tests.broker.socket_client import SocketClient
 from tests.servers_nats import NatsServer, running_nats
 
-HANDLES = 256
-CONSUMERS, STREAMS, CLIENTS = 300, 60, 40
+HANDLES = 128
+CONSUMERS, STREAMS, CLIENTS = 150, 30, 20
 BIG = bytes(900_000)
 LIMITED = ("sh", "-c", f'ulimit -n {HANDLES} && exec "$@"', "sh", *program_of("strandline"))
 
@@ -81,7 +81,7 @@ def test_more_streams_and_consumers_than_handles() -> None:
             server.restart(kill=kill)
             with ExitStack() as others, SocketClient(server.port) as client:
                 check_all(client, 1)
-                for _ in range(60):  # segments are begun, and let go of
+                for _ in range(40):  # segments are begun, and let go of
                     assert "error" not in client.request("big", BIG).json()
                 for _ in range(CLIENTS):
                     others.enter_context(SocketClient(server.port))

@@ -190,7 +190,7 @@ def lose_power_everywhere(seed: str, losses: int) -> None:
 
 @pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
 def test_what_was_acknowledged_survives_the_loss_of_power(seed: str) -> None:
-    lose_power_everywhere(seed, 12)
+    lose_power_everywhere(seed, 6)
 
 
 @pytest.mark.long

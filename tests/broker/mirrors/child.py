@@ -4,6 +4,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from strandline.cli.without_pandas import leave_pandas_out
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL
 from tests.broker.mirrors.world import World
@@ -11,6 +12,7 @@ from tests.broker.mirrors.world import World
 
 def copy(folder: str, url: str, told: Connection) -> None:
     """Keep three copies up to date: a mirror, a source, and a source of the mirror."""
+    leave_pandas_out()
     world = World(Path(folder), {API: NatsSettings(url, timeout_s=10.0)})
     if "M" not in world.service.streams:
         world.create("M", mirror={"name": "O", "external": EXTERNAL})

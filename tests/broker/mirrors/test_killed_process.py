@@ -1,6 +1,5 @@
 """The server that copies is killed over and over; the copies have every message once, in order."""
 
-import multiprocessing
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from tests.broker.mirrors.child import copy
 from tests.broker.mirrors.hub import Hub
 from tests.broker.mirrors.world import World
+from tests.forkserver import forkserver
 from tests.servers_nats import running_nats
 from tests.waiting import PATIENCE_S
 
@@ -20,7 +20,7 @@ WAIT_S = PATIENCE_S
 
 def copy_for_a_while(folder: Path, hub: Hub, published: int, seconds: float) -> int:
     """Let a process copy what is being published, and kill it; return how much was published."""
-    context = multiprocessing.get_context("spawn")
+    context = forkserver()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=copy, args=(str(folder), hub.settings.urls[0], theirs), daemon=True)
     child.start()

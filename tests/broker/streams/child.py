@@ -5,6 +5,7 @@ from pathlib import Path
 from time import time_ns
 
 from strandline.broker.streams import PublishBatch, Published, Stream
+from strandline.cli.without_pandas import leave_pandas_out
 
 KEYS = 40
 
@@ -28,6 +29,7 @@ def payload_of(sequence: int) -> bytes:
 
 def publish(folder: str, told: Connection) -> None:
     """Open the stream, and publish until somebody ends this."""
+    leave_pandas_out()
     with_it = Stream.open(Path(folder))
     waiting: list[Published] = []
     sequence = with_it.last_seq

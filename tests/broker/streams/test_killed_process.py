@@ -1,6 +1,5 @@
 """A process is killed while it publishes, over and over; what it was told is stored is there, once and in order."""
 
-import multiprocessing
 import random
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from strandline.broker.streams import PublishBatch, Stream
 from tests.broker.streams.child import KEYS, headers_of, payload_of, publish, subject_of
 from tests.broker.streams.helpers import make
+from tests.forkserver import forkserver
 from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S
@@ -23,7 +23,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def kill_once(folder: Path, after_s: float) -> int:
     """Let a process publish, kill it, and return the last sequence that was acknowledged."""
-    context = multiprocessing.get_context("spawn")
+    context = forkserver()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=publish, args=(str(folder), theirs), daemon=True)
     child.start()

@@ -111,7 +111,7 @@ def test_the_workload_compacts(tmp_path: object) -> None:
 
 @BY_CONFIG
 def test_nothing_acknowledged_is_lost_when_the_power_goes_at_any_change_of_the_disk(name: str) -> None:
-    cut_power_everywhere(name, range(1), stride=17)
+    cut_power_everywhere(name, range(1), stride=31)
 
 
 @pytest.mark.long
@@ -138,7 +138,7 @@ def fail_everywhere(name: str, stride: int) -> None:
 
 @BY_CONFIG
 def test_nothing_acknowledged_is_lost_when_a_change_of_the_disk_fails(name: str) -> None:
-    fail_everywhere(name, stride=17)
+    fail_everywhere(name, stride=31)
 
 
 @pytest.mark.long

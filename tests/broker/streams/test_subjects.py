@@ -75,7 +75,7 @@ def test_a_filter_follows_when_subjects_get_other_numbers(names: list[bytes]) ->
 
 @pytest.mark.parametrize("pattern", ["t.*.7", "t.key.*", "*.*.12345", "other.*.7"])
 def test_a_new_pattern_takes_little_time_however_many_subjects_there_are(pattern: str) -> None:
-    count = 200_000
+    count = 50_000
     names = [b"t.key.%d" % number for number in range(count)]
     subjects = subjects_of(names)
     subjects.filter(("*.x",)).mask()
