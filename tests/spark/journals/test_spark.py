@@ -84,7 +84,7 @@ def test_an_unknown_option_is_refused_and_the_known_ones_are_shown(spark: SparkS
     assert "startingTimestamp" in str(refusal.value)
 
 
-@pytest.mark.parametrize("is_enabled", ["true", "false"])
+@pytest.mark.parametrize("is_enabled", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_t1_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, tmp_path: Path, is_enabled: str) -> None:
     fill(tmp_path / "j", 100)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", is_enabled)

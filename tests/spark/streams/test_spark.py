@@ -99,7 +99,7 @@ def test_unknown_options_and_missing_streams_are_told_with_hints(spark: SparkSes
         read(spark, stream, path="/x").count()
 
 
-@pytest.mark.parametrize("is_enabled", ["true", "false"])
+@pytest.mark.parametrize("is_enabled", [pytest.param("true", marks=pytest.mark.long), "false"])
 def test_t1_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, stream: World, is_enabled: str) -> None:
     stream.fill(100)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", is_enabled)
@@ -124,6 +124,7 @@ def test_a_streaming_query_tells_its_positions_and_its_lag(spark: SparkSession, 
     assert sum(batch["numInputRows"] for batch in again) == 10
 
 
+@pytest.mark.long  # `make test` shows it of a journal, and of the reader and the sink of a stream without Spark
 def test_t3_a_query_refuses_a_stream_that_was_made_again_or_trimmed(
     spark: SparkSession, stream: World, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_t9_the_sink_publishes_every_batch_of_a_query_once(
     assert not list((tmp_path / "c" / "strandline-staged").iterdir()), "nothing staged is left"
 
 
+@pytest.mark.long  # `make test` shows it of a journal, and of the reader and the sink of a stream without Spark
 def test_t7_a_batch_that_spark_forgot_to_have_committed_is_not_published_again(
     spark: SparkSession, stream: World, target: World, tmp_path: Path
 ) -> None:
