@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -25,35 +24,19 @@ from strandline.artifacts import (
 from strandline.artifacts.logical import RUNS_MAX
 from strandline.fold import (
     FoldBatch,
-    FoldCursor,
     FoldEntry,
-    FoldMode,
     MemoryStore,
     PutColumns,
     SnapshotStore,
-    format_fold_cursor,
     open_fold,
 )
 from strandline.fold.records import join_version
 from strandline.journal import WRITTEN
-from strandline.kv import UpdateKind, format_revision
+from strandline.kv import format_revision
 from strandline.testing.snapshot_stores import everything
+from tests.artifacts.fleet import apply, cursor
 
 NAMES = ["fold", "fold.db", "fold.rocks"]
-IDENTITY = b"identity"
-
-
-def cursor(revision: int, identity: bytes = IDENTITY) -> bytes:
-    return format_fold_cursor(FoldCursor(revision, identity=identity, mode=FoldMode.MIRROR))
-
-
-def apply(store: SnapshotStore, revision: int, rows: list[tuple[bytes, bytes | None]], expires_ns: int = 0) -> int:
-    """Apply rows with ascending revisions behind one; return the last."""
-    kinds = np.array([UpdateKind.DELETE if value is None else UpdateKind.PUT for _, value in rows], np.uint8)
-    versions = [join_version(format_revision(revision + at), expires_ns) for at in range(1, len(rows) + 1)]
-    batch = FoldBatch([key for key, _ in rows], [value or b"" for _, value in rows], versions, kinds)
-    store.apply(batch, cursor(revision + len(rows)))  # type: ignore[arg-type]
-    return revision + len(rows)
 
 
 def export(store: SnapshotStore, path: Path, previous: Path | None = None) -> Manifest:
@@ -144,7 +127,7 @@ def test_another_bucket_or_an_older_state_is_no_beginning_of_an_increment(tmp_pa
     older = MemoryStore()
     apply(older, 0, [(b"a", b"1")])
     assert len(export(older, tmp_path / "older", tmp_path / "first").runs) == 1
-    store.apply(FoldBatch(), cursor(900, b"anothers"))  # type: ignore[arg-type]
+    store.apply(FoldBatch(), cursor(900, b"anothers"))
     assert len(export(store, tmp_path / "another", tmp_path / "first").runs) == 1
 
 

@@ -8,6 +8,10 @@ the digest of that moment, before the manifest is written; the manifest is the l
 import checks names, links and sizes before it reads data, every hash while it copies, and cursor and digest as the
 store reads them. Everything is staged beside its destination, synced, and renamed: a crash leaves nothing there.
 
+In object storage files and manifest come first, the pointer last, by a conditional write upon the pointer that was read
+(`strandline.protocol.artifacts`). Only files of the pointer's target may be shared by the next artifact, so removal
+needs no lock: what is below the pointer's rank and unmarked can never be published again.
+
 **Format.** `MANIFEST.json` and files below `data/` (docs/formats/artifact.md). The raw form has a store's own files: a
 compacted log, a database, a checkpoint. The logical form has tables in Parquet, sorted by key, that every store can be
 made of and other programs can read: a base, and runs that change it.
@@ -21,6 +25,7 @@ made of and other programs can read: a base, and runs that change it.
 | `export_fold(store, path)` | both, for a store that nothing changes meanwhile |
 | `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
 | `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
+| `PublishedArtifacts.open(address)` | artifacts in object storage: `publish`, `fetch`, `newest`, `previous`, `prune` |
 | `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
 | `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
 
@@ -45,7 +50,8 @@ from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_
 from strandline.artifacts.importer import import_fold, read_artifact
 from strandline.artifacts.logical import Previous, export_logical, local_previous
 from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
-from strandline.artifacts.watched import export_watched
+from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
+from strandline.artifacts.watched import WatchedExport, export_watched
 
 __all__ = [
     "ArtifactFile",
@@ -55,9 +61,14 @@ __all__ = [
     "Form",
     "Manifest",
     "NoArtifact",
+    "Outcome",
     "PointerContended",
     "Previous",
+    "Pruned",
+    "Publication",
+    "PublishedArtifacts",
     "Refusal",
+    "WatchedExport",
     "export_fold",
     "export_logical",
     "export_snapshot",

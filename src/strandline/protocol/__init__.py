@@ -9,7 +9,7 @@ the code that runs.
 `keyspace` is the algebra of ranges, `cooldown` the backoff of claims, `canonical` the encoding of hashed values. For
 folds, `windows` decides whether a log still covers a cursor, `flushes` which cursor may be stored, `fold_modes` which
 entries leave with the bucket, and `repairs` how to repair a fold whose cursor has expired. `leadership` decides the
-holder of a lease in a shared store.
+holder of a lease in a shared store, and `artifacts` when the pointer to one may move and what may be removed.
 
 **Trade-offs.** Records are tuples, compared and hashed as such: a model holds millions of them. Guards are called as
 attributes of their module, so that a test can remove one and show the failure that it prevents.

@@ -1,0 +1,414 @@
+"""Artifacts in object storage: payload first, the pointer last and only forward; fetched in parts, removed by rule.
+
+Invariants: the pointer is moved by a conditional write upon the very pointer that was read, under
+`pointer_publish_allowed`, after every file and the manifest are there. Files that an artifact shares are those of the
+pointer's target. Removal goes by `payload_prunable` and by the manifests that are kept. What is fetched is hashed as it
+comes, and a file that was fetched in part is continued.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+import pyarrow as pa
+from blake3 import blake3
+
+from strandline.artifacts.errors import ArtifactInvalid, NoArtifact, PointerContended, Refusal
+from strandline.artifacts.importer import check_bytes
+from strandline.artifacts.layout import (
+    FILES,
+    MANIFESTS,
+    POINTER_KEY,
+    Pointer,
+    format_file_key,
+    format_pointer,
+    parse_pointer,
+    parse_rank,
+    state_of,
+)
+from strandline.artifacts.logical import Previous
+from strandline.artifacts.manifest import MANIFEST_NAME, ArtifactFile, Form, Manifest, format_manifest, parse_manifest
+from strandline.artifacts.object_files import ObjectFile
+from strandline.artifacts.staging import link_or_copy, publish_stage, remove_tree
+from strandline.files import OsDisk, storage_errors
+from strandline.objects import ObjectConflict, ObjectStore, WriteUnknown, open_objects
+from strandline.protocol import artifacts as rules
+
+PARALLEL = 4
+WHOLE_BYTES_MAX = 16 * 1024 * 1024 + 4096
+"""A larger file is uploaded in parts, by itself."""
+CHUNK_BYTES = 8 * 1024 * 1024
+FETCH_MARK = ".fetched"
+T = TypeVar("T")
+
+
+class Outcome(Enum):
+    """What became of a publication."""
+
+    PUBLISHED = "the pointer names it"
+    SUPERSEDED = "the pointer names a newer one"
+    REBASED = "it goes on from an artifact that the pointer no longer names; export it again"
+
+
+class Publication(NamedTuple):
+    """The outcome, the manifest as it was published, and how many bytes of files were uploaded for it."""
+
+    outcome: Outcome
+    manifest: Manifest
+    uploaded_bytes: int
+
+
+class Pruned(NamedTuple):
+    """How many manifests and files were removed, and the bytes of these."""
+
+    manifests: int
+    files: int
+    bytes: int
+
+
+class _Seen(NamedTuple):
+    """A pointer that is there: what it says, None if it cannot be read, and its ETag and time."""
+
+    pointer: Pointer | None
+    etag: str
+    modified: datetime
+
+
+class PublishedArtifacts:
+    """The artifacts of one fold in an object store; it must honour conditions (`open` sees to that)."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @classmethod
+    def open(cls, address: str) -> Self:
+        """Open an address such as `s3://bucket/prices`; a store that ignores conditions is `ConditionsIgnored`."""
+        return cls(open_objects(address, conditional=True))
+
+    @property
+    def address(self) -> str:
+        """Return where the artifacts are."""
+        return self._objects.address
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._objects.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading
+
+    def pointer(self) -> Pointer | None:
+        """Return what the pointer says, None if there is none or it cannot be read."""
+        seen = self._seen()
+        return seen.pointer if seen else None
+
+    def newest(self) -> Manifest:
+        """Return the manifest that the pointer names; `NoArtifact` if there is none."""
+        return self._manifest(self._needed_pointer())
+
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the manifests that are there, oldest first; one that cannot be read is left out."""
+        for info in sorted(self._objects.list(MANIFESTS), key=lambda info: info.key):
+            with contextlib.suppress(ArtifactInvalid):
+                found = self._objects.get(info.key)
+                if found is not None and parse_rank(info.key) is not None:
+                    yield parse_manifest(found.body, f"{self.address}/{info.key}")
+
+    def previous(self) -> Previous | None:
+        """Return the newest artifact to go on from, None if there is none or it is of the raw form."""
+        seen = self._seen()
+        if seen is None or seen.pointer is None:
+            return None
+        manifest = self._manifest(seen.pointer)
+        if manifest.form is not Form.LOGICAL:
+            return None
+        return Previous(
+            manifest, lambda file: pa.PythonFile(ObjectFile(self._objects, format_file_key(file), file.size))
+        )
+
+    def read_file(self, file: ArtifactFile) -> pa.Buffer:
+        """Return a file of the logical form, checked."""
+        found = self._objects.get(format_file_key(file))
+        if found is None:
+            raise self._missing(file)
+        check_bytes(self.address, file, found.body)
+        return pa.py_buffer(found.body)
+
+    # Publishing
+
+    def publish(self, artifact: Path | str) -> Publication:
+        """Upload an artifact and move the pointer to it; never over a newer one.
+
+        Files that are in its manifest and not in its folder are shared with the artifact that the pointer names.
+        """
+        folder = Path(artifact)
+        manifest = parse_manifest((folder / MANIFEST_NAME).read_bytes(), str(folder))
+        uploads = _Uploads(self._objects, folder)
+        for _ in range(rules.POINTER_ATTEMPTS_MAX):
+            seen = self._seen()
+            state = state_of(seen.pointer) if seen else None
+            if not rules.pointer_publish_allowed(state, manifest.rank):
+                return Publication(Outcome.SUPERSEDED, manifest, uploads.bytes)
+            target = self._target(seen)
+            if not rules.shared_files_allowed(uploads.shared(manifest), target.keys()):
+                return Publication(Outcome.REBASED, manifest, uploads.bytes)
+            published = replace(manifest, files=tuple(_shared_name(file, target) for file in manifest.files))
+            uploads.upload([file for file in published.files if format_file_key(file) not in target])
+            if self._move_pointer(published, seen):
+                return Publication(Outcome.PUBLISHED, published, uploads.bytes)
+        raise PointerContended(self.address, rules.POINTER_ATTEMPTS_MAX)
+
+    def _move_pointer(self, manifest: Manifest, seen: _Seen | None) -> bool:
+        """Put the manifest, then the pointer upon the one that was seen; False if another moved it."""
+        data = format_manifest(manifest)
+        pointer = Pointer(manifest.rank, blake3(data).hexdigest())
+        self._objects.put(pointer.manifest_key, data)
+        try:
+            self._objects.put(
+                POINTER_KEY, format_pointer(pointer), if_absent=seen is None, if_match=seen.etag if seen else None
+            )
+        except ObjectConflict:
+            return False
+        except WriteUnknown:
+            found = self._seen()
+            if found is None or found.pointer != pointer:
+                raise  # it may still come; the payload stays, for its rank is not below the pointer's
+        return True
+
+    def _target(self, seen: _Seen | None) -> dict[str, ArtifactFile]:
+        """Return the files of the artifact that the pointer names, by the keys of their objects."""
+        if seen is None or seen.pointer is None:
+            return {}
+        try:
+            manifest = self._manifest(seen.pointer)
+        except ArtifactInvalid:
+            return {}
+        return {format_file_key(file): file for file in manifest.files}
+
+    # Fetching
+
+    def fetch(self, destination: Path | str, *, reuse: Path | str | None = None) -> Manifest:
+        """Make a folder of the newest artifact; files that an older one in `reuse` has are linked, not fetched.
+
+        What was fetched before a failure is beside the destination, and is not fetched again.
+        """
+        destination = Path(destination)
+        stage = destination.with_name(f".{destination.name}{FETCH_MARK}")
+        with storage_errors(destination):
+            OsDisk().make_folder(destination.parent)
+            stage.mkdir(exist_ok=True)
+        pointer = self._needed_pointer()
+        while True:
+            manifest = self._manifest(pointer)
+            try:
+                self._fetch_files(manifest, stage, None if reuse is None else Path(reuse))
+                break
+            except _Gone as gone:
+                again = self._needed_pointer()
+                if again == pointer:
+                    raise self._missing(gone.file) from None
+                pointer = again  # it was removed under this reader, and a newer one is there
+        with storage_errors(destination):
+            _keep_only(stage, {file.path for file in manifest.files})
+            (stage / MANIFEST_NAME).write_bytes(format_manifest(manifest))
+            publish_stage(stage, destination)
+        return manifest
+
+    def _fetch_files(self, manifest: Manifest, stage: Path, reuse: Path | None) -> None:
+        known = _known_files(reuse)
+        _keep_only(stage, {path for file in manifest.files for path in (file.path, _part_name(file))})
+        each(lambda file: self._fetch_file(file, stage, known), manifest.files)
+
+    def _fetch_file(self, file: ArtifactFile, stage: Path, known: dict[str, Path]) -> None:
+        target, part = stage / file.path, stage / _part_name(file)
+        with storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists() and target.stat().st_size == file.size:
+                return  # its hash was checked before it got this name, and an import checks it again
+            target.unlink(missing_ok=True)
+            if file.blake3 in known:
+                link_or_copy(known[file.blake3], target)
+                return
+            digest, size = blake3(), 0
+            with part.open("a+b") as writer:
+                writer.seek(0)
+                while data := writer.read(CHUNK_BYTES):
+                    digest.update(data)
+                    size += len(data)
+                while size < file.size:
+                    found = self._objects.get(
+                        format_file_key(file), start=size, stop=min(file.size, size + CHUNK_BYTES)
+                    )
+                    if found is None:
+                        raise _Gone(file)
+                    if not found.body:
+                        break
+                    digest.update(found.body)
+                    size += len(found.body)
+                    writer.write(found.body)
+            if (size, digest.hexdigest()) != (file.size, file.blake3):
+                part.unlink()
+                problem = f"{format_file_key(file)} has not the hash that the manifest says"
+                raise ArtifactInvalid(self.address, Refusal.TAMPERED, problem)
+            part.rename(target)
+
+    # Removing
+
+    def prune(self, grace_s: float, *, dry_run: bool = False) -> Pruned:
+        """Remove what nothing points to, `grace_s` after it was written by the store's clock; nothing if in doubt."""
+        seen = self._seen()
+        if seen is None or seen.pointer is None:
+            return Pruned(0, 0, 0)
+        rank, target = seen.pointer.rank, seen.pointer.manifest_key
+        manifests, files = list(self._objects.list(MANIFESTS)), list(self._objects.list(FILES))
+        now = max([seen.modified, *(info.modified for info in (*manifests, *files))])
+        oldest = now - timedelta(seconds=grace_s)
+
+        def prunable(key: str, modified: datetime, *, is_target: bool) -> bool:
+            return rules.payload_prunable(parse_rank(key), rank, is_target=is_target, is_aged=modified < oldest)
+
+        gone = [info for info in manifests if prunable(info.key, info.modified, is_target=info.key == target)]
+        marked = self._marked({info.key for info in manifests} - {info.key for info in gone} | {target})
+        swept = [info for info in files if prunable(info.key, info.modified, is_target=info.key in marked)]
+        if not dry_run:
+            each(lambda info: self._objects.delete(info.key), gone)
+            each(lambda info: self._objects.delete(info.key), swept)
+        return Pruned(len(gone), len(swept), sum(info.size for info in swept))
+
+    def _marked(self, kept: Iterable[str]) -> set[str]:
+        """Return the files of the manifests that are kept; one that cannot be read ends the removal."""
+        marked: set[str] = set()
+        for key in kept:
+            found = self._objects.get(key)
+            if found is not None and parse_rank(key) is not None:
+                manifest = parse_manifest(found.body, f"{self.address}/{key}")
+                marked |= {format_file_key(file) for file in manifest.files}
+        return marked
+
+    # Names
+
+    def _seen(self) -> _Seen | None:
+        found = self._objects.get(POINTER_KEY)
+        return None if found is None else _Seen(parse_pointer(found.body), found.info.etag, found.info.modified)
+
+    def _needed_pointer(self) -> Pointer:
+        seen = self._seen()
+        if seen is None:
+            raise NoArtifact(self.address, "there is no artifact")
+        if seen.pointer is None:
+            raise ArtifactInvalid(f"{self.address}/{POINTER_KEY}", Refusal.NOT_A_MANIFEST, "the pointer is none")
+        return seen.pointer
+
+    def _manifest(self, pointer: Pointer) -> Manifest:
+        key = pointer.manifest_key
+        found = self._objects.get(key)
+        if found is None:
+            problem = f"the manifest {key} that the pointer names is missing"
+            raise ArtifactInvalid(self.address, Refusal.MISSING_FILE, problem)
+        if blake3(found.body).hexdigest() != pointer.manifest_hash:
+            raise ArtifactInvalid(self.address, Refusal.TAMPERED, f"{key} has not the hash that the pointer says")
+        return parse_manifest(found.body, f"{self.address}/{key}")
+
+    def _missing(self, file: ArtifactFile) -> ArtifactInvalid:
+        return ArtifactInvalid(self.address, Refusal.MISSING_FILE, f"{format_file_key(file)} is missing")
+
+
+class _Gone(Exception):
+    """A file of a manifest is not there."""
+
+    def __init__(self, file: ArtifactFile) -> None:
+        super().__init__(file.path)
+        self.file = file
+
+
+class _Uploads:
+    """The uploads of one publication; a file is uploaded once, however often the pointer is tried."""
+
+    def __init__(self, objects: ObjectStore, folder: Path) -> None:
+        self._objects = objects
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._done: set[str] = set()
+        self.bytes = 0
+
+    def shared(self, manifest: Manifest) -> set[str]:
+        """Return the objects of the files that the folder does not have."""
+        return {format_file_key(file) for file in manifest.files if not (self._folder / file.path).exists()}
+
+    def upload(self, files: Iterable[ArtifactFile]) -> None:
+        """Upload files that are not there yet: small ones side by side, large ones in parts, one after the other."""
+        waiting = [file for file in files if format_file_key(file) not in self._done]
+        each(self._upload, [file for file in waiting if file.size <= WHOLE_BYTES_MAX])
+        for file in waiting:
+            if file.size > WHOLE_BYTES_MAX:
+                self._upload(file)
+
+    def _upload(self, file: ArtifactFile) -> None:
+        key = format_file_key(file)
+        found = self._objects.head(key)
+        if found is None or found.size != file.size:
+            path = self._folder / file.path
+            if file.size <= WHOLE_BYTES_MAX:
+                self._objects.put(key, path.read_bytes())
+            else:
+                self._objects.put_stream(key, _parts_of(path))
+            with self._lock:
+                self.bytes += file.size
+        with self._lock:
+            self._done.add(key)
+
+
+def _shared_name(file: ArtifactFile, target: dict[str, ArtifactFile]) -> ArtifactFile:
+    """Return a file under the name that the pointer's target has for the same bytes, if it has them."""
+    same = {known.blake3: known.rank for known in target.values()}
+    return replace(file, rank=same.get(file.blake3, file.rank))
+
+
+def _parts_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while part := file.read(CHUNK_BYTES):
+            yield part
+
+
+def _known_files(reuse: Path | None) -> dict[str, Path]:
+    """Return the files of an artifact in a folder by their hashes, as its manifest says; an import checks them."""
+    if reuse is None or not (reuse / MANIFEST_NAME).exists():
+        return {}
+    manifest = parse_manifest((reuse / MANIFEST_NAME).read_bytes(), str(reuse))
+    found = ((file, reuse / file.path) for file in manifest.files)
+    return {file.blake3: path for file, path in found if path.is_file() and path.stat().st_size == file.size}
+
+
+def _part_name(file: ArtifactFile) -> str:
+    return f"{file.blake3}.part"
+
+
+def _keep_only(stage: Path, paths: set[str]) -> None:
+    """Remove what an earlier fetch of another artifact left."""
+    for path in list(stage.rglob("*")):
+        if path.is_file() and path.relative_to(stage).as_posix() not in paths:
+            remove_tree(path)
+
+
+def each(work: Callable[[T], object], items: Iterable[T]) -> None:
+    """Do some work for each item, several at once; the first error is raised, and no more is begun then."""
+    with ThreadPoolExecutor(PARALLEL, "strandline-artifacts") as threads:
+        futures = [threads.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise

@@ -1,0 +1,296 @@
+"""Published artifacts: the pointer comes last, never moves back, and never names what is not whole."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.artifacts import (
+    ArtifactInvalid,
+    NoArtifact,
+    Outcome,
+    PointerContended,
+    PublishedArtifacts,
+    Refusal,
+    import_fold,
+    parse_manifest,
+    published,
+)
+from strandline.artifacts.layout import POINTER_KEY, format_file_key
+from strandline.clock import ManualClock
+from strandline.fold import open_fold
+from strandline.objects import (
+    ConditionsIgnored,
+    LocalObjects,
+    MemoryObjects,
+    ObjectConflict,
+    ObjectStore,
+    StoreUnavailable,
+    WriteUnknown,
+    open_objects,
+)
+from strandline.testing.snapshot_stores import everything
+from tests.artifacts.fleet import Fleet, advance
+from tests.servers_seaweed import SeaweedServer, fresh_address
+
+GRACE_S = 400.0
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    fleet = Fleet(MemoryObjects(clock=ManualClock()), tmp_path)
+    fleet.write(*(f"key.{at:03d}" for at in range(100)))
+    return fleet
+
+
+@contextmanager
+def opened(kind: str, folder: Path) -> Iterator[ObjectStore]:
+    match kind:
+        case "memory":
+            yield MemoryObjects()
+        case "folder":
+            yield LocalObjects(folder)
+        case _:
+            with closing(open_objects(fresh_address(), conditional=True)) as objects:
+                yield objects
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder", "s3"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_is_published_is_fetched_and_imported(
+    kind: str, raw: bool, tmp_path: Path, seaweed_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in seaweed_server.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(published, "WHOLE_BYTES_MAX", 1000)
+    with opened(kind, tmp_path / "objects") as objects:
+        fleet = Fleet(objects, tmp_path)
+        fleet.write(*(f"key.{at:03d}" for at in range(200)))
+        with pytest.raises(NoArtifact):
+            fleet.artifacts.newest()
+        assert fleet.artifacts.publish(fleet.export(raw=raw)).outcome is Outcome.PUBLISHED
+        manifest = fleet.fetched()
+        assert manifest == fleet.artifacts.newest()
+        import_fold(tmp_path / "fetched", tmp_path / "copy")
+        with closing(open_fold(tmp_path / "copy")) as copy:
+            assert everything(copy) == everything(fleet.store)
+
+
+def test_a_second_export_uploads_and_a_later_fetch_downloads_only_what_changed(fleet: Fleet) -> None:
+    first = fleet.publish()
+    fleet.fetched("old")
+    fleet.write("key.001", "new")
+    fleet.delete("key.002")
+    second = fleet.publish()
+    assert (first.outcome, second.outcome) == (Outcome.PUBLISHED, Outcome.PUBLISHED)
+    assert second.manifest.files[0] == first.manifest.files[0]
+    (delta,) = second.manifest.runs[1]
+    assert second.uploaded_bytes == delta.size
+    assert isinstance(fleet.objects, MemoryObjects)
+    before = fleet.objects.faults.calls["get"]
+    fleet.fetched("new", reuse=fleet.folder / "old")
+    assert fleet.objects.faults.calls["get"] - before == 3  # the pointer, the manifest, and one file
+    import_fold(fleet.folder / "new", fleet.folder / "copy")
+    with closing(open_fold(fleet.folder / "copy")) as copy:
+        assert everything(copy) == everything(fleet.store)
+
+
+def test_raw_files_that_did_not_change_are_not_uploaded_again(fleet: Fleet) -> None:
+    assert fleet.artifacts.publish(fleet.export(raw=True)).uploaded_bytes
+    assert fleet.artifacts.publish(fleet.export(raw=True)).uploaded_bytes == 0
+    fleet.check_whole()
+
+
+def test_a_slow_exporter_cannot_clobber(fleet: Fleet) -> None:
+    slow = fleet.export()
+    fleet.write("later")
+    fleet.publish()
+    before = fleet.artifacts.pointer()
+    assert fleet.artifacts.publish(slow).outcome is Outcome.SUPERSEDED
+    assert fleet.artifacts.pointer() == before
+
+
+def test_an_increment_upon_an_artifact_that_the_pointer_left_is_not_published(fleet: Fleet) -> None:
+    """Its files may be removed at any moment."""
+    fleet.publish()
+    previous = fleet.artifacts.previous()
+    fleet.write("later")
+    fleet.artifacts.publish(fleet.export())  # a new base
+    fleet.write("still later")
+    before = fleet.artifacts.pointer()
+    assert fleet.artifacts.publish(fleet.export(previous)).outcome is Outcome.REBASED
+    assert fleet.artifacts.pointer() == before
+    fleet.check_whole()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [StoreUnavailable("memory://", "no"), WriteUnknown("key", "no answer")])
+def test_wherever_a_publication_is_cut_the_pointer_names_what_is_whole(
+    error: StoreUnavailable | WriteUnknown, after: bool, fleet: Fleet
+) -> None:
+    assert isinstance(fleet.objects, MemoryObjects)
+    for nth in range(1, 10):
+        fleet.write(f"round.{nth}")
+        fleet.objects.faults.fail("put", error, nth=nth % 4 + 1, after=after)
+        try:
+            fleet.publish()
+        except (StoreUnavailable, WriteUnknown):
+            fleet.check_whole()
+    fleet.objects.faults._pending.clear()  # noqa: SLF001 - no more of them
+    fleet.write("last")
+    assert fleet.publish().outcome is Outcome.PUBLISHED
+    fleet.check_whole()
+
+
+def test_a_pointer_that_cannot_be_read_is_told_and_replaced(fleet: Fleet) -> None:
+    for body in (b"", b"not JSON", b"{}", b'{"format": 1, "rank": -1, "manifest": "x"}', b"[1]"):
+        fleet.objects.put(POINTER_KEY, body)
+        with pytest.raises(ArtifactInvalid) as refused:
+            fleet.fetched()
+        assert refused.value.refusal is Refusal.NOT_A_MANIFEST
+    assert fleet.publish().outcome is Outcome.PUBLISHED
+    fleet.check_whole()
+
+
+def test_after_eight_lost_races_the_exporter_gives_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, tries = fleet.objects.put, 0
+
+    def contended(key: str, body: bytes, **more: Any) -> str:  # noqa: ANN401 - what `put` takes
+        nonlocal tries
+        if key == POINTER_KEY:
+            tries += 1
+            raise ObjectConflict(key, "moved")
+        return put(key, body, **more)
+
+    monkeypatch.setattr(fleet.objects, "put", contended)
+    with pytest.raises(PointerContended):
+        fleet.artifacts.publish(fleet.export())
+    assert tries == 8
+    assert fleet.artifacts.pointer() is None
+
+
+def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: Callable[..., str] = MemoryObjects.put
+    monkeypatch.setattr(MemoryObjects, "put", lambda self, key, body, **_: put(self, key, body))
+    with pytest.raises(ConditionsIgnored):
+        PublishedArtifacts.open("memory://ignores-conditions")
+
+
+class TestFetch:
+    def test_a_fetch_that_was_cut_goes_on_where_it_was(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(published, "CHUNK_BYTES", 500)
+        fleet.publish()
+        (file,) = fleet.artifacts.newest().files
+        objects = fleet.objects
+        assert isinstance(objects, MemoryObjects)
+        objects.faults.fail("get", StoreUnavailable("memory://", "gone"), nth=5)
+        with pytest.raises(StoreUnavailable):
+            fleet.fetched()
+        assert not (fleet.folder / "fetched").exists()
+        starts: list[int] = []
+        get = objects.get
+
+        def noted(key: str, *, start: int = 0, stop: int | None = None) -> object:
+            if key == format_file_key(file):
+                starts.append(start)
+            return get(key, start=start, stop=stop)
+
+        monkeypatch.setattr(objects, "get", noted)
+        fleet.fetched()
+        assert starts[0] == 1000
+        fleet.check_whole()
+
+    def test_a_changed_object_never_becomes_an_artifact(self, fleet: Fleet) -> None:
+        fleet.publish()
+        (file,) = fleet.artifacts.newest().files
+        found = fleet.objects.get(format_file_key(file))
+        assert found is not None
+        for body in (found.body[:-1], found.body[:-1] + b"\0", found.body[:100]):
+            fleet.objects.put(format_file_key(file), body)
+            with pytest.raises(ArtifactInvalid) as refused:
+                fleet.fetched()
+            assert refused.value.refusal is Refusal.TAMPERED
+            assert not (fleet.folder / "fetched").exists()
+        fleet.objects.delete(format_file_key(file))
+        with pytest.raises(ArtifactInvalid) as missing:
+            fleet.fetched()
+        assert missing.value.refusal is Refusal.MISSING_FILE
+
+    def test_a_changed_manifest_is_refused_by_the_hash_in_the_pointer(self, fleet: Fleet) -> None:
+        fleet.publish()
+        pointer = fleet.artifacts.pointer()
+        assert pointer is not None
+        found = fleet.objects.get(pointer.manifest_key)
+        assert found is not None
+        fleet.objects.put(pointer.manifest_key, found.body.replace(b'"entries": 100', b'"entries": 101'))
+        with pytest.raises(ArtifactInvalid) as refused:
+            fleet.fetched()
+        assert refused.value.refusal is Refusal.TAMPERED
+
+    def test_an_artifact_that_is_removed_under_a_reader_is_left_for_the_newest(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet.publish()
+        fetch_files = fleet.artifacts._fetch_files  # noqa: SLF001 - the moment between the manifest and its files
+
+        def late(*args: Any) -> None:  # noqa: ANN401 - passed on
+            monkeypatch.undo()
+            fleet.write("later")
+            fleet.artifacts.publish(fleet.export())
+            advance(fleet, GRACE_S + 1)
+            fleet.write("and later")
+            fleet.artifacts.publish(fleet.export())
+            assert fleet.artifacts.prune(GRACE_S).files == 2
+            fetch_files(*args)
+
+        monkeypatch.setattr(fleet.artifacts, "_fetch_files", late)
+        assert fleet.fetched().rank == fleet.revision
+        fleet.check_whole()
+
+
+class TestPrune:
+    def test_what_nothing_points_to_goes_after_the_grace(self, fleet: Fleet) -> None:
+        fleet.publish()
+        fleet.write("later")
+        fleet.artifacts.publish(fleet.export())
+        assert fleet.artifacts.prune(GRACE_S) == (0, 0, 0)
+        advance(fleet, GRACE_S + 1)
+        fleet.write("and later")
+        last = fleet.artifacts.publish(fleet.export())
+        assert fleet.artifacts.prune(GRACE_S, dry_run=True)[:2] == (2, 2)
+        assert fleet.artifacts.prune(GRACE_S)[:2] == (2, 2)
+        assert fleet.artifacts.prune(0)[:2] == (0, 0)
+        assert [manifest.rank for manifest in fleet.artifacts.manifests()] == [last.manifest.rank]
+        fleet.check_whole()
+
+    def test_runs_that_a_kept_artifact_shares_stay(self, fleet: Fleet) -> None:
+        """Their rank is far below the pointer's, and they are old: only the mark keeps them."""
+        for round_ in range(4):
+            fleet.write(f"round.{round_}")
+            fleet.publish()
+            advance(fleet, 10 * GRACE_S)
+        newest = fleet.artifacts.newest()
+        assert len({file.rank for file in newest.files}) == 4
+        assert fleet.artifacts.prune(0)[:2] == (3, 0)
+        fleet.check_whole()
+
+    def test_the_payload_of_an_exporter_that_may_still_publish_stays(self, fleet: Fleet) -> None:
+        """At the pointer's own rank it may; below it never can."""
+        fleet.publish()
+        other = fleet.export()
+        uploaded = published._Uploads(fleet.objects, other)  # noqa: SLF001 - an exporter that stops here
+        manifest = parse_manifest((other / "MANIFEST.json").read_bytes(), "")
+        uploaded.upload(manifest.files)
+        advance(fleet, 10 * GRACE_S)
+        fleet.objects.put("other", b"shows the time")
+        fleet.artifacts.prune(0)
+        assert fleet.artifacts.publish(other).outcome is Outcome.PUBLISHED
+        fleet.check_whole()
+
+    def test_nothing_is_removed_where_the_pointer_cannot_be_read(self, fleet: Fleet) -> None:
+        fleet.publish()
+        fleet.objects.put(POINTER_KEY, b"{")
+        advance(fleet, 10 * GRACE_S)
+        assert fleet.artifacts.prune(0) == (0, 0, 0)
