@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from strandline.cli import replica_run
@@ -16,8 +17,9 @@ from strandline.objects import MemoryObjects, open_objects
 from strandline.replica import Layout, LtxDamaged, Maintenance, Replicator
 from tests.cli.runs import Ran, run_command
 from tests.replica.databases import content, database, fill
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
+LOCKS = Path("/proc/locks")
 STRANDLINE = (str(Path(sys.executable).parent / "strandline"),)
 
 
@@ -155,6 +157,25 @@ def test_a_copy_is_followed(tmp_path: Path, replica: str) -> None:
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_S) == 0
     running.stdout.close()
+
+
+def test_a_follower_ends_while_a_reader_holds_its_copy(tmp_path: Path, replica: str) -> None:
+    copy = tmp_path / "copy.db"
+    assert run_command("replica", "follow", replica, copy, "--once").code == 0
+    reader = apsw.Connection(str(copy))
+    reader.execute("BEGIN")
+    before = list(reader.execute("SELECT count(*) FROM t"))
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3, seed=5)
+        assert run_command("replica", "run", tmp_path / "a.db", replica, "--exec", "true").code == 0
+    running = subprocess.Popen([*STRANDLINE, "replica", "follow", replica, str(copy)])
+    locks = f"{copy.stat().st_ino}"
+    eventually(lambda: any(locks in line and "WRITE" in line for line in LOCKS.read_text().splitlines()), "its lock")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_S) == 0
+    assert list(reader.execute("SELECT count(*) FROM t")) == before
+    reader.close()
 
 
 def test_a_command_is_run_and_its_exit_code_kept(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.replica import Capture, Change, DatabaseRefused, HistoryLost
 from strandline.replica import capture as capture_module
-from strandline.replica.capture import TABLE, check_database, check_library
+from strandline.replica.capture import TABLE, Resumed, check_database, check_library
 from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES
 from tests.replica.databases import PAGE_SIZES, content, database, fill
 
@@ -123,7 +123,7 @@ def test_a_later_process_goes_on_where_the_log_continues(tmp_path: Path, copy: C
         capture.close()
         fill(connection, 5, seed=1)
         capture = Capture(path)
-        assert capture.resume(state)
+        assert capture.resume(state) is Resumed.CONTINUES
         copy.drain(capture)
         capture.close()
     assert content(copy.path) == content(path)
@@ -141,7 +141,7 @@ def test_a_log_that_began_anew_while_nobody_held_it_is_not_gone_on_with(tmp_path
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         fill(connection, 5, seed=1)
         capture = Capture(path)
-        assert not capture.resume(state)
+        assert capture.resume(state) is Resumed.BEGAN_ANEW
         with pytest.raises(HistoryLost):
             capture.changes()
         capture.close()
@@ -162,7 +162,7 @@ def test_a_log_that_lost_its_last_commits_is_not_gone_on_with(tmp_path: Path) ->
     kept = HEADER_BYTES + 4 * (state.page_size + FRAME_HEADER_BYTES)
     (tmp_path / "a.db-wal").write_bytes(log[:kept])  # as after a power cut, for a database that syncs at checkpoints
     capture = Capture(path)
-    assert not capture.resume(state)
+    assert capture.resume(state) is Resumed.BEHIND
     capture.close()
 
 
@@ -303,7 +303,7 @@ def test_frames_behind_a_torn_one_are_not_gone_on_with(tmp_path: Path) -> None:
     kept[HEADER_BYTES + 3 * (state.page_size + FRAME_HEADER_BYTES) + 100] ^= 1
     log.write_bytes(kept)
     capture = Capture(path)
-    assert not capture.resume(state)
+    assert capture.resume(state) is Resumed.BEHIND
     capture.close()
 
 

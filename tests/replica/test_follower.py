@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from strandline.errors import StorageRefused
+from strandline.errors import StorageRefused, Unavailable
 from strandline.objects import MemoryObjects, ObjectInfo, ObjectStore, open_objects
 from strandline.replica import (
     Follower,
@@ -24,7 +25,8 @@ from strandline.replica import (
     Replicator,
     ltx,
 )
-from strandline.replica.follower import Followed, format_state, parse_state
+from strandline.replica import follower as follower_module
+from strandline.replica.follower import Followed, FollowerState, format_state, parse_state
 from strandline.replica.shipper import Position
 from tests.replica.databases import PAGE_SIZES, content, fill
 from tests.replica.reading_child import SUM
@@ -254,7 +256,108 @@ def test_a_gap_and_damage_are_refused(tmp_path: Path) -> None:
 
 def test_states_are_written_and_read() -> None:
     followed = Followed(Position(7, 2**63 + 1), 3, 1234)
-    assert parse_state(format_state(followed), "x") == followed
+    for state in (FollowerState(followed, 5), FollowerState(followed, 5, Followed(Position(6, 1), 2, 1000))):
+        assert parse_state(format_state(state), "x") == state
+
+
+def test_a_state_says_how_far_a_copy_is_by_its_counter() -> None:
+    before, to = Followed(Position(6, 1), 2, 1000), Followed(Position(7, 2**63 + 1), 3, 1234)
+    assert [FollowerState(to, 5, before).find(counter) for counter in (3, 4, 5, 6)] == [None, before, to, None]
+    assert FollowerState(to, 0, before).find(0xFFFFFFFF) == before
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_copy_whose_state_is_older_is_not_set_back(
+    tmp_path: Path, store: ObjectStore, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut that kept the copy and not the latest of its states."""
+    connection, copy = opened(tmp_path / "a.db"), tmp_path / "copy.db"
+    connection.execute("CREATE TABLE pair (id INTEGER PRIMARY KEY, value INTEGER, pad BLOB)")
+    for number in (1, 2):
+        connection.execute("INSERT INTO pair VALUES (?, 0, randomblob(3000))", (number,))
+    states = list[bytes]()
+    follower = Follower(store, copy)
+    with Replicator(tmp_path / "a.db", store) as running:
+        for value in range(4):
+            connection.execute("UPDATE pair SET value = ?", (value,))
+            running.wait_durable(PATIENCE_S)
+            follower.catch_up()
+            states.append((tmp_path / "copy.db-strandline").read_bytes())
+        follower.close()
+    (tmp_path / "copy.db-strandline").write_bytes(states[kept])
+    follower = Follower(store, copy)
+    seen = list[tuple[object, ...]]()
+    apply_pages = follower._apply_pages  # noqa: SLF001
+
+    def applied(*arguments: Any) -> None:  # noqa: ANN401
+        apply_pages(*arguments)
+        reader = apsw.Connection(str(copy))
+        seen.append(tuple(value for (value,) in reader.execute("SELECT value FROM pair ORDER BY id")))
+        reader.close()
+
+    monkeypatch.setattr(follower, "_apply_pages", applied)
+    follower.catch_up()
+    assert all(one == other for one, other in seen), f"readers saw {seen}"
+    assert content(copy) == content(tmp_path / "a.db")
+    follower.close()
+    connection.close()
+
+
+def test_a_state_is_synced_before_the_copy_is_touched(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, done = opened(tmp_path / "a.db"), list[str]()
+    fill(connection, 3)
+    follower = Follower(store, tmp_path / "copy.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        fill(connection, 3, seed=1)
+        running.wait_durable(PATIENCE_S)
+    keep, write = follower._keep, follower_module._write_journal  # noqa: SLF001
+
+    def kept(state: FollowerState) -> None:
+        keep(state)
+        done.append("state")
+
+    def written(*arguments: Any) -> None:  # noqa: ANN401
+        done.append("journal")
+        write(*arguments)
+
+    monkeypatch.setattr(follower, "_keep", kept)
+    monkeypatch.setattr(follower_module, "_write_journal", written)
+    follower.catch_up()
+    follower.close()
+    connection.close()
+    assert done
+    assert done == ["state", "journal"] * (len(done) // 2)
+
+
+def test_a_follower_gives_up_waiting_for_readers_when_it_is_to_end(tmp_path: Path, store: ObjectStore) -> None:
+    connection, asked = opened(tmp_path / "a.db"), threading.Event()
+    fill(connection, 3)
+
+    def is_ending() -> bool:
+        asked.set()
+        return True
+
+    follower = Follower(store, tmp_path / "copy.db", is_ending=is_ending)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+        follower.catch_up()
+        reader = apsw.Connection(str(tmp_path / "copy.db"))
+        reader.execute("BEGIN")
+        list(reader.execute("SELECT count(*) FROM t"))
+        fill(connection, 1, seed=1)
+        running.wait_durable(PATIENCE_S)
+        with pytest.raises(Unavailable, match="readers hold the copy"):
+            follower.catch_up()
+        assert asked.is_set()
+        reader.close()
+        follower.catch_up()
+        assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    follower.close()
+    connection.close()
 
 
 def test_a_stopped_follower_waits_for_what_comes(tmp_path: Path, store: ObjectStore) -> None:

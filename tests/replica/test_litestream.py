@@ -1,9 +1,7 @@
 """litestream 0.5, the real one: it restores what we wrote, and we restore what it wrote."""
 
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,17 +12,11 @@ from strandline.objects import ObjectStore, open_objects
 from strandline.replica import Layout, Maintenance, Replicator, plan_restore, restore, tables
 from strandline.replica.pages import ReplicaPages
 from tests.replica.databases import PAGE_SIZES, content, database, fill
+from tests.replica.litestream_program import litestream
 from tests.servers_seaweed import ACCESS_KEY, SECRET_KEY, SeaweedServer
 from tests.waiting import PATIENCE_S, eventually
 
 Make = Callable[[apsw.Connection], None]
-
-
-def litestream() -> str:
-    """Return the path of the program."""
-    found = shutil.which("litestream", path=str(Path(sys.executable).parent))
-    assert found is not None
-    return found
 
 
 def rows(connection: apsw.Connection) -> None:

@@ -15,7 +15,6 @@ from strandline.replica import (
     Capture,
     DatabaseRefused,
     Layout,
-    Position,
     ReplicaFenced,
     ReplicaForeign,
     Replicator,
@@ -24,9 +23,7 @@ from strandline.replica import (
     replicator,
     restore,
 )
-from strandline.replica.capture import LogState
 from strandline.replica.lineage import format_lineage, parse_lineage
-from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -414,11 +411,6 @@ def test_a_waiter_after_the_end_is_told_so(tmp_path: Path) -> None:
     running.close()
     with pytest.raises(Closed):
         running.wait_durable(PATIENCE_S)
-
-
-def test_positions_are_written_and_read() -> None:
-    known = Position(5, 2**63 + 7), LogState((1, 2), WalPosition(4152, (3, 4)), 9, 4096), "s3://bucket"
-    assert replicator.parse_hint(replicator.format_hint(*known), "x") == known
 
 
 def test_a_local_store_is_what_is_meant(store: ObjectStore) -> None:

@@ -28,6 +28,10 @@ class Ending:
         received, self._signal = self._signal, None
         return received
 
+    def is_noted(self) -> bool:
+        """Return whether a signal came that `wait` has not returned yet."""
+        return self._event.is_set()
+
     def note(self, number: int, _frame: FrameType | None = None) -> None:
         """Note a signal."""
         self._signal = number

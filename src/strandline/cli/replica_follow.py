@@ -26,12 +26,14 @@ def follow(
     Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
     """
     with ending_signals() as ending, replica_at(address) as (store, _):
-        follower, told = Follower(store, copy), None
+        follower, told = Follower(store, copy, is_ending=ending.is_noted), None
         try:
             while True:
                 try:
                     followed = follower.catch_up()
                 except Unavailable as error:
+                    if ending.is_noted():
+                        return
                     if once or not error.retryable:
                         raise
                     print(f"error: {error}; trying again", file=sys.stderr, flush=True)

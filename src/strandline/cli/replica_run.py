@@ -21,6 +21,12 @@ Exec = Annotated[
     str | None,
     typer.Option("--exec", metavar="COMMAND", help="Start this once the database is replicated, and end when it ends."),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt", help="Ship the database as it is, although the replica has transactions that it does not have."
+    ),
+]
 Maintain = Annotated[
     bool,
     typer.Option(
@@ -34,6 +40,7 @@ def run(
     address: ReplicaAddress,
     command: Exec = None,
     maintain: Maintain = True,
+    adopt: Adopt = False,
     as_json: AsJson = False,
 ) -> None:
     """Replicate a database until SIGTERM, or for as long as a command runs.
@@ -43,7 +50,7 @@ def run(
     """
     with ending_signals() as ending, replica_at(address, conditional=True) as (store, _):
         maintenance = Maintenance(store)
-        with Replicator(database, store) as replicator:
+        with Replicator(database, store, adopt=adopt) as replicator:
             position = _begun(replicator, ending, as_json=as_json)
             if position is None:
                 replicator.close(flush=False)

@@ -87,7 +87,7 @@ class RemoteObjects:
         attributes = dict(metadata or {})
         stored = self._stored(
             key,
-            lambda: obstore.put(self._open(), key, bytes(body), mode=mode, attributes=attributes, use_multipart=False),
+            lambda: obstore.put(self._open(), key, body, mode=mode, attributes=attributes, use_multipart=False),
         )
         if not stored["e_tag"]:
             raise StoreRefused(self.address, "the store gives its objects no ETags")

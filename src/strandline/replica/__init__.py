@@ -11,8 +11,10 @@ commits as one file of litestream's format.
     capture       the commits of one database, while the application writes it
     layout        where the files of a replica are
     lineage       whose replica a place holds
+    cursor        what a replicator knows of its replica, beside the database
+    snapshot_parts    the first snapshot of a large database, in transactions of bounded size
     shipper       changes become transactions of a replica, each created where there is none
-    replicator    the thread that does both, and waits for the store where that is away
+    replicator    does both, step by step, and comes again where the store is away
     restore       a database as it was after a transaction or at a time
     follower      a local copy that is kept current in place, while it is read
     roles         the roles of a node, and what routing asks of one
@@ -34,9 +36,9 @@ commits as one file of litestream's format.
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.
 
 **Trade-offs.** A transaction of a replica is a group of commits: those that arrived while the one before was written.
-A change is held in memory until it is in the store, and so is a first snapshot, compressed. The log grows while the
-store is away. A replicator that finds the log begun anew (another process wrote while none was running) writes the
-whole database once.
+A change is held in memory until it is in the store, and on disk where it has more than 16 MiB; the first snapshot of a
+large database goes in parts. The log grows while the store is away. Each upload costs three syncs of local files. A
+replicator that finds the log begun anew (another process wrote while none was running) writes the whole database once.
 """
 
 from strandline.replica.capture import Capture, Change
@@ -45,6 +47,7 @@ from strandline.replica.errors import (
     HistoryLost,
     LtxDamaged,
     NotLeading,
+    ReplicaAhead,
     ReplicaFenced,
     ReplicaForeign,
     ReplicaFork,
@@ -84,6 +87,7 @@ __all__ = [
     "NodeTrouble",
     "NotLeading",
     "Position",
+    "ReplicaAhead",
     "ReplicaFenced",
     "ReplicaForeign",
     "ReplicaFork",

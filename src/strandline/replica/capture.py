@@ -11,6 +11,8 @@ Invariants:
   Where a busy database lets no heartbeat in, the log is read on in that state.
 - A commit is handed out once, whole and in order. Where that cannot be proved (the salts of the log are not the
   expected ones, or its frames do not continue), `HistoryLost` is raised and a snapshot goes on.
+- Memory is bounded: a change of more than `CHUNK_BYTES` is read from the log page by page while it is shipped, and the
+  log is not given up before that.
 - The database file is read through SQLite's own file layer: closing a file descriptor of the database would drop the
   locks of every connection in the process.
 - What SQLite says becomes an error of ours: `Unavailable` where it passes (busy, a full disk), and the same call may be
@@ -23,10 +25,12 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import Damaged, StorageRefused, Unavailable
+from strandline.files import OsDisk
 from strandline.lazy_imports import deferred
 from strandline.replica.errors import DatabaseRefused, HistoryLost
 from strandline.replica.ltx import lock_page
@@ -47,12 +51,13 @@ else:
 
 TABLE = "_strandline_replica"
 SQLITE_MIN = (3, 51, 3)
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 16 << 20
 """How much of a log is one change, once it has a commit."""
 _FIRST_BYTES = 256 << 10
 _BUSY_MS = 5_000
 _LOCK_MS = 250
 _WAL_KEPT_BYTES = 16 << 20
+_CACHE_KIB = 64
 _MAGIC = b"SQLite format 3\0"
 _READ_BYTES = 1 << 20
 
@@ -77,6 +82,16 @@ class Change(NamedTuple):
     is_whole: bool = False
     is_all: bool = True
     """Whether everything that was committed before it was asked for is in it."""
+    is_part: bool = False
+    """Whether more parts of the same snapshot follow."""
+
+
+class Resumed(Enum):
+    """Whether a log goes on from where it was read."""
+
+    CONTINUES = "it does"
+    BEGAN_ANEW = "it is another log: only a snapshot goes on"
+    BEHIND = "it ends before, or is another from there on: commits were lost"
 
 
 class Capture:
@@ -119,6 +134,7 @@ class Capture:
         self._begin(0)
         self._renew()
         self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC)
+        OsDisk().sync_folder(self.path.absolute().parent)
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
         self._file = apsw.VFSFile("", str(self.path), [flags, 0])
 
@@ -135,33 +151,31 @@ class Capture:
         return self._log_path
 
     @property
+    def inode(self) -> int:
+        """Return which file the database is."""
+        return self._identity[1]
+
+    @property
     def state(self) -> LogState | None:
         """How far the log was read; None before `resume` or `snapshot`."""
         return self._state
 
-    def resume(self, state: LogState) -> bool:
-        """Go on from where an earlier process was; return False where the log does not continue from there."""
+    def resume(self, state: LogState) -> Resumed:
+        """Go on from where an earlier process was, if the log continues from there."""
         header = self._read_header()
         if header is None or header.salts != state.salts or header.page_size != state.page_size:
-            return False
+            return Resumed.BEGAN_ANEW
         # All of it: after a power cut a frame may have outlived one before it, and SQLite counts neither.
-        if self._end_of_commits(header, state.position.offset) != state.position:
-            return False
+        end, _, _ = self._committed(header, header.start, stop=state.position.offset)
+        if end != state.position:
+            return Resumed.BEHIND
         self._header, self._state, self._pending = header, state, None
-        return True
+        return Resumed.CONTINUES
 
-    def _end_of_commits(self, header: WalHeader, stop: int) -> WalPosition:
-        """Return the end of the last commit of the log before an offset."""
-        position, size = header.start, CHUNK_BYTES // header.frame_size * header.frame_size
-        while (length := min(size, stop - position.offset)) > 0:
-            part = scan_frames(header, position, self._pread(length, position.offset))
-            if part.pages:
-                position = part.end
-            elif length < size or part.is_cut:
-                break
-            else:
-                size *= 2
-        return position
+    def sync(self) -> None:
+        """Have the log on stable storage, so that no power cut takes from this database what was shipped."""
+        assert self._log is not None  # noqa: S101 - opened with the capture
+        os.fdatasync(self._log)
 
     def snapshot(self) -> Change:
         """Return the whole database as it is now; later changes continue from there."""
@@ -172,10 +186,12 @@ class Capture:
         self._header = header = self._read_header()
         if header is None:
             raise HistoryLost(str(self.path), "the log has no header")
-        frames, latest = self._scan_all(header)
-        self._state = LogState(header.salts, frames.end, frames.pages, header.page_size)
-        pages = self._whole(header, frames.pages, latest)
-        return Change(header.page_size, frames.pages, pages, HEADER_BYTES, self._state, is_whole=True)
+        end, count, latest = self._committed(header, header.start)
+        if count == 0:
+            raise HistoryLost(str(self.path), "the log has no commit")
+        self._state = LogState(header.salts, end, count, header.page_size)
+        pages = self._whole(header, count, latest)
+        return Change(header.page_size, count, pages, HEADER_BYTES, self._state, is_whole=True)
 
     def changes(self) -> Change | None:
         """Return what was committed since the last call; None where nothing was."""
@@ -261,6 +277,9 @@ class Capture:
         change = self._read_changes()
         if change is None:
             return True
+        if change.state.position.offset - change.start > CHUNK_BYTES:
+            self._pending = change._replace(is_all=False)
+            return False
         self._pending = change._replace(pages=iter(list(change.pages)), is_all=False)
         return change.is_all
 
@@ -286,14 +305,38 @@ class Capture:
             chunk = self._pread(size, before.position.offset)
             frames = scan_frames(header, before.position, chunk)
             is_all = len(chunk) < size or frames.is_cut
-            if is_all or (frames.pages and size >= CHUNK_BYTES):
+            if is_all or size >= CHUNK_BYTES:
                 break
             size *= 4
         if not frames.pages:
-            return None
+            return None if is_all else self._read_long()
         self._state = before._replace(position=frames.end, pages=frames.pages)
         pages = self._changed(header, before.pages, frames, chunk)
         return Change(header.page_size, frames.pages, pages, before.position.offset, self._state, is_all=is_all)
+
+    def _read_long(self) -> Change | None:
+        """Return a transaction that is longer than a chunk; its pages are read when they are asked for."""
+        assert self._header is not None  # noqa: S101 - the callers looked
+        assert self._state is not None  # noqa: S101
+        header, before = self._header, self._state
+        end, count, latest = self._committed(header, before.position, is_first=True)
+        if count == 0:
+            return None
+        self._state = before._replace(position=end, pages=count)
+        pages = self._changed_long(header, before.pages, count, latest)
+        return Change(header.page_size, count, pages, before.position.offset, self._state, is_all=False)
+
+    def _changed_long(
+        self, header: WalHeader, before: int, count: int, latest: dict[int, int]
+    ) -> Iterator[tuple[int, bytes]]:
+        for number in sorted(latest.keys() | set(range(before + 1, count + 1))):
+            if number > count or number == lock_page(header.page_size):
+                continue
+            at = latest.get(number)
+            if at is None:
+                yield number, self._database_page(number, header.page_size)
+            else:
+                yield number, self._pread(header.page_size, at + FRAME_HEADER_BYTES)
 
     def _changed(self, header: WalHeader, before: int, frames: WalFrames, chunk: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the latest version of each page, and pages that were allocated and never written."""
@@ -309,25 +352,30 @@ class Capture:
                 start = at * header.frame_size + FRAME_HEADER_BYTES
                 yield number, chunk[start : start + header.page_size]
 
-    def _scan_all(self, header: WalHeader) -> tuple[WalFrames, dict[int, int]]:
-        """Return the last frames of the log, and where in it the latest version of each page is."""
-        latest: dict[int, int] = {}
-        position, frames, size = header.start, None, CHUNK_BYTES // header.frame_size * header.frame_size
+    def _committed(
+        self, header: WalHeader, position: WalPosition, *, stop: int | None = None, is_first: bool = False
+    ) -> tuple[WalPosition, int, dict[int, int]]:
+        """Return the end of the last commit, the size after it, and where in the log the latest of each page is.
+
+        It looks no further than `stop`, and with `is_first` no further than the first chunk that has a commit.
+        """
+        size = max(1, CHUNK_BYTES // header.frame_size) * header.frame_size
+        end, count, latest, unfinished = position, 0, dict[int, int](), dict[int, int]()
         while True:
-            chunk = self._pread(size, position.offset)
+            length = size if stop is None else max(0, min(size, stop - position.offset))
+            chunk = self._pread(length, position.offset)
             part = scan_frames(header, position, chunk)
             if part.pages:
-                latest.update(
-                    (number, position.offset + at * header.frame_size) for number, at in part.latest().items()
-                )
-                position, frames = part.end, part
-            elif len(chunk) < size or part.is_cut:
-                break
+                latest.update(unfinished)
+                unfinished.clear()
+                end, count = part.end, part.pages
             else:
-                size *= 2
-        if frames is None:
-            raise HistoryLost(str(self.path), "the log has no commit")
-        return frames, latest
+                part = scan_frames(header, position, chunk, only_committed=False)
+            into = latest if part.end == end else unfinished
+            into.update((number, position.offset + at * header.frame_size) for number, at in part.latest().items())
+            if part.end == position or (is_first and count):
+                return end, count, latest
+            position = part.end
 
     def _whole(self, header: WalHeader, pages: int, latest: dict[int, int]) -> Iterator[tuple[int, bytes]]:
         """Yield every page: from the log where it has one, otherwise from the file, which stays as it is meanwhile."""
@@ -445,7 +493,12 @@ def connect(path: Path) -> "apsw.Connection":
     connection.set_busy_timeout(_BUSY_MS)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # A log that begins anew is cut to this size by whichever connection does it; for ours it is bounded.
-    for pragma in ("wal_autocheckpoint = 0", f"journal_size_limit = {_WAL_KEPT_BYTES}", "synchronous = NORMAL"):
+    for pragma in (
+        "wal_autocheckpoint = 0",
+        f"journal_size_limit = {_WAL_KEPT_BYTES}",
+        "synchronous = NORMAL",
+        f"cache_size = -{_CACHE_KIB}",
+    ):
         connection.execute(f"PRAGMA {pragma}")
     with contextlib.suppress(apsw.Error):
         _persist_log(connection)

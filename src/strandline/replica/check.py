@@ -9,7 +9,7 @@ from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
 from strandline.replica.layout import LtxFile
 from strandline.replica.ltx import LtxReader
-from strandline.replica.restore import plan_restore
+from strandline.replica.restore import file_pieces, plan_restore
 
 if TYPE_CHECKING:
     import apsw
@@ -50,10 +50,7 @@ def check_files(store: ObjectStore, files: Sequence[LtxFile]) -> Iterator[FileCh
 
 def _pages(store: ObjectStore, file: LtxFile) -> int:
     """Read a file to its end; return how many pages it has."""
-    found = store.get(file.key)
-    if found is None:
-        raise LtxDamaged(file.key, "it went away")
-    reader = LtxReader([found.body], file.key)
+    reader = LtxReader(file_pieces(store, file), file.key)
     if (reader.header.min_txid, reader.header.max_txid) != (file.min_txid, file.max_txid):
         raise LtxDamaged(file.key, "its name is of other transactions")
     return sum(1 for _ in reader.pages())

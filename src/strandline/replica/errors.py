@@ -77,6 +77,19 @@ class ReplicaFenced(Conflict):
         self.epoch = epoch
 
 
+class ReplicaAhead(Conflict):
+    """The replica has transactions that this database does not have; nothing was shipped."""
+
+    def __init__(self, address: str, txid: int, reason: str) -> None:
+        super().__init__(
+            f"{address}: it has transaction {txid}, which this database does not have: {reason}",
+            hint="set it aside and restore from the replica; --adopt (`adopt=True`) ships it as it is, as the next one",
+        )
+        self.address = address
+        self.txid = txid
+        self.reason = reason
+
+
 class ReplicaFork(Conflict):
     """A file does not continue what was applied: it is of another history, or of an older leader."""
 

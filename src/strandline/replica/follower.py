@@ -9,9 +9,15 @@ the pages goes to a rollback journal, which is synced; then the pages are writte
 removed. A reader that finds the journal of a dead follower rolls back. In page 1 the copy is marked as a database
 without a write-ahead log, and its change counter moves with every transaction, so that readers drop what they cached.
 
+How far a copy is follows from its change counter: the state names the counter before and after the transaction that is
+applied next, and is synced before the copy is touched. A copy with another counter is of an unknown state, and is
+written anew. So no kill and no power cut makes a follower skip a transaction or apply an old one over newer pages.
+
     <database>                    the copy; readers open it read-only
     <database>-journal            while a transaction is applied
-    <database>-strandline         how far it is (JSON): a hint, since applying a file again changes nothing
+    <database>-strandline         how far it is before and after the transaction that is applied (JSON)
+
+Memory is bounded: pages go through a file without a name, beside the copy.
 """
 
 import contextlib
@@ -19,20 +25,22 @@ import json
 import os
 import secrets
 import struct
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from strandline.errors import FormatError
-from strandline.files import OsDisk, storage_errors
+from strandline.errors import FormatError, Unavailable
+from strandline.files import OsDisk, replace_file, storage_errors
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import sqlite_errors
+from strandline.replica.cursor import cursor_path
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
 from strandline.replica.layout import LEVELS, Layout, LtxFile
 from strandline.replica.ltx import LtxReader, lock_page
-from strandline.replica.restore import plan_restore, restore
+from strandline.replica.restore import file_pieces, plan_restore, restore
 from strandline.replica.shipper import EMPTY, Position
 
 if TYPE_CHECKING:
@@ -44,7 +52,7 @@ BATCH_BYTES = 32 << 20
 """How many bytes of files are applied as one transaction, at least one file."""
 LOCK_PAUSE_S = 0.005
 ROLL_BACK_MS = 5000
-_VERSION = 1
+_VERSION = 2
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _SECTOR_BYTES = 512
 _U32 = struct.Struct(">I")
@@ -60,19 +68,63 @@ class Followed(NamedTuple):
     timestamp_ms: int
 
 
-class Follower:
-    """Keeps one copy current. Used by one thread."""
+class FollowerState(NamedTuple):
+    """How far a copy is, by its change counter: at `to` where it is `counter`, at `before` where it is one less."""
 
-    def __init__(self, store: ObjectStore, path: Path) -> None:
+    to: Followed
+    counter: int
+    before: Followed | None = None
+
+    def find(self, counter: int) -> Followed | None:
+        """Return how far a copy with a change counter is; None where that is not known."""
+        if counter == self.counter:
+            return self.to
+        return self.before if counter == _previous(self.counter) else None
+
+
+class Follower:
+    """Keeps one copy current. Used by one thread.
+
+    `is_ending` is asked while readers hold the copy: where it says so, `catch_up` gives up with `Unavailable`.
+    """
+
+    def __init__(self, store: ObjectStore, path: Path, *, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._store = store
         self._layout = Layout(store)
         self._path = path
+        self._is_ending = is_ending
         self._file: apsw.VFSFile | None = None
-        self.followed = _read_state(self._state_path) if path.exists() else None
+        self._is_known = False
+        self._followed: Followed | None = None
+
+    @property
+    def followed(self) -> Followed | None:
+        """Return how far the copy is; None where there is none, or of an unknown state."""
+        if not self._is_known and self._path.exists():
+            self._followed = self._find_state()
+        self._is_known = True
+        return self._followed
+
+    @followed.setter
+    def followed(self, followed: Followed | None) -> None:
+        self._is_known, self._followed = True, followed
 
     @property
     def _state_path(self) -> Path:
         return self._path.with_name(f"{self._path.name}-strandline")
+
+    @property
+    def _journal_path(self) -> Path:
+        return self._path.with_name(f"{self._path.name}-journal")
+
+    def _find_state(self) -> Followed | None:
+        state = _read_state(self._state_path)
+        if state is None:
+            return None
+        with storage_errors(self._path), sqlite_errors(self._path):
+            if self._journal_path.exists():
+                _roll_back(self._path)
+            return state.find(_counter(self._opened()))
 
     def catch_up(self) -> Followed:
         """Apply everything that the replica has beyond the copy; return how far it is then."""
@@ -80,8 +132,8 @@ class Follower:
             self._begin()
         while files := self._next_files():
             self._apply(files)
-        assert self.followed is not None  # noqa: S101 - `_begin` set it
-        return self.followed
+        assert self._followed is not None  # noqa: S101 - `_begin` set it
+        return self._followed
 
     def close(self) -> None:
         """Let go of the copy; it stays as it is."""
@@ -91,6 +143,7 @@ class Follower:
 
     def _begin(self) -> None:
         """Restore the copy; where there is a file of an unknown state, write every page of it anew, in place."""
+        cursor_path(self._path).unlink(missing_ok=True)  # of a leader that this was: it says nothing of a copy
         if not self._path.exists():
             part = self._path.with_name(f".{self._path.name}.following")
             part.unlink(missing_ok=True)
@@ -103,20 +156,26 @@ class Follower:
                 os.fsync(out.fileno())
             for suffix in ("-journal", "-wal", "-shm"):  # of an earlier copy: SQLite would write it into this one
                 self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
-            self._state_path.unlink(missing_ok=True)
+            followed = Followed(restored.position, restored.epoch, restored.timestamp_ms)
+            self._keep(FollowerState(followed, 1))
             part.rename(self._path)
-            OsDisk().sync_folder(self._path.parent)
-            self._keep(Followed(restored.position, restored.epoch, restored.timestamp_ms))
+            OsDisk().sync_folder(self._path.absolute().parent)
+            self._followed = followed
             return
         plan = plan_restore(self._layout.all_files(), address=self._store.address)
-        self.followed = Followed(EMPTY, 0, 0)
-        for file in plan:
-            self._apply([file])
+        self._followed = Followed(EMPTY, 0, 0)
+        try:
+            for file in plan:
+                self._apply([file])
+        except BaseException:
+            if self._followed.position == EMPTY:
+                self._followed = None
+            raise
 
     def _next_files(self) -> list[LtxFile]:
         """Return what follows: transactions one by one, or a merged file where they are gone."""
-        assert self.followed is not None  # noqa: S101 - the caller looked
-        txid = self.followed.position.txid
+        assert self._followed is not None  # noqa: S101 - the caller looked
+        txid = self._followed.position.txid
         files, size = list[LtxFile](), 0
         is_held = is_ahead = False
         for file in self._layout.files(0, after=max(0, txid - 1)):
@@ -141,27 +200,25 @@ class Follower:
 
     def _apply(self, files: Sequence[LtxFile]) -> None:
         """Apply files as one transaction."""
-        assert self.followed is not None  # noqa: S101 - the caller looked
-        followed, pages, commit, page_size = self.followed, dict[int, bytes](), 0, 0
-        for file in files:
-            found = self._store.get(file.key)
-            if found is None:
-                raise LtxDamaged(file.key, "it went away while it was read")
-            reader = LtxReader([found.body], file.key)
-            header = reader.header
-            self._check(file, followed, reader)
-            pages.update(reader.pages())
-            assert reader.end is not None  # noqa: S101 - all pages were handed out
-            commit, page_size = header.commit, header.page_size
-            position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
-            followed = Followed(position, max(header.epoch, followed.epoch), header.timestamp_ms)
-        kept = {number: page for number, page in pages.items() if number <= commit}
-        self._commit(kept, commit, page_size, followed)
+        assert self._followed is not None  # noqa: S101 - the caller looked
+        followed, commit, page_size = self._followed, 0, 0
+        with _Pages(self._path.absolute().parent) as pages:
+            for file in files:
+                reader = LtxReader(file_pieces(self._store, file), file.key)
+                header = reader.header
+                self._check(file, followed, reader)
+                pages.add(header.page_size, reader.pages())
+                assert reader.end is not None  # noqa: S101 - all pages were handed out
+                commit, page_size = header.commit, header.page_size
+                position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
+                followed = Followed(position, max(header.epoch, followed.epoch), header.timestamp_ms)
+            pages.cut(commit)
+            self._commit(pages, commit, page_size, followed)
 
     def _commit(self, pages: Mapping[int, bytes], commit: int, page_size: int, followed: Followed) -> None:
-        """Make pages a transaction of the copy, and remember how far that is."""
-        self._apply_pages(pages, commit, page_size)
-        self._keep(followed)
+        """Make pages a transaction of the copy, which says how far it is."""
+        self._apply_pages(pages, commit, page_size, followed)
+        self.followed = followed
 
     def _check(self, file: LtxFile, followed: Followed, reader: LtxReader) -> None:
         header = reader.header
@@ -173,31 +230,39 @@ class Follower:
         if is_next and followed.position.txid and not header.continues(followed.position.checksum):
             raise ReplicaFork(self._store.address, followed.position.txid, file.key, header.epoch, followed.epoch)
 
-    def _apply_pages(self, pages: Mapping[int, bytes], commit: int, page_size: int) -> None:
+    def _apply_pages(self, pages: Mapping[int, bytes], commit: int, page_size: int, followed: Followed) -> None:
         """Make pages the content of the copy, as one transaction of SQLite."""
-        journal = self._path.with_name(f"{self._path.name}-journal")
         with storage_errors(self._path), sqlite_errors(self._path):
-            if journal.exists():  # of a transaction that was not finished, by this follower or an earlier one
+            if (
+                self._journal_path.exists()
+            ):  # of a transaction that was not finished, by this follower or an earlier one
                 _roll_back(self._path)
-            self._write_pages(journal, pages, commit, page_size)
+            self._write_pages(pages, commit, page_size, followed)
 
-    def _write_pages(self, journal: Path, pages: Mapping[int, bytes], commit: int, page_size: int) -> None:
+    def _write_pages(self, pages: Mapping[int, bytes], commit: int, page_size: int, followed: Followed) -> None:
         file = self._opened()
-        with _locked(file):
-            before = -(-file.xFileSize() // page_size)
-            first = pages.get(1) or file.xRead(page_size, 0)
-            changed = {**pages, 1: _page_one(first, _counter(file), commit)}
-            old = [number for number in sorted(changed) if number <= before]
-            old += [number for number in range(commit + 1, before + 1) if number != lock_page(page_size)]
+        with _locked(file, self._is_ending):
             size = file.xFileSize()
-            read = ((number, _read_page(file, number, page_size, size)) for number in old)
-            _write_journal(journal, before, page_size, read)
-            for number, page in changed.items():
-                file.xWrite(page, (number - 1) * page_size)
+            before, counter = -(-size // page_size), _counter(file)
+            first = pages[1] if 1 in pages else file.xRead(page_size, 0)
+            known = self._followed if self._followed and self._followed.position != EMPTY else None
+            self._keep(FollowerState(followed, _next(counter), known))
+            lock = lock_page(page_size)
+            old = [] if 1 in pages else [1]
+            removed = (number for number in range(commit + 1, before + 1) if number != lock)
+            numbers = (*old, *(number for number in pages if number <= before))
+            read = (
+                (number, _read_page(file, number, page_size, size)) for part in (numbers, removed) for number in part
+            )
+            _write_journal(self._journal_path, before, page_size, read)
+            for number in pages:
+                if number > 1:
+                    file.xWrite(pages[number], (number - 1) * page_size)
+            file.xWrite(_page_one(first, _next(counter), commit), 0)
             file.xTruncate(commit * page_size)
             file.xSync(apsw.SQLITE_SYNC_NORMAL)
-            journal.unlink()
-            OsDisk().sync_folder(self._path.parent)
+            self._journal_path.unlink()
+            OsDisk().sync_folder(self._path.absolute().parent)
 
     def _opened(self) -> "apsw.VFSFile":
         """Return the file, through SQLite's own layer, which knows of the locks of this process."""
@@ -206,46 +271,103 @@ class Follower:
             self._file = apsw.VFSFile("", str(self._path.absolute()), [flags, 0])
         return self._file
 
-    def _keep(self, followed: Followed) -> None:
-        # It is not synced: an old one has files applied again, which changes nothing.
-        temporary = self._state_path.with_name(f"{self._state_path.name}.tmp")
-        temporary.write_text(format_state(followed))
-        temporary.replace(self._state_path)
-        self.followed = followed
+    def _keep(self, state: FollowerState) -> None:
+        """Make a state durable."""
+        with storage_errors(self._state_path):
+            replace_file(OsDisk(), self._state_path, format_state(state).encode())
 
 
-def format_state(followed: Followed) -> str:
+class _Pages(Mapping[int, bytes]):
+    """Pages by their numbers, ascending, in a file without a name: each where it is in the database."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed at the end of the block
+        self._page_size = 0
+        self._has = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, page_size: int, pages: Iterator[tuple[int, bytes]]) -> None:
+        """Take the pages of a file; those of another size that came before are gone with it."""
+        if page_size != self._page_size:
+            self._page_size, self._has = page_size, bytearray()
+        for number, page in pages:
+            os.pwrite(self._file.fileno(), page, (number - 1) * page_size)
+            if number >= len(self._has):
+                self._has.extend(bytes(max(number + 1 - len(self._has), len(self._has))))
+            self._has[number] = 1
+
+    def cut(self, commit: int) -> None:
+        """Forget the pages beyond the size of the database."""
+        del self._has[commit + 1 :]
+
+    def __iter__(self) -> Iterator[int]:
+        at = self._has.find(1)
+        while at >= 0:
+            yield at
+            at = self._has.find(1, at + 1)
+
+    def __len__(self) -> int:
+        return self._has.count(1)
+
+    def __getitem__(self, number: int) -> bytes:
+        if number not in self:
+            raise KeyError(number)
+        return os.pread(self._file.fileno(), self._page_size, (number - 1) * self._page_size)
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and 0 < number < len(self._has) and self._has[number] == 1
+
+
+def format_state(state: FollowerState) -> str:
     """Return how far a follower is, as the text of the file beside its copy."""
-    position = followed.position
-    body = {
-        "version": _VERSION,
-        "txid": position.txid,
-        "checksum": f"{position.checksum:016x}",
+    before = None if state.before is None else followed_fields(state.before)
+    return (
+        json.dumps({"version": _VERSION, "counter": state.counter, **followed_fields(state.to), "before": before})
+        + "\n"
+    )
+
+
+def followed_fields(followed: Followed) -> dict[str, object]:
+    """Return how far a copy is, as fields of JSON."""
+    return {
+        "txid": followed.position.txid,
+        "checksum": f"{followed.position.checksum:016x}",
         "epoch": followed.epoch,
         "timestamp_ms": followed.timestamp_ms,
     }
-    return json.dumps(body) + "\n"
 
 
-def parse_state(text: str, path: str) -> Followed:
-    """Return what `format_state` wrote."""
+def parse_state(text: str, path: str) -> FollowerState:
+    """Return what `format_state` wrote. Version 1 does not say of which copy it is: that is written anew."""
     try:
         body = json.loads(text)
         if body["version"] != _VERSION:
-            raise FormatError(path, f"version {body['version']} is of a later Strandline")
-        return Followed(Position(body["txid"], int(body["checksum"], 16)), body["epoch"], body["timestamp_ms"])
+            raise FormatError(path, f"it has version {body['version']}, and not {_VERSION}")
+        before = None if body["before"] is None else parse_followed(body["before"])
+        return FollowerState(parse_followed(body), body["counter"], before)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(path, "it is not a follower's file") from error
 
 
-def _read_state(path: Path) -> Followed | None:
+def parse_followed(body: "dict[str, int | str]") -> Followed:
+    """Return what `followed_fields` gave."""
+    position = Position(int(body["txid"]), int(str(body["checksum"]), 16))
+    return Followed(position, int(body["epoch"]), int(body["timestamp_ms"]))
+
+
+def _read_state(path: Path) -> FollowerState | None:
     with contextlib.suppress(OSError, FormatError):
         return parse_state(path.read_text(), str(path))
     return None
 
 
 @contextlib.contextmanager
-def _locked(file: "apsw.VFSFile") -> Iterator[None]:
+def _locked(file: "apsw.VFSFile", is_ending: Callable[[], bool]) -> Iterator[None]:
     """Hold SQLite's exclusive lock; readers finish first, and new ones wait."""
     try:
         for level in (apsw.SQLITE_LOCK_SHARED, apsw.SQLITE_LOCK_RESERVED, apsw.SQLITE_LOCK_EXCLUSIVE):
@@ -254,6 +376,8 @@ def _locked(file: "apsw.VFSFile") -> Iterator[None]:
                     file.xLock(level)
                     break
                 except apsw.BusyError:
+                    if is_ending():
+                        raise Unavailable("readers hold the copy", hint="it goes on where it was") from None
                     time.sleep(LOCK_PAUSE_S)
         yield
     finally:
@@ -277,10 +401,18 @@ def _read_page(file: "apsw.VFSFile", number: int, page_size: int, size: int) -> 
 
 
 def _counter(file: "apsw.VFSFile") -> int:
-    """Return a change counter that readers have not seen."""
+    """Return the change counter of a copy; 0 where it has none yet."""
     if file.xFileSize() < _CHANGE_COUNTER + 4:
-        return 1
-    return (int.from_bytes(file.xRead(4, _CHANGE_COUNTER), "big") + 1) & 0xFFFFFFFF
+        return 0
+    return int.from_bytes(file.xRead(4, _CHANGE_COUNTER), "big")
+
+
+def _next(counter: int) -> int:
+    return (counter + 1) & 0xFFFFFFFF
+
+
+def _previous(counter: int) -> int:
+    return (counter - 1) & 0xFFFFFFFF
 
 
 def _page_one(page: bytes, counter: int, commit: int) -> bytes:

@@ -23,13 +23,14 @@ from strandline.extras import needs
 from strandline.files import OsDisk
 from strandline.objects import ObjectStore
 from strandline.replica.capture import TABLE, Change, LogState, sqlite_errors
+from strandline.replica.cursor import ReplicaCursor, Shipped, log_fields, parse_log, read_cursor, write_cursor
 from strandline.replica.errors import ReplicaForeign
-from strandline.replica.follower import Followed, Follower, format_state, parse_state
+from strandline.replica.follower import Followed, Follower, followed_fields, parse_followed
+from strandline.replica.layout import LEVELS
 from strandline.replica.lineage import find_lineage
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, parse_header
-from strandline.replica.replicator import format_hint, parse_hint
 from strandline.replica.restore import plan_restore, restore
-from strandline.replica.shipper import EMPTY, Shipper, find_position, position_of
+from strandline.replica.shipper import EMPTY, Position, Shipper, find_position, position_of
 from strandline.replica.wal import HEADER_BYTES as LOG_HEADER_BYTES
 from strandline.replica.wal import WalPosition
 from strandline.replica.write_lock import WriteLock
@@ -72,10 +73,6 @@ class NodeCopy(Follower):
     @property
     def _state_path(self) -> Path:
         return self._path.with_name(f".{self._path.name}-strandline-node")
-
-    @property
-    def _hint_path(self) -> Path:
-        return self._path.with_name(f".{self._path.name}-strandline")
 
     def hold(self) -> bool:
         """Keep other connections from writing, if there is a database; return False where that was given up."""
@@ -132,7 +129,8 @@ class NodeCopy(Follower):
         position = shipper.ship(shipment)
         # A frame that is in no database file yet: the log goes on from it, and does not begin anew.
         self._commit({1: page}, count, page_size, Followed(position, epoch, shipment.header.timestamp_ms))
-        _replace(self._hint_path, format_hint(position, self.lock.state(), self._store.address))
+        shipped, inode = Shipped(position, self.lock.state()), self._path.stat().st_ino
+        write_cursor(self._path, ReplicaCursor(self._store.address, shipped, inode=inode))
 
     @contextlib.contextmanager
     def opened_to_writers(self) -> Iterator[None]:
@@ -176,10 +174,22 @@ class NodeCopy(Follower):
                 parse_node_state(self._state_path.read_text(), str(self._state_path), self._store.address)
             )
         with contextlib.suppress(OSError, FormatError):
-            position, log, address = parse_hint(self._hint_path.read_text(), str(self._hint_path))
-            if address == self._store.address:
-                noted.append(Known(Followed(position, epoch, 0), log))
+            cursor = read_cursor(self._path)
+            if cursor is not None and cursor.address == self._store.address:
+                for one in (cursor.sending, cursor.shipped):
+                    if one is not None and one.state is not None and self._is_in_replica(one.position):
+                        noted.append(Known(Followed(one.position, epoch, 0), one.state))
         return noted
+
+    def _is_in_replica(self, position: Position) -> bool:
+        """Return whether a transaction of a cursor has arrived: one that was on its way may not have."""
+        candidates = (
+            file
+            for level in LEVELS
+            for file in self._layout.files(level, after=position.txid - 1 if level == 0 else 0)
+            if file.max_txid == position.txid
+        )
+        return any(position_of(self._store, file) == position for file in candidates)
 
     def _shipped_since(self, known: Known, log: LogState) -> Known | None:
         """Return the transaction that ends with the log, by the places in the log that the files themselves name."""
@@ -294,12 +304,12 @@ def format_node_state(noted: list[Known], address: str) -> str:
     """Return the transactions that a database may hold, as the text of the file beside it."""
     body = [
         {
-            "followed": json.loads(format_state(known.followed)),
-            "log": json.loads(format_hint(known.followed.position, known.log, address)),
+            "followed": followed_fields(known.followed),
+            "log": log_fields(known.log),
         }
         for known in noted
     ]
-    return json.dumps({"version": _VERSION, "noted": body}) + "\n"
+    return json.dumps({"version": _VERSION, "address": address, "noted": body}) + "\n"
 
 
 def parse_node_state(text: str, path: str, address: str) -> list[Known]:
@@ -308,11 +318,9 @@ def parse_node_state(text: str, path: str, address: str) -> list[Known]:
         body = json.loads(text)
         if body["version"] != _VERSION:
             raise FormatError(path, f"version {body['version']} is of a later Strandline")
-        noted = list[Known]()
-        for one in body["noted"]:
-            _, log, found = parse_hint(json.dumps(one["log"]), path)
-            if found == address:
-                noted.append(Known(parse_state(json.dumps(one["followed"]), path), log))
+        if body["address"] != address:
+            return []
+        noted = [Known(parse_followed(one["followed"]), parse_log(one["log"])) for one in body["noted"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(path, "it is not a node's file") from error
     return noted

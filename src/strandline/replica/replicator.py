@@ -1,39 +1,42 @@
-"""The replicator: one thread that captures the commits of a database and ships them, for as long as it lives.
+"""The replicator: captures the commits of a database and ships them, for as long as it lives.
 
 Invariants: `position` names only what is in the object store; commits that arrive while an upload runs go with the next
 one; a waiter is answered after a change that had everything which was committed before it asked. An error of the store
 is waited out, and said in `status`, and the change it hit is shipped before any later one. So is an error of the
 database that passes: it is busy, its disk is full, the file is gone for now. A change that was read and could not be
-shipped is followed by a snapshot. Where another leader has written, nothing more is shipped. One replicator holds a
+shipped is followed by a snapshot. Where another leader has written, nothing more is shipped, and no later start ships
+anything: its cursor says that the replica has transactions which this database does not have. What is shipped is on the
+local disk first, so that a power cut takes nothing from the database that the replica has. One replicator holds a
 database: a lock beside it keeps a second one out.
 
-    .<database>-strandline         how far the log was read and shipped (JSON), replaced after each upload
+    .<database>-strandline         the cursor (`replica.cursor`), replaced before each upload
     .<database>-strandline.lock    held while a replicator runs
 
-The file is a hint: it is believed only if the object store and the log agree with it, and otherwise a snapshot goes on.
+A replicator works in steps, of which none waits for the store to come back: in a thread of its own (`start`), or in the
+threads of a `ReplicaPool` that many replicators share.
 """
 
-import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from strandline.errors import Closed, FormatError, InvalidInput, Locked, StrandlineError, Unavailable, UnknownOutcome
 from strandline.files import OsDisk, storage_error
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
-from strandline.replica.capture import Capture, Change, LogState, check_database
-from strandline.replica.errors import DatabaseRefused, HistoryLost
+from strandline.replica.capture import Capture, Change, Resumed, check_database
+from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, read_cursor, write_cursor
+from strandline.replica.errors import DatabaseRefused, HistoryLost, ReplicaAhead
 from strandline.replica.layout import Layout
 from strandline.replica.lineage import check_lineage, find_lineage
 from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_position
+from strandline.replica.snapshot_parts import in_parts, is_large
 from strandline.replica.wakeups import FileChanges
-from strandline.replica.wal import WalPosition
 
 if TYPE_CHECKING:
     import apsw
@@ -45,7 +48,6 @@ LOOK_EVERY_S = 1.0
 GATHER_S_MAX = 0.05
 """The next upload waits for as many writers as shared the last one, for half the time of that and no longer than so."""
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,32 @@ class ReplicaStatus:
     snapshots: int
     checkpoints: int
     error: str | None
+
+
+class Pause(NamedTuple):
+    """How long a replicator has nothing to do, unless something is committed or it is woken.
+
+    With `is_backoff` a commit does not end the pause: the store, or the database, is given time.
+    """
+
+    seconds: float
+    is_backoff: bool = False
+
+
+class Wakeups(Protocol):
+    """What tells the steps of a replicator that a log has changed."""
+
+    def watch(self, path: Path) -> None:
+        """Look at a file from now on."""
+        ...
+
+    def wake(self) -> None:
+        """Have the next step done at once, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching."""
+        ...
 
 
 @dataclass
@@ -76,44 +104,72 @@ class _Counts:
 
 
 class Replicator:
-    """Ships one database to an object store, from `start` to `close`."""
+    """Ships one database to an object store, from `start` to `close`.
 
-    def __init__(self, path: Path, store: ObjectStore, *, epoch: int = 0) -> None:
+    `adopt` ships the database as it is, as the next transaction, although the replica has transactions that the
+    database does not have; they stay restorable.
+    """
+
+    def __init__(self, path: Path, store: ObjectStore, *, epoch: int = 0, adopt: bool = False) -> None:
         self.path = path
         self._store = store
         self._layout = Layout(store)
         self._epoch = epoch
+        self._adopt = adopt
         self._stop = threading.Event()
         self._counts = _Counts()
-        self._thread: threading.Thread | None = None
+        self._leave: Callable[[], None] | None = None
         self._ended: BaseException | None = None
         self._checkpoint_at = CHECKPOINT_BYTES
         self._is_lost = False
+        self._pause_s = _PAUSE_S
+        self._parts: Iterator[Change] | None = None
+        self._under_way: tuple[Change, Shipment] | None = None
+        self._requested = 0
+        self._is_snapshot = False
 
     def start(self) -> Self:
-        """Take the database, find out where to go on, and ship from then on."""
-        check_database(self.path)
-        disk = OsDisk()
+        """Take the database, find out where to go on, and ship from then on, in a thread of its own."""
+        changes = FileChanges(self.path.with_name(f"{self.path.name}-wal"))
+        self.open(changes)
+
+        def run() -> None:
+            while (pause := self.step()) is not None:
+                if pause.is_backoff:
+                    self._stop.wait(pause.seconds)
+                elif pause.seconds:
+                    changes.wait(pause.seconds)
+
+        thread = threading.Thread(target=run, name=f"strandline-replica-{self.path.name}", daemon=True)
+        self._leave = thread.join
+        thread.start()
+        return self
+
+    def open(self, changes: Wakeups, leave: Callable[[], None] | None = None) -> None:
+        """Take the database and find out where to go on; the caller makes the steps until `leave` has returned."""
+        self._changes, self._leave = changes, leave
         try:
-            self._lock = disk.lock(self.path.with_name(f".{self.path.name}-strandline.lock"))
+            check_database(self.path)
+            self._lock = OsDisk().lock(self.path.with_name(f".{self.path.name}-strandline.lock"))
         except Locked:
+            changes.close()
             hint = "one replicator holds a database; end the other one, or give this one another database"
             raise Locked(str(self.path), hint=hint) from None
+        except BaseException:
+            changes.close()
+            raise
         try:
-            known = self._read_hint()
+            cursor = self._read_cursor()
             # The place is this path's: whatever database stands there now goes on under its identity.
-            self._capture = Capture(self.path, (find_lineage(self._store) or "") if known else "")
-            self._changes = FileChanges(self._capture.log_path)
-            self._begin(known)
+            self._capture = Capture(self.path, (find_lineage(self._store) or "") if cursor else "")
+            changes.watch(self._capture.log_path)
+            self._begin(cursor)
         except BaseException:
             self._release()
             raise
-        self._thread = threading.Thread(target=self._run, name=f"strandline-replica-{self.path.name}", daemon=True)
-        self._thread.start()
-        return self
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self._leave is not None else self.start()
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self.close(flush=kind is None)
@@ -192,15 +248,15 @@ class Replicator:
     def close(self, *, flush: bool = True) -> None:
         """Ship what is committed (`flush`), and let go of the database; raise what has ended the replicator before."""
         try:
-            if flush and self._thread is not None:
+            if flush and self._leave is not None:
                 with suppress(Closed):
                     self.wait_durable(LOOK_EVERY_S * 30)
         finally:
             self._stop.set()
-            if self._thread is not None:
+            if self._leave is not None:
                 self._changes.wake()
-                self._thread.join()
-                self._thread = None
+                self._leave()
+                self._leave = None
                 self._release()
 
     def _is_over(self) -> bool:
@@ -213,71 +269,114 @@ class Replicator:
                 held.close()
         self._lock.release()
 
-    def _begin(self, known: tuple[Position, LogState] | None) -> None:
+    def _begin(self, cursor: ReplicaCursor | None) -> None:
         """Go on from the last position, without a snapshot where the log continues."""
-        head = find_position(self._store, self._layout, after=max(0, known[0].txid - 1) if known else 0)
+        known_txid = cursor.shipped.position.txid if cursor else 0
+        head = find_position(self._store, self._layout, after=max(0, known_txid - 1))
         check_lineage(self._store, self._capture.lineage, is_empty=head == EMPTY)
-        self._shipper = Shipper(self._store, self._layout, head, epoch=self._epoch)
-        self._snapshot_due = known is None or known[0] != head or not self._capture.resume(known[1])
+        cursor = None if self._adopt else cursor
+        found = cursor.find(head) if cursor else None
+        state = found.state if found else None
+        resumed = Resumed.BEGAN_ANEW if state is None else self._capture.resume(state)
+        if resumed is Resumed.BEHIND:
+            reason = "its log ends before that; a power cut lost the rest, or this is an older copy"
+            raise ReplicaAhead(self._store.address, head.txid, reason)
+        self._is_complete = head != EMPTY and (cursor is None or cursor.is_complete)
+        self._shipped = found or Shipped(head)
+        folder = self.path.absolute().parent
+        self._shipper = Shipper(self._store, self._layout, head, epoch=self._epoch, folder=folder)
+        self._snapshot_due = resumed is not Resumed.CONTINUES
 
-    def _read_hint(self) -> tuple[Position, LogState] | None:
+    def _read_cursor(self) -> ReplicaCursor | None:
         """Return what an earlier replicator of this path and place knew; None where there is nothing to read."""
         with suppress(OSError, FormatError):
-            position, state, address = parse_hint(self._hint_path.read_text(), str(self._hint_path))
-            return (position, state) if address == self._store.address else None
+            cursor = read_cursor(self.path)
+            return cursor if cursor and cursor.address == self._store.address else None
         return None
 
-    @property
-    def _hint_path(self) -> Path:
-        return self.path.with_name(f".{self.path.name}-strandline")
+    def step(self) -> Pause | None:
+        """Do what is to be done next; return when to come again, or None where this replicator has ended."""
+        if not self._is_over():
+            try:
+                return self._try_step()
+            except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
+                self._ended = error
+        with self._counts.changed:
+            self._counts.changed.notify_all()
+        return None
 
-    def _run(self) -> None:
+    def _try_step(self) -> Pause:
+        """Do a step; where the database is busy, its disk full, or the file gone for now, come again later."""
         try:
-            while not self._stop.is_set():
-                self._try_round()
-        except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
-            self._ended = error
-        finally:
-            with self._counts.changed:
-                self._counts.changed.notify_all()
-
-    def _try_round(self) -> None:
-        """Do a round; wait where the database is busy, its disk full, or the file gone for now."""
-        try:
-            self._round()
+            return self._step()
         except (Unavailable, DatabaseRefused, HistoryLost) as error:
             self._counts.error = error
-            self._stop.wait(LOOK_EVERY_S)
         except OSError as error:
             self._counts.error = storage_error(self.path, error)
-            self._stop.wait(LOOK_EVERY_S)
+        return Pause(LOOK_EVERY_S, is_backoff=True)
 
-    def _round(self) -> None:
-        counts = self._counts
-        self._gather()
-        requested = counts.requested
-        change = self._next_change()
-        if change is not None:
-            try:
-                self._ship(self._shipper.pack(change))
-            except BaseException:
-                self._snapshot_due = True
-                raise
-            if self._stop.is_set() and counts.error is not None:
-                return
-            self._write_hint(change.state)
-            counts.snapshots += change.is_whole
-        counts.error = None
-        if change is None or change.is_all:
-            with counts.changed:
-                if change is not None:
-                    counts.shared = requested - counts.answered
-                counts.answered = requested
-                counts.changed.notify_all()
-        if self._capture.log_bytes() >= self._checkpoint_at:
-            self._checkpoint()
-        elif change is None:
-            self._changes.wait(LOOK_EVERY_S)
+    def _step(self) -> Pause:
+        if self._under_way is None:
+            self._gather()
+            self._requested = self._counts.requested
+            change = self._next_change()
+            if change is None:
+                return self._rest()
+            self._pack(change)
+        return self._send()
+
+    def _rest(self) -> Pause:
+        """Answer who waits, since everything is shipped."""
+        self._counts.error = None
+        self._answer()
+        return Pause(0) if self._checkpoint() else Pause(LOOK_EVERY_S)
+
+    def _pack(self, change: Change) -> None:
+        """Make a change the next transaction: on the local disk first, then in the cursor, then on its way."""
+        try:
+            shipment = self._shipper.pack(change)
+            self._capture.sync()
+            sending = Shipped(shipment.position, None if change.is_part else change.state)
+            is_complete = self._is_complete or not change.is_part
+            inode = self._capture.inode
+            self._write_cursor(ReplicaCursor(self._store.address, self._shipped, sending, is_complete, inode))
+        except BaseException:
+            self._snapshot_due = True
+            raise
+        self._under_way = change, shipment
+        self._counts.waiting_since_s = time.monotonic()
+
+    def _send(self) -> Pause:
+        """Write the transaction that is under way; where the store is away, come again with the same one."""
+        assert self._under_way is not None  # noqa: S101 - the caller looked
+        counts, (change, shipment) = self._counts, self._under_way
+        started_s = time.monotonic()
+        try:
+            self._shipper.ship(shipment)
+        except (Unavailable, UnknownOutcome) as error:
+            counts.error, pause_s = error, self._pause_s
+            self._pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+            return Pause(pause_s, is_backoff=True)
+        self._under_way, self._pause_s = None, _PAUSE_S
+        self._shipped = Shipped(shipment.position, None if change.is_part else change.state)
+        counts.error = counts.waiting_since_s = None
+        counts.shipped_bytes += len(shipment.body)
+        counts.upload_s = time.monotonic() - started_s
+        if not change.is_part:
+            self._is_complete = True
+            counts.snapshots += self._is_snapshot
+            self._is_snapshot = False
+        if change.is_all:
+            counts.shared = self._requested - counts.answered
+            self._answer()
+        self._checkpoint()
+        return Pause(0)
+
+    def _answer(self) -> None:
+        """Answer those who asked before the last change was read."""
+        with self._counts.changed:
+            self._counts.answered = self._requested
+            self._counts.changed.notify_all()
 
     def _gather(self) -> None:
         """Give writers that were answered together a moment to commit again: they share the next upload too."""
@@ -285,11 +384,15 @@ class Replicator:
         if counts.shared > 1:
             with counts.changed:
                 enough = counts.answered + counts.shared
-                counts.changed.wait_for(
-                    lambda: counts.requested >= enough or self._is_over(), min(GATHER_S_MAX, counts.upload_s / 2)
-                )
+                wait_s = min(GATHER_S_MAX, counts.upload_s / 2)
+                if not counts.changed.wait_for(lambda: counts.requested >= enough or self._is_over(), wait_s):
+                    counts.shared = counts.requested - counts.answered
 
     def _next_change(self) -> Change | None:
+        part = next(self._parts, None) if self._parts is not None and not self._snapshot_due else None
+        if part is not None:
+            return part
+        self._parts = None
         if not self._is_lost and not self._snapshot_due:
             try:
                 return self._capture.changes()
@@ -302,11 +405,16 @@ class Replicator:
         except HistoryLost:
             self._is_lost = True
             raise
-        self._snapshot_due = False
+        self._snapshot_due, self._is_snapshot = False, True
+        if is_large(change) and not self._is_complete:
+            self._parts = in_parts(change)
+            return next(self._parts)
         return change
 
-    def _checkpoint(self) -> None:
-        """Let the log begin anew; where it cannot, because of a reader, try again when it has grown."""
+    def _checkpoint(self) -> bool:
+        """Let a long log begin anew; where it cannot, because of a reader, try again when it has grown."""
+        if self._parts is not None or self._capture.log_bytes() < self._checkpoint_at:
+            return False
         is_done = False
         try:
             is_done = self._capture.checkpoint()
@@ -315,6 +423,7 @@ class Replicator:
         finally:
             self._checkpoint_at = CHECKPOINT_BYTES + (0 if is_done else self._capture.log_bytes())
         self._counts.checkpoints += is_done
+        return True
 
     def _reopen(self) -> None:
         """Take the database anew: it may be another file by now."""
@@ -324,57 +433,9 @@ class Replicator:
         self._changes.watch(self._capture.log_path)
         self._is_lost, self._snapshot_due = False, True
 
-    def _ship(self, shipment: Shipment) -> None:
-        """Write a transaction, however long the store is away; give up only where this replicator is closed."""
-        counts, pause_s = self._counts, _PAUSE_S
-        counts.waiting_since_s = started_s = time.monotonic()
-        while True:
-            try:
-                self._shipper.ship(shipment)
-            except (Unavailable, UnknownOutcome) as error:
-                counts.error = error
-                if self._stop.wait(pause_s):
-                    return
-                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-                continue
-            counts.error = counts.waiting_since_s = None
-            counts.shipped_bytes += len(shipment.body)
-            counts.upload_s = time.monotonic() - started_s
-            return
-
-    def _write_hint(self, state: LogState) -> None:
-        # It is not synced: an old one, or none, costs a snapshot and nothing else.
-        temporary = self._hint_path.with_name(f"{self._hint_path.name}.tmp")
-        with suppress(OSError):
-            temporary.write_text(format_hint(self.position, state, self._store.address))
-            temporary.replace(self._hint_path)
-
-
-def format_hint(position: Position, state: LogState, address: str) -> str:
-    """Return a position in a place and the state of a log, as the text of the file beside the database."""
-    body = {
-        "version": _VERSION,
-        "address": address,
-        "txid": position.txid,
-        "checksum": f"{position.checksum:016x}",
-        "salts": state.salts,
-        "offset": state.position.offset,
-        "log_checksum": state.position.checksum,
-        "pages": state.pages,
-        "page_size": state.page_size,
-    }
-    return json.dumps(body) + "\n"
-
-
-def parse_hint(text: str, path: str) -> tuple[Position, LogState, str]:
-    """Return what `format_hint` wrote."""
-    try:
-        body = json.loads(text)
-        if body["version"] != _VERSION:
-            raise FormatError(path, f"version {body['version']} is of a later Strandline")
-        first, second = body["salts"]
-        one, other = body["log_checksum"]
-        state = LogState((first, second), WalPosition(body["offset"], (one, other)), body["pages"], body["page_size"])
-        return Position(body["txid"], int(body["checksum"], 16)), state, str(body["address"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(path, "it is not a replicator's file") from error
+    def _write_cursor(self, cursor: ReplicaCursor) -> None:
+        """Make the cursor durable. Without one a start ships a snapshot, so on a full disk it is removed."""
+        try:
+            write_cursor(self.path, cursor)
+        except OSError:
+            cursor_path(self.path).unlink(missing_ok=True)

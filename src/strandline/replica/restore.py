@@ -21,7 +21,7 @@ from strandline.replica.ltx import HEADER_BYTES, LtxReader, parse_header
 from strandline.replica.shipper import Position
 
 DOWNLOADS = 4
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 4 << 20
 
 
 class Restored(NamedTuple):
@@ -49,20 +49,22 @@ def plan_restore(files: Sequence[LtxFile], txid: int | None = None, *, address: 
     It begins with the latest whole database and goes on with whatever reaches furthest.
     """
     target = max((file.max_txid for file in files), default=0) if txid is None else txid
-    usable = [file for file in files if file.max_txid <= target]
+    usable = sorted((file for file in files if file.max_txid <= target), key=lambda file: file.min_txid)
     whole = max((file for file in usable if file.is_whole), key=lambda file: (file.max_txid, file.level), default=None)
     if whole is None:
         hint = (
             "wait until it is written" if not files else "ask for a later transaction; `snapshots` lists what is there"
         )
         raise RestorePointMissing(address, f"there is no whole database up to transaction {target}", hint=hint)
-    plan = [whole]
+    plan, at, furthest = [whole], 0, whole
     while plan[-1].max_txid < target:
         reached = plan[-1].max_txid
-        following = [file for file in usable if file.min_txid <= reached + 1 and file.max_txid > reached]
-        if not following:
+        while at < len(usable) and usable[at].min_txid <= reached + 1:
+            furthest = max(furthest, usable[at], key=lambda file: (file.max_txid, file.level))
+            at += 1
+        if furthest.max_txid <= reached:
             raise ReplicaGap(address, reached, "transactions are missing")
-        plan.append(max(following, key=lambda file: (file.max_txid, file.level)))
+        plan.append(furthest)
     return plan
 
 
@@ -186,3 +188,9 @@ def _piece(store: ObjectStore, file: LtxFile, start: int) -> bytes:
     if found is None or len(found.body) != stop - start:
         raise LtxDamaged(file.key, "it went away or changed while it was read")
     return found.body
+
+
+def file_pieces(store: ObjectStore, file: LtxFile) -> Iterator[bytes]:
+    """Yield the bytes of a file, one piece after another."""
+    for start in range(0, file.size, PIECE_BYTES):
+        yield _piece(store, file, start)

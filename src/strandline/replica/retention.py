@@ -6,6 +6,7 @@ that is kept, from which the first moments of that time are restored. The last t
 followers that have it need not look further.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -38,19 +39,21 @@ def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPol
     floor = kept[0].max_txid if base else 0
     old = [file for file in snapshots if file not in kept]
     below = [file for file in files if file.level != LEVEL_SNAPSHOT and file.max_txid <= floor]
-    covered = [file for merged in files if merged.level == 1 for file in _superseded(merged, files, now, policy)]
-    last = max((file for file in files if file.level == 0), key=lambda file: file.max_txid, default=None)
+    singles = sorted((file for file in files if file.level == 0), key=lambda file: file.min_txid)
+    firsts = [file.min_txid for file in singles]
+    covered = list[LtxFile]()
+    for merged in files:
+        if merged.level == 1:
+            start, stop = bisect_left(firsts, merged.min_txid), bisect_right(firsts, merged.max_txid)
+            covered += _superseded(merged, singles[start:stop], now, policy)
+    last = max(singles, key=lambda file: file.max_txid, default=None)
     gone = sorted({*below, *covered} - {last}, key=lambda file: (file.level, file.max_txid))
     return [*old, *gone]
 
 
 def _superseded(merged: LtxFile, files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy) -> list[LtxFile]:
     """Return the transactions that a merged file holds, if all of them are old enough: some alone restore nothing."""
-    within = [
-        file
-        for file in files
-        if file.level == 0 and merged.min_txid <= file.min_txid and file.max_txid <= merged.max_txid
-    ]
+    within = [file for file in files if file.max_txid <= merged.max_txid]
     return within if all(now - file.modified > policy.transactions_for for file in within) else []
 
 

@@ -5,9 +5,15 @@ leaders that both hold themselves for one exactly one writes it; each file names
 A name may be free because the file of another leader was merged and removed meanwhile: a shipper that was away for
 longer than `SURE_FOR_S`, which is less than retention keeps single transactions, looks for that before its position
 moves.
+
+A file of more than `SPOOL_BYTES` is on disk, beside the database, until it is in the object store.
 """
 
+import mmap
+import tempfile
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from strandline.errors import Unavailable
@@ -15,7 +21,7 @@ from strandline.objects import ObjectConflict, ObjectStore
 from strandline.replica.capture import Change
 from strandline.replica.errors import LtxDamaged, ReplicaFenced
 from strandline.replica.layout import LEVELS, Layout, LtxFile
-from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, file_checksum, parse_header
+from strandline.replica.ltx import HEADER_BYTES, Buffer, LtxHeader, encode, file_checksum, parse_header
 
 
 class Position(NamedTuple):
@@ -27,21 +33,37 @@ class Position(NamedTuple):
 
 EMPTY = Position(0, 0)
 SURE_FOR_S = 120.0
+SPOOL_BYTES = 16 << 20
+PIECE_BYTES = 4 << 20
 
 
 class Shipment(NamedTuple):
     """A change as the file of the next transaction, ready to be written any number of times."""
 
     txid: int
-    body: bytes
+    body: Buffer
     header: LtxHeader
+
+    @property
+    def position(self) -> Position:
+        """Return the position after it."""
+        return Position(self.txid, file_checksum(self.body))
 
 
 class Shipper:
     """Writes the next transactions of one replica."""
 
-    def __init__(self, store: ObjectStore, layout: Layout, position: Position = EMPTY, *, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        position: Position = EMPTY,
+        *,
+        epoch: int = 0,
+        folder: Path | None = None,
+    ) -> None:
         self._store = store
+        self._folder = folder
         self._layout = layout
         self._epoch = epoch
         self.position = position
@@ -62,7 +84,7 @@ class Shipper:
             self._epoch,
             0 if change.is_whole else self.position.checksum,
         )
-        return Shipment(txid, b"".join(encode(header, change.pages)), header)
+        return Shipment(txid, _spooled(encode(header, change.pages), self._folder), header)
 
     def ship(self, shipment: Shipment) -> Position:
         """Write a transaction and return the new position.
@@ -72,20 +94,30 @@ class Shipper:
         """
         key = self._layout.key(0, shipment.txid, shipment.txid)
         metadata = self._layout.metadata(shipment.header.timestamp_ms)
-        checksum, sent_s = file_checksum(shipment.body), _elapsed_s()
+        position, sent_s = shipment.position, _elapsed_s()
         try:
             self._store.put(key, shipment.body, if_absent=True, metadata=metadata)
         except ObjectConflict:
-            found = self._store.get(key)
-            if found is None:
-                raise Unavailable(f"{key} was there, and is not", hint="it is tried again") from None
-            if found.body != shipment.body:
+            if not self._is_ours(key, shipment.body):
                 raise self._fenced(key, shipment.txid) from None
         if _elapsed_s() - self._sure_s > SURE_FOR_S:
-            self._check_not_merged(key, Position(shipment.txid, checksum))
+            self._check_not_merged(key, position)
         self._sure_s = sent_s
-        self.position = Position(shipment.txid, checksum)
+        self.position = position
         return self.position
+
+    def _is_ours(self, key: str, body: Buffer) -> bool:
+        """Return whether an object has these bytes: an earlier attempt has written it after all."""
+        info = self._store.head(key)
+        if info is None:
+            raise Unavailable(f"{key} was there, and is not", hint="it is tried again")
+        if info.size != len(body):
+            return False
+        for start in range(0, len(body), PIECE_BYTES):
+            found = self._store.get(key, start=start, stop=min(start + PIECE_BYTES, len(body)))
+            if found is None or found.body != body[start : start + PIECE_BYTES]:
+                return False
+        return True
 
     def _check_not_merged(self, key: str, position: Position) -> None:
         """Take a transaction back where a merged file has another one of its number."""
@@ -103,6 +135,27 @@ class Shipper:
         found = self._store.get(key, stop=HEADER_BYTES)
         epoch = parse_header(found.body, key).epoch if found else 0
         return ReplicaFenced(self._store.address, txid, epoch)
+
+
+def _spooled(pieces: Iterable[bytes], folder: Path | None) -> Buffer:
+    """Return pieces as one buffer: in memory, or in a file without a name where they are large."""
+    held, size = list[bytes](), 0
+    pieces = iter(pieces)
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size > SPOOL_BYTES:
+            break
+    else:
+        return b"".join(held)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for piece in held:
+            file.write(piece)
+        held.clear()
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def find_position(store: ObjectStore, layout: Layout, *, after: int = 0) -> Position:

@@ -132,10 +132,11 @@ def format_frames(
     return frames.tobytes(), (first, second)
 
 
-def scan_frames(header: WalHeader, position: WalPosition, chunk: Buffer) -> WalFrames:
+def scan_frames(header: WalHeader, position: WalPosition, chunk: Buffer, *, only_committed: bool = True) -> WalFrames:
     """Return the committed frames at the beginning of `chunk`, the bytes of the log from `position` on.
 
-    What follows the last commit is left for a later call, whether it is unfinished, torn or of an earlier use.
+    What follows the last commit is left for a later call, whether it is unfinished, torn or of an earlier use. With
+    `only_committed` False all valid frames are returned, for a transaction that is longer than a chunk.
     """
     count = len(chunk) // header.frame_size
     if count == 0:
@@ -147,7 +148,7 @@ def scan_frames(header: WalHeader, position: WalPosition, chunk: Buffer) -> WalF
     is_valid = (fields[:, 2:4] == np.array(header.salts, np.uint32)).all(axis=1) & (fields[:, 0] != 0)
     is_valid &= (_chained(header, before, frames) == stored).all(axis=1)
     valid = count if is_valid.all() else int(np.argmin(is_valid))
-    committed = np.flatnonzero(fields[:valid, 1])
+    committed = np.flatnonzero(fields[:valid, 1]) if only_committed else np.arange(valid)
     if len(committed) == 0:
         return WalFrames(np.empty(0, np.uint32), np.empty(0, np.uint32), position, 0, valid < count)
     last = int(committed[-1])
