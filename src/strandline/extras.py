@@ -20,7 +20,9 @@ from typing import Literal
 
 from strandline.errors import MissingExtra
 
-Extra = Literal["nats", "broker", "sqlite", "rocksdb", "replica", "scan", "postgres", "etcd", "spark", "s3"]
+Extra = Literal[
+    "nats", "broker", "sqlite", "rocksdb", "replica", "scan", "postgres", "etcd", "spark", "s3", "encryption"
+]
 
 
 @contextmanager

@@ -72,6 +72,28 @@ def test_explain_estimates_a_replica_and_a_database(tmp_path: Path, replica: str
     assert "not a SQLite database" in run_command("replica", "explain", __file__, "--sample", "0.1").err
 
 
+def test_a_replica_is_encrypted_under_a_new_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, keys = f"file://{tmp_path}/encrypted", tmp_path / "keys"
+    keys.write_text(f"old = {'A' * 43}=\n")
+    keys.chmod(0o600)
+    assert "there are no keys" in run_command("replica", "rotate-key", address).err
+    monkeypatch.setenv("STRANDLINE_ENCRYPTION_KEYS", str(keys))
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        with Replicator(tmp_path / "a.db", open_objects(address)) as running:
+            running.wait_durable(PATIENCE_S)
+    keys.write_text(f"new = {'B' * 43}=\nold = {'A' * 43}=\n")
+    assert shown(run_command("replica", "rotate-key", address, "--json"))["encrypted"] == 2
+    assert shown(run_command("replica", "rotate-key", address, "--json"))["encrypted"] == 0
+    keys.write_text(f"new = {'B' * 43}=\n")
+    assert shown(run_command("replica", "restore", address, tmp_path / "out.db", "--json"))["txid"] == 1
+    keys.write_text(f"newer = {'B' * 43}=\n")
+    ran = run_command("replica", "restore", address, tmp_path / "no.db")
+    assert "under the key 'new', which is not in" in ran.err
+    assert ran.code != 0
+
+
 def test_what_cannot_be_restored_is_said_with_a_hint(tmp_path: Path, replica: str) -> None:
     for arguments, problem in (
         ((replica, tmp_path / "a.db"), "there is a file already"),

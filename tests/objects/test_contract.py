@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from strandline.objects import LocalObjects, MemoryObjects, ObjectStore, RetryingObjects, open_objects
+from strandline.objects import KeyRing, LocalObjects, MemoryObjects, ObjectStore, RetryingObjects, open_objects
+from strandline.objects.encrypted import EncryptedObjects
 from strandline.testing import OBJECT_STORE_CHECKS, ObjectStoreCheck, run_object_store_check
 from tests.servers_seaweed import SeaweedServer, fresh_address
 
+RING = KeyRing({"2026-11": bytes(range(32))})
 Opener = Callable[[], AbstractContextManager[ObjectStore]]
 
 
@@ -30,8 +32,21 @@ def local() -> Iterator[ObjectStore]:
         yield LocalObjects(Path(folder))
 
 
+@contextmanager
+def encrypted() -> Iterator[ObjectStore]:
+    yield EncryptedObjects(RetryingObjects(MemoryObjects()), RING)
+
+
+@contextmanager
+def encrypted_locally() -> Iterator[ObjectStore]:
+    with tempfile.TemporaryDirectory(prefix="objects-") as folder:
+        yield EncryptedObjects(LocalObjects(Path(folder)), RING)
+
+
 @pytest.mark.parametrize("check", OBJECT_STORE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("opener", [memory, retried, local], ids=lambda opener: opener.__name__)
+@pytest.mark.parametrize(
+    "opener", [memory, retried, local, encrypted, encrypted_locally], ids=lambda opener: opener.__name__
+)
 def test_stores_without_a_server_keep_the_contract(opener: Opener, check: ObjectStoreCheck) -> None:
     run_object_store_check(check, opener)
 
@@ -46,5 +61,24 @@ def test_a_bucket_of_a_real_server_keeps_the_contract(
     @contextmanager
     def bucket() -> Iterator[ObjectStore]:
         yield open_objects(fresh_address())
+
+    run_object_store_check(check, bucket)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check
+        for check in OBJECT_STORE_CHECKS
+        if check.__name__.startswith(("ranges_are", "a_stream", "replace_wants", "what_was_put"))
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_an_encrypted_bucket_of_a_real_server_keeps_the_contract(
+    check: ObjectStoreCheck, seaweed_server: SeaweedServer
+) -> None:
+    @contextmanager
+    def bucket() -> Iterator[ObjectStore]:
+        yield open_objects(fresh_address(), environ=seaweed_server.environ, keys=RING)
 
     run_object_store_check(check, bucket)

@@ -24,6 +24,7 @@ class AnsweringServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: dict[str, tuple[int, str]] = {}
         self.keys: set[str] = set()
+        self.encryption: dict[str, str] = {}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,6 +33,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.keys.add(self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0])
+        prefix = "x-amz-server-side-encryption"
+        found = {name.lower(): value for name, value in self.headers.items()}
+        self.server.encryption |= {name: value for name, value in found.items() if name.startswith(prefix)}
         status, code = self.server.answers.get(self.command, (200, ""))
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if code else b""
         self.close_connection = True
@@ -113,3 +117,31 @@ def test_a_stream_that_was_written_and_cannot_be_looked_at_has_an_unknown_outcom
     server.answers["HEAD"] = status, ""
     with pytest.raises(WriteUnknown):
         store.put_stream("a", [b"1", b"2"])
+
+
+def test_the_settings_of_the_servers_own_encryption_are_passed_on(server: AnsweringServer) -> None:
+    environ = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SERVER_SIDE_ENCRYPTION": "aws:kms",
+        "AWS_SSE_KMS_KEY_ID": "arn:aws:kms:us-east-1:1:key/2",
+        "AWS_SSE_BUCKET_KEY_ENABLED": "true",
+    }
+    open_objects("s3://bucket", environ=environ, retries=Retries(1)).put("a", b"1", if_absent=True)
+    assert server.encryption == {
+        "x-amz-server-side-encryption": "aws:kms",
+        "x-amz-server-side-encryption-aws-kms-key-id": "arn:aws:kms:us-east-1:1:key/2",
+        "x-amz-server-side-encryption-bucket-key-enabled": "true",
+    }
+
+
+def test_settings_of_encryption_that_do_not_go_together_are_refused(server: AnsweringServer) -> None:
+    environ = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SERVER_SIDE_ENCRYPTION": "rot13",
+    }
+    with pytest.raises(StoreRefused):
+        open_objects("s3://bucket", environ=environ)

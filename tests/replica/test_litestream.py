@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.objects import ObjectStore, open_objects
+from strandline.objects import KeyRing, ObjectStore, open_objects
 from strandline.replica import Layout, Maintenance, Replicator, plan_restore, restore, tables
 from strandline.replica.pages import ReplicaPages
 from tests.replica.databases import PAGE_SIZES, content, database, fill
@@ -81,6 +81,18 @@ def check_their_restore(tmp_path: Path, make: Make, page_size: int) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
+
+
+def test_litestream_does_not_read_what_is_encrypted(tmp_path: Path) -> None:
+    store = open_objects(f"file://{tmp_path}/replica", keys=KeyRing({"key": bytes(32)}))
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        rows(connection)
+        with Replicator(tmp_path / "a.db", store) as running:
+            running.wait_durable(PATIENCE_S)
+    command = [litestream(), "restore", "-o", str(tmp_path / "theirs.db"), f"file://{tmp_path}/replica"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert not (tmp_path / "theirs.db").exists()
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

@@ -15,6 +15,7 @@ COMMANDS = (
     LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),
     LazyCommand("explain", "replica_explain:explain", "Estimate what a replica uploads, keeps and costs."),
     LazyCommand("compact", "replica_maintain:compact", "Merge the files of a replica, or write a snapshot."),
+    LazyCommand("rotate-key", "replica_rotate_key:rotate_key", "Encrypt the files of a replica under the current key."),
     LazyCommand("prune", "replica_maintain:prune", "Remove the files that a retention policy does not keep."),
 )
 

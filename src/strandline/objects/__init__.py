@@ -7,7 +7,8 @@ errors, and a missing object is None, never a guess.
 **Parts.** `contracts` has the Protocol: get, head, put, put_stream, delete, list, close. `LocalObjects` keeps a folder
 with true compare-and-swap and fsync; `MemoryObjects` is the twin with faults on demand; S3, Google Cloud Storage and
 Azure come through obstore (`open_objects` with their address). `RetryingObjects` repeats what may be repeated, and
-reads a conditional write of unknown outcome back. `probe_conditions` refuses a store that ignores conditions.
+reads a conditional write of unknown outcome back. `encrypted.EncryptedObjects` encrypts what another store keeps, under
+the keys of a `KeyRing`. `probe_conditions` refuses a store that ignores conditions.
 `strandline.testing.check_object_store` tells whether a store of your own keeps the contract.
 
 **Trade-offs.** Calls block, since SQLite, folds and Spark tasks do; asyncio callers use a thread. A prefix is whole
@@ -22,11 +23,17 @@ from strandline.objects.errors import (
     ConditionsIgnored,
     InvalidAddress,
     InvalidObjectKey,
+    KeyFileRefused,
+    KeyMissing,
+    NotEncrypted,
+    ObjectAltered,
     ObjectConflict,
     StoreRefused,
     StoreUnavailable,
     WriteUnknown,
+    WrongKey,
 )
+from strandline.objects.key_ring import KeyRing, read_key_file
 from strandline.objects.keys import KEY_BYTES_MAX, validate_key, validate_prefix
 from strandline.objects.local import LocalObjects
 from strandline.objects.memory import MemoryObjects, ObjectFaults
@@ -38,9 +45,14 @@ __all__ = [
     "ConditionsIgnored",
     "InvalidAddress",
     "InvalidObjectKey",
+    "KeyFileRefused",
+    "KeyMissing",
+    "KeyRing",
     "LocalObjects",
     "MemoryObjects",
+    "NotEncrypted",
     "Object",
+    "ObjectAltered",
     "ObjectConflict",
     "ObjectFaults",
     "ObjectInfo",
@@ -50,9 +62,11 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "WriteUnknown",
+    "WrongKey",
     "open_objects",
     "probe_conditions",
     "race_conditions",
+    "read_key_file",
     "validate_key",
     "validate_prefix",
 ]

@@ -6,6 +6,9 @@
     file:///folder                   a local store; the folder is made where it is missing
     memory://name                    one store for each name in a process, for tests
 
+STRANDLINE_ENCRYPTION_KEYS names a file of keys (`strandline.objects.key_ring`): then the objects of every store are
+encrypted before they are sent.
+
 Invariant: `open_objects(…, conditional=True)` returns only a store that was seen refusing a write whose condition does
 not hold.
 """
@@ -22,6 +25,7 @@ from strandline.errors import InvalidInput
 from strandline.extras import needs
 from strandline.objects.contracts import ObjectStore
 from strandline.objects.errors import InvalidAddress, StoreRefused
+from strandline.objects.key_ring import KeyRing, ring_of
 from strandline.objects.keys import validate_key
 from strandline.objects.local import LocalObjects
 from strandline.objects.memory import MemoryObjects
@@ -33,6 +37,13 @@ _KEYS = {
     "secret_access_key": "AWS_SECRET_ACCESS_KEY",
     "session_token": "AWS_SESSION_TOKEN",
 }
+_ENCRYPTION = {
+    "server_side_encryption": "AWS_SERVER_SIDE_ENCRYPTION",
+    "sse_kms_key_id": "AWS_SSE_KMS_KEY_ID",
+    "sse_bucket_key_enabled": "AWS_SSE_BUCKET_KEY_ENABLED",
+    "sse_customer_key_base64": "AWS_SSE_CUSTOMER_KEY_BASE64",
+}
+"""How S3 itself is to encrypt: its own keys, KMS, or a customer's key."""
 _REMOTE = ("s3", "gs", "az")
 _memory_stores: dict[str, MemoryObjects] = {}
 _memory_lock = threading.Lock()
@@ -44,9 +55,18 @@ def open_objects(
     conditional: bool = False,
     environ: Mapping[str, str] = os.environ,
     retries: Retries = DEFAULT_RETRIES,
+    keys: KeyRing | None = None,
 ) -> ObjectStore:
-    """Open the store at an address; with `conditional`, probe that it honours conditional writes."""
+    """Open the store at an address; with `conditional`, probe that it honours conditional writes.
+
+    With `keys`, or a file of keys that the environment names, its objects are encrypted.
+    """
+    ring = keys or ring_of(environ)
     store = _opened(address, environ, retries)
+    if ring is not None:
+        from strandline.objects.encrypted import EncryptedObjects  # noqa: PLC0415 - an extra
+
+        store = EncryptedObjects(store, ring)
     if conditional:
         try:
             probe_conditions(store)
@@ -108,6 +128,7 @@ def _s3_config(environ: Mapping[str, str], endpoint: str | None) -> dict[str, An
     config: dict[str, Any] = {}
     if endpoint:
         config["endpoint"] = endpoint
+    config |= {ours: environ[name] for ours, name in _ENCRYPTION.items() if environ.get(name)}
     profile = environ.get("AWS_PROFILE", "default")
     if "AWS_ACCESS_KEY_ID" in environ:
         config |= {ours: environ[name] for ours, name in _KEYS.items() if name in environ}

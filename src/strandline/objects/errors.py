@@ -3,7 +3,13 @@
     InvalidInput
     ├── InvalidObjectKey         no store takes such a key or prefix
     ├── InvalidAddress           no store has such an address
-    └── ConditionsIgnored        the store accepts a write whose condition does not hold
+    ├── ConditionsIgnored        the store accepts a write whose condition does not hold
+    ├── KeyFileRefused           the file of keys cannot be used
+    ├── KeyMissing               an object is encrypted under a key that is not there
+    ├── WrongKey                 an object is encrypted under another key of the same name
+    └── NotEncrypted             an object of a store with keys is not encrypted
+    Damaged
+    └── ObjectAltered            an encrypted object is not as it was written, or not where
     Conflict
     └── ObjectConflict           the condition of a write does not hold; nothing was written
     Unavailable
@@ -16,7 +22,7 @@ Invariants: a conflict, an unavailable store and an unknown outcome are three cl
 credential.
 """
 
-from strandline.errors import Conflict, InvalidInput, Unavailable, UnknownOutcome
+from strandline.errors import Conflict, Damaged, InvalidInput, Unavailable, UnknownOutcome
 
 
 class InvalidObjectKey(InvalidInput):
@@ -52,6 +58,57 @@ class ConditionsIgnored(InvalidInput):
         )
         self.address = address
         self.seen = seen
+
+
+class KeyFileRefused(InvalidInput):
+    """A file of keys that cannot be used. No message has a key."""
+
+    def __init__(self, source: str, problem: str, *, hint: str = "a line is `name = key`, 32 bytes in base64") -> None:
+        super().__init__(f"{source}: {problem}", hint=hint)
+        self.source = source
+        self.problem = problem
+
+
+class KeyMissing(InvalidInput):
+    """An object is encrypted under a key that is not there."""
+
+    def __init__(self, key: str, name: str, source: str) -> None:
+        super().__init__(
+            f"object {key} is encrypted under the key {name!r}, which is not in {source}",
+            hint="add the key below the others; keep a key until `rotate-key` has replaced it everywhere",
+        )
+        self.key = key
+        self.name = name
+
+
+class WrongKey(InvalidInput):
+    """An object is encrypted under another key of the same name."""
+
+    def __init__(self, key: str, name: str, source: str) -> None:
+        super().__init__(
+            f"object {key} is encrypted under another key {name!r} than that of {source}",
+            hint="find the file of keys that it was written with; a new key gets a new name",
+        )
+        self.key = key
+        self.name = name
+
+
+class NotEncrypted(InvalidInput):
+    """An object of a store with keys is not encrypted; it was not read."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"object {key} is not encrypted",
+            hint="keys are for places that were encrypted from the beginning: use another place, or unset the keys",
+        )
+        self.key = key
+
+
+class ObjectAltered(Damaged):
+    """An encrypted object is not as it was written: altered, cut off, or moved from another key; nothing was used."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"object {key}", problem, safe="restore it from a copy; see who can write to the store")
 
 
 class ObjectConflict(Conflict):
