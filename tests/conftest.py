@@ -38,5 +38,5 @@ def pytest_configure(config: pytest.Config) -> None:
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
-settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
+settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ STRACE = shutil.which("strace")
 PR_SET_PTRACER = 0x59616D61
 
 
+@cache
 def strace_problem() -> str | None:
     """Return why strace cannot be used here, or None."""
     if STRACE is None:

@@ -134,7 +134,7 @@ def live(random: Random) -> World:
     return world
 
 
-@parts(3)
+@parts(8)
 def test_many_lives_end_where_they_may(part: Part) -> None:
     for seed in part.of(range(800)):
         index_bytes_min = 0 if seed % 2 else append_log.INDEX_BYTES_MIN

@@ -50,7 +50,7 @@ from tests.fold.buckets import Twin
 from tests.fold.shelves import Fault, Killed, Shelf
 from tests.fold.virtual_time import NoThread, run_virtually
 
-SEEDS = int(os.environ.get("STRANDLINE_SEEDS", "400"))
+SEEDS = int(os.environ.get("STRANDLINE_SEEDS", "100"))
 SEED = os.environ.get("STRANDLINE_SEED")
 KEYS = [f"{group}.{number}" for group in "ab" for number in range(4)]
 CONFIGS = {
@@ -383,5 +383,5 @@ def test_whatever_happens_the_fold_ends_equal_to_the_truth() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_whatever_happens_the_fold_ends_equal_to_the_truth_in_many_more_schedules() -> None:
-    for seed in range(SEEDS, 50 * SEEDS):
+    for seed in range(SEEDS, 100 * SEEDS):
         run_seed(seed)

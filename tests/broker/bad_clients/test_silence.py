@@ -88,7 +88,7 @@ def test_silent_clients_hold_up_nobody_and_make_room_for_others(listener: str, c
     settings, port = settings_of(listener, certificates)
     with with_few_handles(settings) as server:
         with undisturbed(server):
-            for _ in range(3):
+            for _ in range(2):
                 with silent(port or server.port):
                     eventually(lambda: handles(server.pid) > HANDLES // 2)
                     assert handles(server.pid) < HANDLES * 7 // 8

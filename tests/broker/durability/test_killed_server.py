@@ -80,7 +80,7 @@ def die_at_random(server: Mortal, lives: int) -> None:
         assert world.told["published"] > 10 * lives, world.told
 
 
-@pytest.mark.parametrize("lives", [8, pytest.param(400, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("lives", [8, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_what_was_acknowledged_survives_sigkill_at_any_time(server: Mortal, lives: int) -> None:
     die_at_random(server, lives)
 

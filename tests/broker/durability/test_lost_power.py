@@ -196,4 +196,4 @@ def test_what_was_acknowledged_survives_the_loss_of_power(seed: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_the_same_at_hundreds_of_changes(seed: int) -> None:
-    lose_power_everywhere(str(seed), 300)
+    lose_power_everywhere(str(seed), 100)
