@@ -1,9 +1,7 @@
-"""Rows for tests: ids from small numbers, scopes, pages, and strategies that make rows collide often."""
+"""Rows for tests: ids from small numbers, scopes, pages. Children import it, so it imports no hypothesis."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
-
-from hypothesis import strategies as st
 
 from strandline.pipeline.commit import Page
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord, OccurrenceRecord
@@ -112,54 +110,3 @@ def page_of(
 def changed(row: Row, **fields: Any) -> Row:  # noqa: ANN401 - tests make rows that the types forbid
     """Return a row with other fields, even wrong ones."""
     return row._replace(**fields)
-
-
-same = st.just(0)
-small = st.integers(0, 2)
-codes = st.sampled_from(["A", "B", "a b", "HTTP_403"])
-
-
-@st.composite
-def ledger_rows(draw: st.DrawFn, numbers: st.SearchStrategy[int] = same) -> LedgerRecord:
-    """Draw a valid row; small numbers, so that ties are frequent."""
-    status = draw(st.sampled_from(DoneStatus))
-    gaps = draw(st.tuples(small, small, small))
-    findings = draw(small)
-    code: str | None = None
-    match status:
-        case DoneStatus.SCANNED_CLEAN:
-            gaps, findings = (0, 0, 0), 0
-        case DoneStatus.SCANNED_PARTIAL:
-            gaps, findings = (max(gaps[0], 1), *gaps[1:]), 0
-        case DoneStatus.SCANNED_WITH_FINDINGS:
-            findings = max(findings, 1)
-        case _:
-            code = draw(codes)
-    started = draw(small)
-    return LedgerRecord(
-        TENANT,
-        POLICY,
-        ovid(draw(numbers)),
-        False,
-        status,
-        draw(small),
-        findings,
-        *gaps,
-        draw(st.integers(-1, 1)),
-        draw(st.integers(-1, 1)),
-        draw(small),
-        started,
-        started + draw(small),
-        code,
-    )
-
-
-@st.composite
-def observation_rows(draw: st.DrawFn) -> ObservationRecord:
-    """Draw an observation of one occurrence; small numbers, so that ties are frequent."""
-    _, _, row = found(1)
-    seen_at = draw(small)
-    display = draw(st.sampled_from([None, "a", "b", "é"]))
-    url = None if display is None else draw(st.sampled_from([None, "u", "v"]))
-    who = draw(st.integers(-1, 1)), draw(st.integers(-1, 1)), draw(small)
-    return ObservationRecord(*row[:5], *who, seen_at, None if display is None else seen_at, display, url)

@@ -11,7 +11,8 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BatchTooLarge, ContentConflict, KeyMismatch, ReceiptMismatch
 from strandline.pipeline.findings import FindingsBatch, ObservationRecord, fold, merge, validate
 from strandline.pipeline.identity import SecretHash, TenantId
-from tests.pipeline.rows import changed, digest, found, observation_rows, page_of
+from tests.pipeline.row_strategies import observation_rows
+from tests.pipeline.rows import changed, digest, found, page_of
 
 FINDING, OCCURRENCE, OBSERVATION = found(1)
 BATCH = page_of([1], [1]).findings

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BatchTooLarge, KeyMismatch
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, merge, receipt, validate, validate_all
-from tests.pipeline.rows import changed, done, ledger_rows, receipt_for
+from tests.pipeline.row_strategies import ledger_rows
+from tests.pipeline.rows import changed, done, receipt_for
 
 FR, FP, SK, SP, SC, SWF = DoneStatus
 CODE = "HTTP_403"

@@ -16,17 +16,8 @@ from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import SqlReads
 from tests.effort import examples
-from tests.pipeline.rows import (
-    POLICY,
-    digest,
-    done,
-    found,
-    ledger_rows,
-    observation_rows,
-    occurrence_of,
-    receipt_for,
-    scope_of,
-)
+from tests.pipeline.row_strategies import ledger_rows, observation_rows
+from tests.pipeline.rows import POLICY, digest, done, found, occurrence_of, receipt_for, scope_of
 from tests.pipeline.sql.stores import AnyDatabase, findings_over, ledger_over
 
 # A tenant of its own separates one example from the next.
