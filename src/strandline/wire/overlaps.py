@@ -7,7 +7,7 @@ also looks at the branches that they stand for. A caller that asks for a client 
 """
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from strandline.wire.subjects import ANY, REST, has_wildcard
 
@@ -18,13 +18,26 @@ class TooManySteps(Exception):
     """A question, or a number of them, would take longer than its caller allows."""
 
 
+_NONE: dict[Any, Any] = {}
+"""What a node holds before anything is added to it: most nodes are leaves with one key, and there may be many."""
+
+
 class _Node(Generic[K]):
     __slots__ = ("branches", "ends", "rests")
 
     def __init__(self) -> None:
-        self.branches: dict[str, _Node[K]] = {}
-        self.ends: dict[K, None] = {}
-        self.rests: dict[K, None] = {}
+        self.branches: dict[str, _Node[K]] = _NONE
+        self.ends: dict[K, None] = _NONE
+        self.rests: dict[K, None] = _NONE
+
+    def branch(self, token: str) -> "_Node[K]":
+        """Return the node below for a token, made where there is none."""
+        if self.branches is _NONE:
+            self.branches = {}
+        found = self.branches.get(token)
+        if found is None:
+            found = self.branches[token] = _Node()
+        return found
 
 
 class PatternIndex(Generic[K]):
@@ -42,12 +55,13 @@ class PatternIndex(Generic[K]):
         node = self._root
         for token in pattern.split("."):
             if token == REST:
+                if node.rests is _NONE:
+                    node.rests = {}
                 node.rests[key] = None
                 return
-            found = node.branches.get(token)
-            if found is None:
-                found = node.branches[token] = _Node()
-            node = found
+            node = node.branch(token)
+        if node.ends is _NONE:
+            node.ends = {}
         node.ends[key] = None
 
     def remove(self, pattern: str, key: K) -> None:

@@ -70,10 +70,11 @@ def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     prefixes: list[str] = []
     others: list[list[str]] = []
     for pattern in patterns:
-        head, _, last = pattern.rpartition(".")
         if not has_wildcard(pattern):
             literal.add(pattern)
-        elif last == REST and not has_wildcard(head):
+            continue
+        head, _, last = pattern.rpartition(".")
+        if last == REST and not has_wildcard(head):
             prefixes.append(f"{head}." if head else "")
         else:
             others.append(pattern.split("."))

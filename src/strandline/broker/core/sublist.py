@@ -10,7 +10,7 @@ those of its own subject and its prefixes.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 E = TypeVar("E", bound=Hashable)
 R = TypeVar("R")
@@ -22,14 +22,40 @@ CACHED_MAX = 1 << 16
 BELOW_TOKENS = 2
 
 
+_NONE: dict[Any, Any] = {}
+"""What a node holds before anything is added to it: most nodes are leaves with one entry, and there may be many."""
+
+
 class _Node(Generic[E]):
     __slots__ = ("any", "children", "entries", "rest")
 
     def __init__(self) -> None:
-        self.children: dict[bytes, _Node[E]] = {}
+        self.children: dict[bytes, _Node[E]] = _NONE
         self.any: _Node[E] | None = None
-        self.entries: dict[E, None] = {}
-        self.rest: dict[E, None] = {}
+        self.entries: dict[E, None] = _NONE
+        self.rest: dict[E, None] = _NONE
+
+    def child(self, token: bytes) -> "_Node[E]":
+        """Return the node below for a token, made where there is none."""
+        if self.children is _NONE:
+            self.children = {}
+        found = self.children.get(token)
+        if found is None:
+            found = self.children[token] = _Node()
+        return found
+
+    def hold(self, entry: E, *, rest: bool) -> bool:
+        """Keep an entry, among those of `>` or those that end here; tell whether it is new."""
+        kept = self.rest if rest else self.entries
+        if entry in kept:
+            return False
+        if kept is not _NONE:
+            kept[entry] = None
+        elif rest:
+            self.rest = {entry: None}
+        else:
+            self.entries = {entry: None}
+        return True
 
     def is_empty(self) -> bool:
         return not (self.children or self.any or self.entries or self.rest)
@@ -59,14 +85,9 @@ class Sublist(Generic[E, R]):
                 node.any = node.any or _Node()
                 node = node.any
             else:
-                child = node.children.get(token)
-                if child is None:
-                    child = node.children[token] = _Node()
-                node = child
-        kept = node.rest if tokens[-1] == REST else node.entries
+                node = node.child(token)
         self._drop_answer(pattern)
-        self._count += entry not in kept
-        kept[entry] = None
+        self._count += node.hold(entry, rest=tokens[-1] == REST)
         self._forget(pattern)
 
     def remove(self, pattern: bytes, entry: E) -> None:
