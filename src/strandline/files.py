@@ -104,6 +104,21 @@ class Disk(Protocol):
         ...
 
 
+def pwritev_all(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> int:
+    """Write all buffers one after another from `position`; return how many bytes that was."""
+    total = sum(map(len, buffers))
+    if len(buffers) <= IOV_MAX:
+        written = os.pwritev(fd, buffers, position, flags)
+        if written == total:
+            return total
+    else:
+        written = 0
+    rest = memoryview(b"".join(buffers))
+    while written < total:
+        written += os.pwritev(fd, [rest[written:]], position + written, flags)
+    return total
+
+
 class OsFile:
     """A file of the operating system."""
 
@@ -127,18 +142,8 @@ class OsFile:
 
         With `sync`, these bytes (not others written before) are on stable storage when it returns.
         """
-        total = sum(map(len, buffers))
-        flags = os.RWF_DSYNC if sync else 0  # one system call, so the interpreter's lock is given up once, not twice
-        if len(buffers) <= IOV_MAX:
-            written = os.pwritev(self._fd, buffers, position, flags)
-            if written == total:
-                return total
-        else:
-            written = 0
-        rest = memoryview(b"".join(buffers))
-        while written < total:
-            written += os.pwritev(self._fd, [rest[written:]], position + written, flags)
-        return total
+        # One system call, so the interpreter's lock is given up once, not twice.
+        return pwritev_all(self._fd, buffers, position, os.RWF_DSYNC if sync else 0)
 
     def sync(self) -> None:
         """Return when what was written, and the size, are on stable storage."""

@@ -22,8 +22,10 @@ A record that cannot be read is not stolen, for its epoch is unknown; an operato
 hand takes the promise away for a moment: see docs/lease.md.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.lease.addresses import open_lease_store
-from strandline.lease.buckets import BucketLeaseStore
 from strandline.lease.claimant import Claimant, LeaseTiming, revoke
 from strandline.lease.errors import (
     FenceStale,
@@ -38,6 +40,9 @@ from strandline.lease.holder import Fence, LeaderSeen, Lease, LeaseEnded, LeaseH
 from strandline.lease.records import format_record, parse_record
 from strandline.lease.stores import LeaseStore, LimitedLeaseStore, ObjectLeaseStore, StoredRecord
 from strandline.protocol.leadership import LeaseRecord
+
+if _TYPE_CHECKING:
+    from strandline.lease.buckets import BucketLeaseStore
 
 __all__ = [
     "BucketLeaseStore",
@@ -67,3 +72,6 @@ __all__ = [
     "parse_record",
     "revoke",
 ]
+
+# Leases in object storage do not need the client of NATS.
+__getattr__ = _lazy_names(__name__, {"buckets": ("BucketLeaseStore",)})

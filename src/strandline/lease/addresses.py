@@ -13,12 +13,12 @@ from dataclasses import replace
 from os import environ as _environ
 from typing import TYPE_CHECKING
 
-from strandline.lease.buckets import BucketLeaseStore
 from strandline.lease.errors import InvalidLease
 from strandline.lease.stores import LeaseStore, ObjectLeaseStore
 from strandline.objects import Retries, RetryingObjects, open_objects, probe_conditions, validate_key
 
 if TYPE_CHECKING:
+    from strandline.lease.buckets import BucketLeaseStore
     from strandline.nats.settings import NatsSettings
 
 HINT = "give file:///folder, s3://bucket/prefix, … and a key, or nats://host:port/bucket/key"
@@ -51,8 +51,9 @@ def open_lease_store(
     return ObjectLeaseStore(objects, key)
 
 
-def _open_bucket(address: str, key: str | None, nats: "NatsSettings | None") -> BucketLeaseStore:
-    from strandline.kv.nats.connection import NatsConnection  # noqa: PLC0415 - only who uses NATS pays for it
+def _open_bucket(address: str, key: str | None, nats: "NatsSettings | None") -> "BucketLeaseStore":
+    from strandline.kv.nats.connection import NatsConnection  # noqa: PLC0415 - only users of NATS pay for it
+    from strandline.lease.buckets import BucketLeaseStore  # noqa: PLC0415
     from strandline.nats.settings import NatsSettings  # noqa: PLC0415
 
     scheme, _, rest = address.partition("://")

@@ -6,14 +6,14 @@ of it is on disk, and an existing file is never touched.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from strandline.errors import StorageRefused
-from strandline.files import OsDisk, storage_error
+from strandline.files import OsDisk, pwritev_all, storage_error
 from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
 from strandline.replica.layout import Layout, LtxFile
@@ -22,6 +22,7 @@ from strandline.replica.shipper import Position
 
 DOWNLOADS = 4
 PIECE_BYTES = 4 << 20
+RUN_PAGES = 256
 
 
 class Restored(NamedTuple):
@@ -147,8 +148,7 @@ def apply_files(
                 and not header.continues(position.checksum)
             ):
                 raise ReplicaGap(store.address, position.txid, f"{one.key} follows another file")
-            for page, data in reader.pages():
-                os.pwrite(file, data, (page - 1) * header.page_size)
+            _write_pages(file, reader.pages(), header.page_size)
             os.ftruncate(file, header.commit * header.page_size)
             assert reader.end is not None  # noqa: S101 - all pages were handed out
             position = Position(header.max_txid, header.end_checksum(reader.end.checksum))
@@ -157,6 +157,17 @@ def apply_files(
             tell(Applied(one, number, len(plan)))
     assert position is not None  # noqa: S101 - a plan has a file
     return Restored(position, len(plan), size, timestamp_ms, page_size, epoch)
+
+
+def _write_pages(file: int, pages: Iterable[tuple[int, bytes]], page_size: int) -> None:
+    """Write pages, those that stand side by side at once."""
+    first, run = 1, list[bytes]()
+    for number, page in pages:
+        if number != first + len(run) or len(run) == RUN_PAGES:
+            pwritev_all(file, run, (first - 1) * page_size)
+            first, run = number, []
+        run.append(page)
+    pwritev_all(file, run, (first - 1) * page_size)
 
 
 def _downloaded(
