@@ -69,7 +69,7 @@ class S3Trace:
             return self._put()[known]
 
     def wait_until_quiet(self, since_s: float = 0.0, quiet_s: float = 3.0) -> float:
-        """Wait until a transaction has come after `since_s`, and then none for a while; return when the last one did."""
+        """Wait for a transaction after `since_s`, then until none comes for a while; return when the last did."""
         while True:
             last_s = max((request.answered_s for request in self.transactions()), default=0.0)
             if last_s < since_s:
