@@ -15,7 +15,6 @@ from strandline.artifacts import (
     PublishedArtifacts,
     Refusal,
     import_fold,
-    parse_manifest,
     published,
 )
 from strandline.artifacts.layout import POINTER_KEY, format_file_key
@@ -276,17 +275,22 @@ class TestPrune:
         assert fleet.artifacts.prune(0)[:2] == (3, 0)
         fleet.check_whole()
 
-    def test_the_payload_of_an_exporter_that_may_still_publish_stays(self, fleet: Fleet) -> None:
-        """At the pointer's own rank it may; below it never can."""
+    def test_the_payload_of_an_exporter_that_may_still_publish_stays(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However old it is when another removes what nothing points to: its rank is not below the pointer's."""
         fleet.publish()
-        other = fleet.export()
-        uploaded = published._Uploads(fleet.objects, other)  # noqa: SLF001 - an exporter that stops here
-        manifest = parse_manifest((other / "MANIFEST.json").read_bytes(), "")
-        uploaded.upload(manifest.files)
-        advance(fleet, 10 * GRACE_S)
-        fleet.objects.put("other", b"shows the time")
-        fleet.artifacts.prune(0)
-        assert fleet.artifacts.publish(other).outcome is Outcome.PUBLISHED
+        fleet.write("later")
+        move_pointer = fleet.artifacts._move_pointer  # noqa: SLF001 - the moment between payload and pointer
+
+        def late(*args: Any) -> bool:  # noqa: ANN401 - passed on
+            advance(fleet, 10 * GRACE_S)
+            fleet.objects.put("files/of-now", b"shows the time")
+            assert fleet.artifacts.prune(GRACE_S)[:2] == (0, 0)
+            return move_pointer(*args)
+
+        monkeypatch.setattr(fleet.artifacts, "_move_pointer", late)
+        assert fleet.artifacts.publish(fleet.export()).outcome is Outcome.PUBLISHED
         fleet.check_whole()
 
     def test_nothing_is_removed_where_the_pointer_cannot_be_read(self, fleet: Fleet) -> None:

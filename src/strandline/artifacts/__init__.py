@@ -26,6 +26,8 @@ made of and other programs can read: a base, and runs that change it.
 | `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
 | `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
 | `PublishedArtifacts.open(address)` | artifacts in object storage: `publish`, `fetch`, `newest`, `previous`, `prune` |
+| `ExportLease(cell, holder, ttl_s=…)` | one exporter for each fleet and round, over `ObjectCell` or `BucketCell` |
+| `run_export_round(lease, export_to, artifacts, folder)` | lease, export, publication, removal |
 | `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
 | `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
 
@@ -46,28 +48,38 @@ from strandline.artifacts.errors import (
     PointerContended,
     Refusal,
 )
+from strandline.artifacts.export_lease import BucketCell, ExportLease, ExportRecord, ExportRound, ObjectCell, RecordCell
 from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_snapshot, take_snapshot
 from strandline.artifacts.importer import import_fold, read_artifact
 from strandline.artifacts.logical import Previous, export_logical, local_previous
 from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
 from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
+from strandline.artifacts.rounds import RoundOutcome, RoundResult, run_export_round, watched_export
 from strandline.artifacts.watched import WatchedExport, export_watched
 
 __all__ = [
     "ArtifactFile",
     "ArtifactInvalid",
     "ArtifactUnfit",
+    "BucketCell",
     "DestinationTaken",
+    "ExportLease",
+    "ExportRecord",
+    "ExportRound",
     "Form",
     "Manifest",
     "NoArtifact",
+    "ObjectCell",
     "Outcome",
     "PointerContended",
     "Previous",
     "Pruned",
     "Publication",
     "PublishedArtifacts",
+    "RecordCell",
     "Refusal",
+    "RoundOutcome",
+    "RoundResult",
     "WatchedExport",
     "export_fold",
     "export_logical",
@@ -79,5 +91,7 @@ __all__ = [
     "parse_manifest",
     "prepare_snapshot",
     "read_artifact",
+    "run_export_round",
     "take_snapshot",
+    "watched_export",
 ]

@@ -96,6 +96,11 @@ class PublishedArtifacts:
         """Return where the artifacts are."""
         return self._objects.address
 
+    @property
+    def objects(self) -> ObjectStore:
+        """Return the store, for what stands beside the artifacts: the lease of exporters."""
+        return self._objects
+
     def close(self) -> None:
         """Let go of connections."""
         self._objects.close()
