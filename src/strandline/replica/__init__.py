@@ -15,6 +15,7 @@ commits as one file of litestream's format.
     snapshot_parts    the first snapshot of a large database, in transactions of bounded size
     shipper       changes become transactions of a replica, each created where there is none
     replicator    does both, step by step, and comes again where the store is away
+    pool          many replicators in a few threads
     restore       a database as it was after a transaction or at a time
     follower      a local copy that is kept current in place, while it is read
     roles         the roles of a node, and what routing asks of one
@@ -59,6 +60,7 @@ from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
 from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
+from strandline.replica.pool import ReplicaPool
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
 from strandline.replica.retention import RetentionPolicy, plan_retention
@@ -93,6 +95,7 @@ __all__ = [
     "ReplicaFork",
     "ReplicaGap",
     "ReplicaNode",
+    "ReplicaPool",
     "ReplicaStatus",
     "Replicator",
     "RestorePointMissing",

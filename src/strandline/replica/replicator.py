@@ -209,7 +209,7 @@ class Replicator:
             if mine >= counts.answered + counts.shared:
                 counts.changed.notify_all()
             self._changes.wake()
-            done = counts.changed.wait_for(lambda: counts.answered >= mine or self._is_over(), timeout_s)
+            done = counts.changed.wait_for(lambda: counts.answered >= mine or self.is_over, timeout_s)
             if counts.answered >= mine:
                 return self.position
         if self._ended is not None:
@@ -259,7 +259,9 @@ class Replicator:
                 self._leave = None
                 self._release()
 
-    def _is_over(self) -> bool:
+    @property
+    def is_over(self) -> bool:
+        """Return whether it makes no more steps."""
         return self._ended is not None or self._stop.is_set()
 
     def _release(self) -> None:
@@ -296,7 +298,7 @@ class Replicator:
 
     def step(self) -> Pause | None:
         """Do what is to be done next; return when to come again, or None where this replicator has ended."""
-        if not self._is_over():
+        if not self.is_over:
             try:
                 return self._try_step()
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
@@ -385,7 +387,7 @@ class Replicator:
             with counts.changed:
                 enough = counts.answered + counts.shared
                 wait_s = min(GATHER_S_MAX, counts.upload_s / 2)
-                if not counts.changed.wait_for(lambda: counts.requested >= enough or self._is_over(), wait_s):
+                if not counts.changed.wait_for(lambda: counts.requested >= enough or self.is_over, wait_s):
                     counts.shared = counts.requested - counts.answered
 
     def _next_change(self) -> Change | None:

@@ -1,0 +1,189 @@
+"""A pool: many replicators in a few threads.
+
+Invariants: one thread at a time makes the steps of a replicator; a commit, a wake or the end of a pause has a step made
+by the next free thread; a replicator that waits for its store holds no thread. One descriptor watches all logs, since a
+user has few of them.
+"""
+
+import heapq
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from strandline.errors import Closed
+from strandline.replica.replicator import Pause, Replicator
+from strandline.replica.wakeups import ManyChanges
+
+WORKERS = 8
+LOOK_EVERY_S = 0.05
+"""How often logs are looked at where the system has no inotify."""
+
+
+class _Member:
+    """A replicator of the pool: what wakes it, and whether a thread has it."""
+
+    def __init__(self, pool: "ReplicaPool", replicator: Replicator) -> None:
+        self._pool = pool
+        self.replicator = replicator
+        self.is_queued = False
+        self.is_woken = False
+        self.is_resting = False
+        self.is_over = False
+        self.pause = 0
+        """The number of its latest pause; earlier ones were cut short."""
+        self.ended = threading.Event()
+        self.path: Path | None = None
+
+    def watch(self, path: Path) -> None:
+        """Look at a file from now on."""
+        self.path = path
+        self._pool.changes.watch(path, self)
+
+    def wake(self) -> None:
+        """Have the next step made at once."""
+        self._pool.make_ready(self)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._pool.changes.forget(self)
+
+
+class ReplicaPool:
+    """Replicators that share threads, from `start` of each to `close` of it or of the pool."""
+
+    def __init__(self, workers: int = WORKERS) -> None:
+        self.changes = ManyChanges[_Member]()
+        self._ready: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
+        self._pauses: list[tuple[float, int, _Member]] = []
+        self._members = list[_Member]()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._is_open = True
+        self._threads = [
+            threading.Thread(target=target, name=f"strandline-replicas-{number}", daemon=True)
+            for number, target in enumerate([self._watch, *[self._work] * workers])
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close(flush=kind is None)
+
+    def start(self, replicator: Replicator) -> Replicator:
+        """Have the threads of this pool make the steps of a replicator until it is closed; return it."""
+        if not self._is_open:
+            raise Closed("the pool of replicators")
+        member = _Member(self, replicator)
+        replicator.open(member, self._leaving(member))
+        with self._lock:
+            self._members.append(member)
+        self.make_ready(member)
+        return replicator
+
+    def close(self, *, flush: bool = True) -> None:
+        """Close every replicator, then end the threads; raise the first error that one of them ended with."""
+        failures = list[BaseException]()
+        for member in list(self._members):
+            try:
+                member.replicator.close(flush=flush)
+            except Exception as error:  # noqa: BLE001 - raised below, after the others were closed
+                failures.append(error)
+        self._is_open = False
+        self._interrupt()
+        for _ in self._threads[1:]:
+            self._ready.put(None)
+        for thread in self._threads:
+            thread.join()
+        self.changes.close()
+        os.close(self._woken)
+        os.close(self._wakes)
+        if failures:
+            raise failures[0]
+
+    def make_ready(self, member: _Member) -> None:
+        """Have a step made, once, by the next free thread; a pause that is a backoff is not cut short."""
+        with self._lock:
+            if member.is_queued or member.is_over:
+                member.is_woken = True
+                return
+            if member.is_resting and not member.replicator.is_over:
+                return
+            member.is_queued, member.is_woken = True, False
+        self._ready.put(member)
+
+    def _leaving(self, member: _Member) -> Callable[[], None]:
+        def leave() -> None:
+            member.ended.wait()
+            with self._lock:
+                self._members.remove(member)
+
+        return leave
+
+    def _work(self) -> None:
+        while (member := self._ready.get()) is not None:
+            pause = member.replicator.step()
+            self._rest(member, pause)
+
+    def _rest(self, member: _Member, pause: Pause | None) -> None:
+        """Put a replicator where it waits for its next step."""
+        with self._lock:
+            if pause is None:
+                member.is_over, member.is_queued = True, False
+                member.ended.set()
+                return
+            if (pause.seconds == 0 or member.is_woken) and not pause.is_backoff:
+                member.is_woken = False
+                self._ready.put(member)
+                return
+            member.is_queued, member.is_resting = False, pause.is_backoff
+            self._count += 1
+            member.pause = self._count
+            heapq.heappush(self._pauses, (time.monotonic() + pause.seconds, self._count, member))
+            is_first = self._pauses[0][2] is member
+        if member.replicator.is_over:
+            self.make_ready(member)
+        if is_first:
+            self._interrupt()
+
+    def _watch(self) -> None:
+        """Make replicators ready whose logs have changed or whose pauses are over."""
+        descriptors = [self._woken, *([] if self.changes.descriptor is None else [self.changes.descriptor])]
+        while self._is_open:
+            with self._lock:
+                until_s = self._pauses[0][0] if self._pauses else None
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if self.changes.descriptor is None:
+                left_s = LOOK_EVERY_S if left_s is None else min(left_s, LOOK_EVERY_S)
+            ready, _, _ = select.select(descriptors, [], [], left_s)
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            for member in self.changes.changed():
+                self.make_ready(member)
+            for member in self._pauses_over():
+                self.make_ready(member)
+
+    def _pauses_over(self) -> list[_Member]:
+        over, now_s = list[_Member](), time.monotonic()
+        with self._lock:
+            while self._pauses and self._pauses[0][0] <= now_s:
+                _, number, member = heapq.heappop(self._pauses)
+                if number == member.pause:
+                    member.is_resting = False
+                    over.append(member)
+        return over
+
+    def _interrupt(self) -> None:
+        try:
+            os.write(self._wakes, b"\0")
+        except BlockingIOError:
+            return  # a full pipe has wakes enough
