@@ -31,10 +31,10 @@ KEYS = 60
 LIFE_S = 1.0
 """A life that reaches no fatal call ends so long after something was durable."""
 PAUSE_S = 0.002
-CALLS = {
-    Backend.APPEND_LOG: {"pwritev2": (1, 4, 9, 16), "fdatasync": (1, 2, 3), "rename": (1, 2)},
-    Backend.SQLITE: {"pwrite64": (1, 9, 25, 60), "fdatasync": (1, 4, 9)},
-    Backend.ROCKSDB: {"write": (1, 60, 150, 200), "fdatasync": (1, 4, 9)},
+CALLS: dict[Backend, dict[str, Sequence[int]]] = {
+    Backend.APPEND_LOG: {"pwritev2": (1, 4, 16), "fdatasync": (1, 2, 3), "rename": (1, 2)},
+    Backend.SQLITE: {"pwrite64": (1, 9, 60), "fdatasync": (1, 4, 9)},
+    Backend.ROCKSDB: {"write": (1, 60, 150), "fdatasync": (1, 4, 9)},
 }
 """By which calls each store changes the disk, and at which of them a process dies; the first is while it is made."""
 CASES = [(backend, call, numbers) for backend, calls in CALLS.items() for call, numbers in calls.items()]

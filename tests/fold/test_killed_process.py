@@ -19,9 +19,9 @@ from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 CALLS = {
-    "append log": {"pwritev2": 23, "fdatasync": 13, "fsync": 7, "rename": 11, "unlink": 11},
-    "sqlite": {"pwrite64": 73, "fdatasync": 23, "ftruncate": 5, "unlink": 3},
-    "rocksdb": {"write": 73, "fdatasync": 23, "fsync": 7, "rename": 5, "unlink": 5},
+    "append log": {"pwritev2": 41, "fdatasync": 23, "fsync": 7, "rename": 11, "unlink": 11},
+    "sqlite": {"pwrite64": 131, "fdatasync": 41, "ftruncate": 5, "unlink": 3},
+    "rocksdb": {"write": 131, "fdatasync": 41, "fsync": 7, "rename": 5, "unlink": 5},
 }
 """By which calls each store changes the disk, and how many of them are passed over from one death to the next."""
 CASES = [(backend, call) for backend, calls in CALLS.items() for call in calls]

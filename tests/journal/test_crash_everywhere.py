@@ -127,7 +127,7 @@ def test_the_power_may_go_while_what_a_killed_process_left_is_opened(config: Jou
 
 @CONFIGS
 @pytest.mark.parametrize(("code", "crashes"), [(errno.EIO, False), (errno.ENOSPC, False), (errno.EIO, True)])
-@parts(3)
+@parts(6)
 def test_any_change_of_the_disk_may_fail(config: JournalConfig, code: int, crashes: bool, part: Part) -> None:
     fail_everywhere(config, code, crashes=crashes, seeds=range(1), part=part)
 

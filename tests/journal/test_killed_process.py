@@ -130,7 +130,7 @@ def kill_at_every(server: ForkServerContext, place: Path, call: str, step: int) 
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize(("call", "step"), [(call, {"pwritev2": 7, "fdatasync": 4}.get(call, 2)) for call in CALLS])
+@pytest.mark.parametrize(("call", "step"), [(call, {"pwritev2": 15, "fdatasync": 8}.get(call, 3)) for call in CALLS])
 def test_it_may_be_killed_at_any_call(
     server: ForkServerContext, tmp_path: Path, counts: Counter[str], call: str, step: int
 ) -> None:
@@ -140,14 +140,14 @@ def test_it_may_be_killed_at_any_call(
 @pytest.mark.parametrize(
     ("call", "error", "step"),
     [
-        ("pwritev2", "EIO", 11),
-        ("pwritev2", "ENOSPC", 13),
-        ("fdatasync", "EIO", 4),
+        ("pwritev2", "EIO", 23),
+        ("pwritev2", "ENOSPC", 27),
+        ("fdatasync", "EIO", 9),
         ("fsync", "EIO", 3),
         ("rename", "EIO", 3),
         ("ftruncate", "EIO", 2),
-        ("fallocate", "EIO", 5),
-        ("fallocate", "ENOSPC", 5),
+        ("fallocate", "EIO", 7),
+        ("fallocate", "ENOSPC", 7),
         ("unlink", "EIO", 5),
     ],
 )

@@ -208,7 +208,7 @@ class CutAfter:
 
 
 @each_harm
-@parts(5)
+@parts(9)
 def test_a_repair_that_is_cut_off_anywhere_can_be_finished(harm: Harm, part: Part) -> None:
     start = copy.deepcopy(CRASHED)
     lost, named = harm(start)
