@@ -10,7 +10,8 @@ from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.version import __version__
 
 if _TYPE_CHECKING:
-    from strandline.fold.followed_fold import FollowedFold, follow
+    from strandline.artifacts.followed import follow
+    from strandline.fold.followed_fold import FollowedFold
 
 __all__ = ["FollowedFold", "__version__", "follow"]
 
@@ -18,6 +19,7 @@ __all__ = ["FollowedFold", "__version__", "follow"]
 __getattr__ = _lazy_names(
     __name__,
     {
-        "fold.followed_fold": ("FollowedFold", "follow"),
+        "artifacts.followed": ("follow",),
+        "fold.followed_fold": ("FollowedFold",),
     },
 )

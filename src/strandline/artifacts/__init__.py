@@ -28,6 +28,7 @@ made of and other programs can read: a base, and runs that change it.
 | `PublishedArtifacts.open(address)` | artifacts in object storage: `publish`, `fetch`, `newest`, `previous`, `prune` |
 | `ExportLease(cell, holder, ttl_s=…)` | one exporter for each fleet and round, over `ObjectCell` or `BucketCell` |
 | `run_export_round(lease, export_to, artifacts, folder)` | lease, export, publication, removal |
+| `bootstrap_fold`, `fetch_fold`, `ArtifactRestorer` | folds of published artifacts (`follow(…, bootstrap=…)`) |
 | `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
 | `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
 
@@ -40,26 +41,40 @@ write-ahead log of SQLite, tables of RocksDB. Links to RocksDB's tables take no 
 so artifacts are meant to be moved and removed, not collected.
 """
 
-from strandline.artifacts.errors import (
-    ArtifactInvalid,
-    ArtifactUnfit,
-    DestinationTaken,
-    NoArtifact,
-    PointerContended,
-    Refusal,
-)
-from strandline.artifacts.export_lease import BucketCell, ExportLease, ExportRecord, ExportRound, ObjectCell, RecordCell
-from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_snapshot, take_snapshot
-from strandline.artifacts.importer import import_fold, read_artifact
-from strandline.artifacts.logical import Previous, export_logical, local_previous
-from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
-from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
-from strandline.artifacts.rounds import RoundOutcome, RoundResult, run_export_round, watched_export
-from strandline.artifacts.watched import WatchedExport, export_watched
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from strandline.lazy_imports import lazy_names as _lazy_names
+
+if _TYPE_CHECKING:
+    from strandline.artifacts.errors import (
+        ArtifactInvalid,
+        ArtifactUnfit,
+        DestinationTaken,
+        NoArtifact,
+        PointerContended,
+        Refusal,
+    )
+    from strandline.artifacts.export_lease import (
+        BucketCell,
+        ExportLease,
+        ExportRecord,
+        ExportRound,
+        ObjectCell,
+        RecordCell,
+    )
+    from strandline.artifacts.exporter import export_fold, export_snapshot, prepare_snapshot, take_snapshot
+    from strandline.artifacts.importer import import_fold, read_artifact
+    from strandline.artifacts.logical import Previous, export_logical, local_previous
+    from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
+    from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
+    from strandline.artifacts.restorer import ArtifactRestorer, bootstrap_fold, fetch_fold
+    from strandline.artifacts.rounds import RoundOutcome, RoundResult, run_export_round, watched_export
+    from strandline.artifacts.watched import WatchedExport, export_watched
 
 __all__ = [
     "ArtifactFile",
     "ArtifactInvalid",
+    "ArtifactRestorer",
     "ArtifactUnfit",
     "BucketCell",
     "DestinationTaken",
@@ -81,10 +96,12 @@ __all__ = [
     "RoundOutcome",
     "RoundResult",
     "WatchedExport",
+    "bootstrap_fold",
     "export_fold",
     "export_logical",
     "export_snapshot",
     "export_watched",
+    "fetch_fold",
     "format_manifest",
     "import_fold",
     "local_previous",
@@ -95,3 +112,20 @@ __all__ = [
     "take_snapshot",
     "watched_export",
 ]
+
+# Import what is offered when it is first asked for: `strandline.follow` without artifacts reads no tables.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "errors": ("ArtifactInvalid", "ArtifactUnfit", "DestinationTaken", "NoArtifact", "PointerContended", "Refusal"),
+        "export_lease": ("BucketCell", "ExportLease", "ExportRecord", "ExportRound", "ObjectCell", "RecordCell"),
+        "exporter": ("export_fold", "export_snapshot", "prepare_snapshot", "take_snapshot"),
+        "importer": ("import_fold", "read_artifact"),
+        "logical": ("Previous", "export_logical", "local_previous"),
+        "manifest": ("ArtifactFile", "Form", "Manifest", "format_manifest", "parse_manifest"),
+        "published": ("Outcome", "Pruned", "Publication", "PublishedArtifacts"),
+        "restorer": ("ArtifactRestorer", "bootstrap_fold", "fetch_fold"),
+        "rounds": ("RoundOutcome", "RoundResult", "run_export_round", "watched_export"),
+        "watched": ("WatchedExport", "export_watched"),
+    },
+)

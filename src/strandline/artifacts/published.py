@@ -19,7 +19,7 @@ from typing import NamedTuple, Self, TypeVar
 import pyarrow as pa
 from blake3 import blake3
 
-from strandline.artifacts.errors import ArtifactInvalid, NoArtifact, PointerContended, Refusal
+from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, NoArtifact, PointerContended, Refusal
 from strandline.artifacts.importer import check_bytes
 from strandline.artifacts.layout import (
     FILES,
@@ -37,6 +37,7 @@ from strandline.artifacts.manifest import MANIFEST_NAME, ArtifactFile, Form, Man
 from strandline.artifacts.object_files import ObjectFile
 from strandline.artifacts.staging import link_or_copy, publish_stage, remove_tree
 from strandline.files import OsDisk, storage_errors
+from strandline.fold.cursor import UNKNOWN
 from strandline.objects import ObjectConflict, ObjectStore, WriteUnknown, open_objects
 from strandline.protocol import artifacts as rules
 
@@ -163,9 +164,11 @@ class PublishedArtifacts:
         for _ in range(rules.POINTER_ATTEMPTS_MAX):
             seen = self._seen()
             state = state_of(seen.pointer) if seen else None
+            newest = self._target(seen)
+            self._check_identity(manifest, newest)
+            target = {format_file_key(file): file for file in newest.files} if newest else {}
             if not rules.pointer_publish_allowed(state, manifest.rank):
                 return Publication(Outcome.SUPERSEDED, manifest, uploads.bytes)
-            target = self._target(seen)
             if not rules.shared_files_allowed(uploads.shared(manifest), target.keys()):
                 return Publication(Outcome.REBASED, manifest, uploads.bytes)
             published = replace(manifest, files=tuple(_shared_name(file, target) for file in manifest.files))
@@ -191,15 +194,22 @@ class PublishedArtifacts:
                 raise  # it may still come; the payload stays, for its rank is not below the pointer's
         return True
 
-    def _target(self, seen: _Seen | None) -> dict[str, ArtifactFile]:
-        """Return the files of the artifact that the pointer names, by the keys of their objects."""
+    def _target(self, seen: _Seen | None) -> Manifest | None:
+        """Return the artifact that the pointer names, None if there is none that can be read."""
         if seen is None or seen.pointer is None:
-            return {}
+            return None
         try:
-            manifest = self._manifest(seen.pointer)
-        except ArtifactInvalid:
-            return {}
-        return {format_file_key(file): file for file in manifest.files}
+            return self._manifest(seen.pointer)
+        except (ArtifactInvalid, ArtifactUnfit):
+            return None
+
+    def _check_identity(self, manifest: Manifest, newest: Manifest | None) -> None:
+        """Refuse to publish a fold of another bucket: revisions of two logs cannot be compared."""
+        ours = manifest.fold_cursor.identity
+        theirs = newest.fold_cursor.identity if newest else UNKNOWN
+        if UNKNOWN not in (ours, theirs) and ours != theirs:
+            hint = "the bucket was made anew, or is another: publish at another address, or remove what is at this one"
+            raise ArtifactUnfit(self.address, Refusal.IDENTITY, "artifacts of another bucket are there", hint=hint)
 
     # Fetching
 

@@ -8,8 +8,9 @@ store that keeps failing) ends the thread, and is kept for the next call. A firs
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from strandline.errors import Closed, Conflict, Locked, StorageRefused, StrandlineError, Unavailable
 from strandline.events import Event, Events
@@ -19,11 +20,14 @@ from strandline.fold.progress import FoldProgress
 from strandline.fold.repair.policy import RepairPolicy
 from strandline.fold.scopes import Scope
 from strandline.fold.shared_store import SharedStore
-from strandline.fold.watch import Applied, Batching, Hooks, watch_applied
+from strandline.fold.watch import Applied, Batching, Exports, Hooks, watch_applied
 from strandline.kv import KvStore, UpdateBatch
 
 Connect = Callable[[], AbstractAsyncContextManager[KvStore]]
 """Connects to a bucket in the running event loop, for as long as the block runs."""
+
+Companion = Callable[[Exports], Coroutine[Any, Any, None]]
+"""Runs beside each watch, with its exports, until the watch ends; what it raises ends the fold."""
 
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
@@ -41,6 +45,7 @@ class BackgroundWatch:
         batching: Batching,
         on_change: Callable[[UpdateBatch], object] | None,
         events: Events,
+        companion: Companion | None = None,
     ) -> None:
         self.progress = FoldProgress()
         self.failure: BaseException | None = None
@@ -51,6 +56,7 @@ class BackgroundWatch:
         self._batching = batching
         self._on_change = on_change
         self._events = events
+        self._companion = companion
         self._unstored: list[UpdateBatch] = []
         self._change_error: BaseException | None = None
         self._is_left_alone = False
@@ -120,8 +126,9 @@ class BackgroundWatch:
     async def _watch(self, stop: asyncio.Event) -> str:
         """Connect and watch until stopped; return what ended it if it may pass."""
         hooks = Hooks(on_applied=self._applied, events=Events(self.progress, self._note_began, self._events.emit))
+        exports = Exports()
         try:
-            async with self._connect() as bucket:
+            async with self._connect() as bucket, self._beside(exports, stop):
                 await watch_applied(
                     bucket,
                     self._scope,
@@ -129,6 +136,7 @@ class BackgroundWatch:
                     policy=self._policy,
                     batching=self._batching,
                     hooks=hooks,
+                    exports=exports,
                     stop=stop,
                 )
         except StrandlineError as error:
@@ -136,6 +144,23 @@ class BackgroundWatch:
                 raise
             return str(error)
         return "the connection was closed"
+
+    @contextlib.asynccontextmanager
+    async def _beside(self, exports: Exports, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Run the companion during the block, and end it with the block; what it raises ends the watch."""
+        if self._companion is None:
+            yield
+            return
+        task = asyncio.create_task(self._companion(exports))
+        task.add_done_callback(lambda ended: None if ended.cancelled() else stop.set())
+        try:
+            yield
+        finally:
+            task.cancel()
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                self._change_error = ended
+                raise ended
 
     def _applied(self, applied: Applied) -> None:
         if self._on_change is None:

@@ -30,7 +30,7 @@ from strandline.errors import Closed
 from strandline.events import Events
 from strandline.fold.addresses import connect_bucket, parse_address
 from strandline.fold.backends import Backend, backend_of, open_fold
-from strandline.fold.background_watch import BackgroundWatch, Connect
+from strandline.fold.background_watch import BackgroundWatch, Companion, Connect
 from strandline.fold.cursor import FoldCursor, parse_fold_cursor
 from strandline.fold.errors import NotYet
 from strandline.fold.progress import FoldStatus
@@ -61,6 +61,8 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
     batching: Batching | None = None,
     on_change: Callable[[UpdateBatch], object] | None = None,
     settings: "NatsSettings | None" = None,
+    before_open: Callable[[], object] | None = None,
+    companion: Companion | None = None,
 ) -> "FollowedFold":
     """Keep a fold of a bucket up to date in the background; use it in a `with` block, or close it.
 
@@ -69,6 +71,8 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
     `backend` says by what (`strandline.fold.backends`). `mode` is what a new fold is to its bucket: a mirror drops what
     the bucket drops, an archive keeps it (`FoldMode`). `on_change` is called with every stored batch, in the
     background's thread; what it raises ends the fold. Returns when the watch has begun, not when it is current.
+    `before_open` is called each time before the store is opened, and may put a fold there; `companion` runs beside each
+    watch. `strandline.follow` uses both for artifacts.
     """
     if isinstance(bucket, str):
         address = bucket
@@ -78,11 +82,17 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
             return connect_bucket(address, settings)
     else:
         connect = bucket
-    chosen = backend_of(path, backend)
+    chosen = backend_of(path, backend) if before_open is None else backend
     policy = policy or RepairPolicy()
     policy = policy if mode is None else replace(policy, fold_mode=mode)
-    lender = SharedStore(lambda: open_fold(path, chosen), str(path))
-    background = BackgroundWatch(connect, scope, lender, policy, batching or Batching(), on_change, Events())
+
+    def open_store() -> SnapshotStore:
+        if before_open is not None:
+            before_open()
+        return open_fold(path, chosen)
+
+    lender = SharedStore(open_store, str(path))
+    background = BackgroundWatch(connect, scope, lender, policy, batching or Batching(), on_change, Events(), companion)
     return FollowedFold(background, lender, str(path))
 
 

@@ -18,6 +18,7 @@ from strandline.fold.store import FoldReader
 from strandline.kv import Retention, UpdateBatch
 from strandline.kv.entries import REVISION_BYTES
 from strandline.protocol import repairs
+from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import Held, KeyRepair
 
 ROWS_PER_CHUNK = 4096
@@ -26,13 +27,16 @@ LATER = "wait for a newer artifact, or remove the fold and begin anew"
 
 
 def checked_mark(
-    artifact: FoldReader, bucket: str, scope: Scope, local: FoldCursor, retention: Retention | None
+    artifact: FoldReader, bucket: str, scope: Scope, local: FoldCursor, retention: Retention | None, mode: FoldMode
 ) -> FoldCursor:
     """Return the cursor of an artifact that this fold may be restored from; else `RepairRefused`."""
     cursor = parse_fold_cursor(artifact.cursor())
     identity = retention.identity if retention is not None else b""
     if identity and cursor.identity not in (UNKNOWN, identity):
         raise RepairRefused(bucket, "the artifact is of another bucket", hint="look at where artifacts come from")
+    if mode is FoldMode.ARCHIVE and cursor.mode is FoldMode.MIRROR:
+        hint = "export artifacts of an archive for archives"
+        raise RepairRefused(bucket, "the artifact is of a mirror, which lacks what the bucket evicted", hint=hint)
     if not scope.is_covered_by(cursor.scope):
         raise RepairRefused(bucket, f"the artifact does not hold {scope}", hint="export with a scope that covers this")
     if not repairs.restore_ahead(cursor.revision, local.revision):

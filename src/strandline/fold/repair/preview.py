@@ -131,7 +131,7 @@ async def _restored(
     if artifact is None:
         raise RepairRefused(bucket.name, "there is no artifact", hint="give a restorer that has one")
     try:
-        checked_mark(artifact, bucket.name, scope, cursor, retention)
+        checked_mark(artifact, bucket.name, scope, cursor, retention, cursor.mode)
         listed = await list_keys(bucket.reader(), scope)
         return await asyncio.to_thread(_compared_with_artifact, artifact, fold, scope, listed, cursor)
     finally:

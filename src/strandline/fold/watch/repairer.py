@@ -95,7 +95,7 @@ class Repairer:
         local, look = context.keeper.cursor, await context.look()
         if not is_same_log(decided_by, look):
             return
-        theirs = checked_mark(artifact, context.name, context.scope, local, look.retention)
+        theirs = checked_mark(artifact, context.name, context.scope, local, look.retention, context.mode)
         context.emit(RepairBegan(RepairPlan.RESTORE, decision.reason))
         listed = await list_keys(context.reader, context.scope)
         scope, whole = context.scope, not local.revision

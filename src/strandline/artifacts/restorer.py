@@ -1,0 +1,184 @@
+"""Folds from published artifacts: for a fold that is absent or damaged, and for the repair of one that fell behind.
+
+Invariants: a fold that is whole is never touched here; one that is damaged or foreign is moved aside, never removed.
+An artifact is used only if it covers the scope, and an archive is never made of a mirror. Whether the log still
+continues an artifact is for the watch to decide, by the artifact's cursor, as for every fold.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from strandline.artifacts.errors import ArtifactUnfit, NoArtifact
+from strandline.artifacts.importer import SIDE_SUFFIXES, import_fold, known_versions
+from strandline.artifacts.manifest import Manifest, check_fit
+from strandline.artifacts.published import PublishedArtifacts
+from strandline.artifacts.staging import remove_tree
+from strandline.errors import Damaged, FormatError
+from strandline.files import OsDisk, storage_errors
+from strandline.fold import (
+    Backend,
+    FoldEntry,
+    FoldMode,
+    FoldReader,
+    Held,
+    Pages,
+    Scope,
+    Verified,
+    existing_backend,
+    open_read_only,
+)
+from strandline.fold.paths import LOCK_SUFFIX
+from strandline.fold.store import PAGE_ROWS
+from strandline.kv import WatchCursor
+
+FETCHED_SUFFIX = ".artifact"
+RESTORED_SUFFIX = ".restored"
+
+
+class ArtifactRestorer:
+    """A `Restorer`: the newest published artifact as a fold beside `path`, removed when it is closed."""
+
+    def __init__(self, artifacts: PublishedArtifacts, path: Path | str, *, backend: Backend | None = None) -> None:
+        self._artifacts = artifacts
+        self._path = Path(path)
+        self._backend = backend
+
+    async def newest(self, scope: Scope) -> FoldReader | None:
+        """Return the newest artifact that holds at least this scope as a fold; None if there is none."""
+        return await asyncio.to_thread(self._newest, scope)
+
+    def _newest(self, scope: Scope) -> FoldReader | None:
+        restored = self._path.with_name(f".{self._path.name}{RESTORED_SUFFIX}")
+        for leftover in _with_side_files(restored):
+            remove_tree(leftover)
+        try:
+            fetch_fold(self._artifacts, restored, backend=self._backend, scope=scope)
+        except (NoArtifact, ArtifactUnfit):
+            return None
+        return RestoredFold(restored)
+
+
+class RestoredFold:
+    """A `FoldReader` of a fold that is removed when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = open_read_only(path)
+        self._path = path
+
+    def load(self) -> Held | None:
+        """Return where the fold stands, or None if there is nothing."""
+        return self._reader.load()
+
+    def get(self, key: bytes) -> FoldEntry | None:
+        """Return the entry of a key, or None."""
+        return self._reader.get(key)
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[FoldEntry | None]:
+        """Return an entry or None for each key."""
+        return self._reader.multi_get(keys)
+
+    def range(self, prefix: bytes = b"") -> list[FoldEntry]:
+        """Return the entries whose key begins so, by key."""
+        return self._reader.range(prefix)
+
+    def for_each_in_range(self, prefix: bytes, visit: Callable[[FoldEntry], object]) -> int:
+        """Hand over the entries of a range one by one, and return how many."""
+        return self._reader.for_each_in_range(prefix, visit)
+
+    def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
+        """Return a range as columns, and the cursor of the same moment."""
+        return self._reader.pages(prefix, rows_max)
+
+    def cursor(self) -> WatchCursor:
+        """Return the cursor that it was stored with."""
+        return self._reader.cursor()
+
+    def verify(self) -> Verified:
+        """Read everything, and return its digest."""
+        return self._reader.verify()
+
+    def close(self) -> None:
+        """Close the fold, and remove it; twice is harmless."""
+        self._reader.close()
+        for file in (*_with_side_files(self._path), self._path.with_name(self._path.name + LOCK_SUFFIX)):
+            remove_tree(file)
+
+
+def fetch_fold(
+    artifacts: PublishedArtifacts,
+    path: Path | str,
+    *,
+    backend: Backend | None = None,
+    scope: Scope | None = None,
+    mode: FoldMode | None = None,
+    identity: bytes | None = None,
+) -> Manifest:
+    """Make a fold of the newest published artifact at a path where nothing is; `NoArtifact` if there is none."""
+    path = Path(path)
+    fetched = path.with_name(f".{path.name}{FETCHED_SUFFIX}")
+    remove_tree(fetched)
+    artifacts.fetch(fetched)
+    try:
+        return import_fold(fetched, path, backend=backend, scope=scope, mode=mode, identity=identity)
+    finally:
+        remove_tree(fetched)
+
+
+def bootstrap_fold(
+    artifacts: PublishedArtifacts,
+    path: Path | str,
+    *,
+    backend: Backend | None = None,
+    scope: Scope | None = None,
+    mode: FoldMode | None = None,
+) -> Manifest | None:
+    """Make a fold of the newest artifact where there is none, or one that cannot be read; None if nothing was done.
+
+    A damaged or foreign file is moved aside first, once there is an artifact to take its place.
+    """
+    path = Path(path)
+    if _is_readable(path):
+        return None
+    wanted = None if backend is None else backend.value
+    try:
+        newest = artifacts.newest()
+        check_fit(newest, artifacts.address, backend=wanted, versions=known_versions(), scope=scope, mode=mode)
+    except (NoArtifact, ArtifactUnfit):
+        return None
+    _move_aside(path)
+    return fetch_fold(artifacts, path, backend=backend, scope=scope, mode=mode)
+
+
+def _is_readable(path: Path) -> bool:
+    """Tell whether there is a fold with something in it; a file that is none, or damaged, is not."""
+    try:
+        if existing_backend(path) is None:
+            return False
+        reader = open_read_only(path)
+    except (FormatError, Damaged):
+        return False
+    try:
+        return reader.load() is not None
+    except Damaged:
+        return False
+    finally:
+        reader.close()
+
+
+def _move_aside(path: Path) -> None:
+    """Rename a fold that cannot be read, with what is beside it, to the first free name."""
+    present = [file for file in _with_side_files(path) if file.exists() or file.is_symlink()]
+    if not present:
+        return
+    number = 1
+    while path.with_name(f"{path.name}.aside-{number}").exists():
+        number += 1
+    with storage_errors(path):
+        for file in present:
+            file.rename(path.with_name(f"{path.name}.aside-{number}{file.name[len(path.name) :]}"))
+        OsDisk().sync_folder(path.parent)
+
+
+def _with_side_files(path: Path) -> Sequence[Path]:
+    return [path, *(path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES)]
