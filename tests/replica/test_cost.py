@@ -86,8 +86,8 @@ def test_an_idle_database_costs_its_listings_and_its_snapshot() -> None:
     assert line(estimate(Usage(0, 0, 5_000_000_000), prices=Prices(0, 0, 1)), "total").monthly_cost == pytest.approx(5)
 
 
-def test_commits_that_arrive_while_an_upload_runs_share_the_next_one() -> None:
-    slow, quick = (estimate(Usage(1e6, 1000, 0), upload_s=upload_s)[0] for upload_s in (0.1, 0.001))
+def test_commits_between_two_uploads_share_one() -> None:
+    slow, quick = (estimate(Usage(1e6, 1000, 0), upload_every_s=every_s)[0] for every_s in (0.1, 0.001))
     assert (slow.writes_per_hour, quick.writes_per_hour) == (36_000, 1e6)
     assert slow.uploaded_bytes_per_hour == quick.uploaded_bytes_per_hour == 1e9
 

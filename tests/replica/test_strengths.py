@@ -9,7 +9,8 @@ import pytest
 
 from strandline.errors import Closed, InvalidInput, Unavailable
 from strandline.objects import MemoryObjects
-from strandline.replica import Layout, ReplicaFenced, Replicator, ltx, restore
+from strandline.replica import Layout, ReplicaFenced, ReplicaPool, Replicator, ltx, restore
+from strandline.replica.replicator import BURST, Pace
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S
 
@@ -117,3 +118,52 @@ def test_writers_that_wait_share_uploads(tmp_path: Path) -> None:
     assert len(said) == WRITERS * COMMITS
     assert uploads <= len(said) // 2
     assert rows_of(store, tmp_path / "all.db") >= said
+
+
+class TestPace:
+    def test_a_burst_is_not_held_up_and_then_there_is_one_upload_for_each_interval(self) -> None:
+        pace = Pace(2.0, 100.0)
+        for _ in range(BURST):
+            assert pace.wait_s(100.0) == 0
+            pace.spend(100.0)
+        assert pace.wait_s(100.0) == 2.0
+        assert pace.wait_s(102.0) == 0
+        pace.spend(102.0)
+        assert pace.wait_s(102.0) == 2.0
+
+    def test_a_quiet_time_saves_up_a_burst_and_no_more(self) -> None:
+        pace = Pace(1.0, 0.0)
+        for _ in range(BURST):
+            pace.spend(0.0)
+        for _ in range(BURST):
+            assert pace.wait_s(10_000.0) == 0
+            pace.spend(10_000.0)
+        assert pace.wait_s(10_000.0) == 1.0
+
+    def test_without_an_interval_nothing_waits(self) -> None:
+        pace = Pace(0.0, 0.0)
+        for _ in range(10 * BURST):
+            pace.spend(0.0)
+            assert pace.wait_s(0.0) == 0
+
+    def test_waiters_that_used_more_than_the_burst_hold_no_one_up_for_longer_than_an_interval(self) -> None:
+        pace = Pace(1.0, 0.0)
+        for _ in range(10 * BURST):
+            pace.spend(0.0)
+        assert pace.wait_s(0.0) == 1.0
+
+
+@pytest.mark.parametrize("in_pool", [False, True])
+def test_commits_wait_for_the_pace_and_a_waiter_does_not(tmp_path: Path, *, in_pool: bool) -> None:
+    with database(tmp_path / "a.db") as connection, ReplicaPool() as pool:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        store = MemoryObjects()
+        replicator = Replicator(tmp_path / "a.db", store, upload_every_s=3600.0)
+        replicator = pool.start(replicator) if in_pool else replicator.start()
+        for _ in range(BURST + 2):
+            fill(connection, 1)
+            replicator.wait_durable(PATIENCE_S)
+        before = replicator.position
+        fill(connection, 200)
+        assert replicator.wait_durable(PATIENCE_S).txid == before.txid + 1  # nothing was shipped before that
+        replicator.close()

@@ -10,6 +10,7 @@ from strandline.cli.output import AsJson, emit, emit_rows
 from strandline.cli.replica_options import replica_at
 from strandline.replica import MaintenancePolicy, RetentionPolicy
 from strandline.replica.cost import Prices, Usage, estimate, measure_database, measure_replica
+from strandline.replica.replicator import UPLOAD_EVERY_S
 
 Where = Annotated[
     str,
@@ -22,8 +23,8 @@ Rate = Annotated[
     typer.Option("--commits-per-hour", min=0, help="Suppose this rate instead of the present one."),
 ]
 Sample = Annotated[float, typer.Option("--sample", min=0.1, help="Seconds to look at the log of a database.")]
-UploadMs = Annotated[
-    float, typer.Option("--upload-ms", min=0.1, help="How long an upload takes; commits meanwhile share the next one.")
+UploadEvery = Annotated[
+    float, typer.Option("--upload-every", min=0.001, help="The pace of uploads while commits keep coming, in seconds.")
 ]
 Hours = Annotated[float, typer.Option("--hours", min=0, help="Every moment of so many hours can be restored.")]
 Least = Annotated[int, typer.Option("--snapshots-min", min=1, help="Keep so many snapshots, however old.")]
@@ -37,7 +38,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of a command
     where: Where,
     commits_per_hour: Rate = None,
     sample_s: Sample = 5.0,
-    upload_ms: UploadMs = 50.0,
+    upload_every: UploadEvery = UPLOAD_EVERY_S,
     hours: Hours = 24.0,
     snapshots_min: Least = 2,
     maintain: Maintain = True,
@@ -56,7 +57,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of a command
         usage = usage._replace(commits_per_hour=commits_per_hour)
     policy = MaintenancePolicy(retention=RetentionPolicy(timedelta(hours=hours), snapshots_min))
     prices = Prices(price_write, price_read, price_gb)
-    lines = estimate(usage, policy, prices, upload_s=upload_ms / 1000, is_maintained=maintain)
+    lines = estimate(usage, policy, prices, upload_every_s=upload_every, is_maintained=maintain)
     emit(
         {
             "measured": where,

@@ -14,6 +14,7 @@ from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import StrandlineError, Unavailable
 from strandline.replica import Maintenance, Position, Replicator
+from strandline.replica.replicator import UPLOAD_EVERY_S
 
 LOOK_EVERY_S = 0.5
 DatabasePath = Annotated[Path, typer.Argument(metavar="DATABASE", help="A SQLite database in WAL mode.")]
@@ -25,6 +26,15 @@ Adopt = Annotated[
     bool,
     typer.Option(
         "--adopt", help="Ship the database as it is, although the replica has transactions that it does not have."
+    ),
+]
+UploadEvery = Annotated[
+    float,
+    typer.Option(
+        "--upload-every",
+        metavar="SECONDS",
+        min=0,
+        help="The pace of uploads while commits keep coming; one now and then is uploaded at once. 0: never wait.",
     ),
 ]
 Maintain = Annotated[
@@ -41,6 +51,7 @@ def run(
     command: Exec = None,
     maintain: Maintain = True,
     adopt: Adopt = False,
+    upload_every: UploadEvery = UPLOAD_EVERY_S,
     as_json: AsJson = False,
 ) -> None:
     """Replicate a database until SIGTERM, or for as long as a command runs.
@@ -50,7 +61,7 @@ def run(
     """
     with ending_signals() as ending, replica_at(address, conditional=True) as (store, _):
         maintenance = Maintenance(store)
-        with Replicator(database, store, adopt=adopt) as replicator:
+        with Replicator(database, store, adopt=adopt, upload_every_s=upload_every) as replicator:
             position = _begun(replicator, ending, as_json=as_json)
             if position is None:
                 replicator.close(flush=False)

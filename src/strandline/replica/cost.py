@@ -20,6 +20,7 @@ from strandline.replica.compaction import FILES_MAX, PIECE_BYTES
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.layout import LEVELS, LtxFile
 from strandline.replica.maintenance import RETENTION_EVERY_S, MaintenancePolicy
+from strandline.replica.replicator import UPLOAD_EVERY_S
 from strandline.replica.wal import parse_header, scan_frames
 
 with needs("replica"):
@@ -84,11 +85,11 @@ def estimate(
     policy: MaintenancePolicy = MaintenancePolicy(),  # noqa: B008 - frozen
     prices: Prices = Prices(),  # noqa: B008 - frozen
     *,
-    upload_s: float = 0.05,
+    upload_every_s: float = UPLOAD_EVERY_S,
     is_maintained: bool = True,
 ) -> list[Line]:
     """Return a line for each part, and the sum last. Without maintenance, what is kept is that of a month."""
-    uploads = min(usage.commits_per_hour, 3600 / upload_s)
+    uploads = min(usage.commits_per_hour, 3600 / upload_every_s)
     uploaded = usage.commits_per_hour * usage.transaction_bytes
     size = uploaded / uploads if uploads else usage.transaction_bytes
     merge_every_s = policy.level_every_s[0] if policy.level_every_s else 0.0

@@ -32,8 +32,10 @@ class _Member:
         self._pool = pool
         self.replicator = replicator
         self.is_queued = False
-        self.is_woken = False
+        self.is_woken = self.has_commit = False
+        """Whether it was woken, or something was committed, since its step began."""
         self.is_resting = False
+        self.is_paced = False
         self.is_over = False
         self.pause = 0
         """The number of its latest pause; earlier ones were cut short."""
@@ -110,15 +112,20 @@ class ReplicaPool:
         if failures:
             raise failures[0]
 
-    def make_ready(self, member: _Member) -> None:
-        """Have a step made, once, by the next free thread; a pause that is a backoff is not cut short."""
+    def make_ready(self, member: _Member, *, is_commit: bool = False) -> None:
+        """Have a step made, once, by the next free thread; a backoff is not cut short, nor a pace by a commit."""
         with self._lock:
             if member.is_queued or member.is_over:
-                member.is_woken = True
+                if is_commit:
+                    member.has_commit = True
+                else:
+                    member.is_woken = True
+                return
+            if is_commit and member.is_paced:
                 return
             if member.is_resting and not member.replicator.is_over:
                 return
-            member.is_queued, member.is_woken = True, False
+            member.is_queued, member.is_woken, member.has_commit = True, False, False
         self._ready.put(member)
 
     def _leaving(self, member: _Member) -> Callable[[], None]:
@@ -141,11 +148,12 @@ class ReplicaPool:
                 member.is_over, member.is_queued = True, False
                 member.ended.set()
                 return
-            if (pause.seconds == 0 or member.is_woken) and not pause.is_backoff:
-                member.is_woken = False
+            goes_on = pause.seconds == 0 or member.is_woken or (member.has_commit and not pause.is_pace)
+            if goes_on and not pause.is_backoff:
+                member.is_woken = member.has_commit = False
                 self._ready.put(member)
                 return
-            member.is_queued, member.is_resting = False, pause.is_backoff
+            member.is_queued, member.is_resting, member.is_paced = False, pause.is_backoff, pause.is_pace
             self._count += 1
             member.pause = self._count
             heapq.heappush(self._pauses, (time.monotonic() + pause.seconds, self._count, member))
@@ -168,7 +176,7 @@ class ReplicaPool:
             if self._woken in ready:
                 os.read(self._woken, 4096)
             for member in self.changes.changed():
-                self.make_ready(member)
+                self.make_ready(member, is_commit=True)
             for member in self._pauses_over():
                 self.make_ready(member)
 
@@ -178,7 +186,7 @@ class ReplicaPool:
             while self._pauses and self._pauses[0][0] <= now_s:
                 _, number, member = heapq.heappop(self._pauses)
                 if number == member.pause:
-                    member.is_resting = False
+                    member.is_resting = member.is_paced = False
                     over.append(member)
         return over
 

@@ -45,6 +45,8 @@ else:
 
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0
+UPLOAD_EVERY_S = 1.0
+BURST = 60
 GATHER_S_MAX = 0.05
 """The next upload waits for as many writers as shared the last one, for half the time of that and no longer than so."""
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
@@ -65,11 +67,34 @@ class ReplicaStatus:
 class Pause(NamedTuple):
     """How long a replicator has nothing to do, unless something is committed or it is woken.
 
-    With `is_backoff` a commit does not end the pause: the store, or the database, is given time.
+    With `is_backoff` nothing ends the pause: the store, or the database, is given time. With `is_pace` a commit does
+    not end it, and a waiter does.
     """
 
     seconds: float
     is_backoff: bool = False
+    is_pace: bool = False
+
+
+class Pace:
+    """How often uploads begin while no one waits for them: as fast as the store takes them, until a burst is used up.
+
+    An unused upload is kept for later, up to `BURST` of them: a commit now and then is shipped at once, and a database
+    that is written all the time costs `3600 / every_s` uploads an hour.
+    """
+
+    def __init__(self, every_s: float, now_s: float) -> None:
+        self._every_s = every_s
+        self._full_s = now_s
+        """When the last of the burst is there again."""
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long the next upload is to wait."""
+        return max(0.0, self._full_s - (BURST - 1) * self._every_s - now_s)
+
+    def spend(self, now_s: float) -> None:
+        """Count an upload."""
+        self._full_s = min(max(self._full_s, now_s) + self._every_s, now_s + BURST * self._every_s)
 
 
 class Wakeups(Protocol):
@@ -107,10 +132,20 @@ class Replicator:
     """Ships one database to an object store, from `start` to `close`.
 
     `adopt` ships the database as it is, as the next transaction, although the replica has transactions that the
-    database does not have; they stay restorable.
+    database does not have; they stay restorable. `upload_every_s` is the `Pace` of what no one waits for.
     """
 
-    def __init__(self, path: Path, store: ObjectStore, *, epoch: int = 0, adopt: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        store: ObjectStore,
+        *,
+        epoch: int = 0,
+        adopt: bool = False,
+        upload_every_s: float = UPLOAD_EVERY_S,
+    ) -> None:
+        if upload_every_s < 0:
+            raise InvalidInput(f"{upload_every_s} s between uploads is less than none", hint="give 0, or more")
         self.path = path
         self._store = store
         self._layout = Layout(store)
@@ -127,6 +162,7 @@ class Replicator:
         self._under_way: tuple[Change, Shipment] | None = None
         self._requested = 0
         self._is_snapshot = False
+        self._pace = Pace(upload_every_s, time.monotonic())
 
     def start(self) -> Self:
         """Take the database, find out where to go on, and ship from then on, in a thread of its own."""
@@ -138,7 +174,7 @@ class Replicator:
                 if pause.is_backoff:
                     self._stop.wait(pause.seconds)
                 elif pause.seconds:
-                    changes.wait(pause.seconds)
+                    changes.wait(pause.seconds, only_wakes=pause.is_pace)
 
         thread = threading.Thread(target=run, name=f"strandline-replica-{self.path.name}", daemon=True)
         self._leave = thread.join
@@ -319,6 +355,9 @@ class Replicator:
 
     def _step(self) -> Pause:
         if self._under_way is None:
+            wait_s = self._pace.wait_s(time.monotonic())
+            if wait_s and self._counts.requested == self._counts.answered:
+                return Pause(wait_s, is_pace=True)
             self._gather()
             self._requested = self._counts.requested
             change = self._next_change()
@@ -347,6 +386,7 @@ class Replicator:
             raise
         self._under_way = change, shipment
         self._counts.waiting_since_s = time.monotonic()
+        self._pace.spend(time.monotonic())
 
     def _send(self) -> Pause:
         """Write the transaction that is under way; where the store is away, come again with the same one."""

@@ -35,8 +35,13 @@ class FileChanges:
         self._path, self._watch = path, _watch(path)
         self._seen = _looks(self._path)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether there was a change or a wake since the last call; wait for one."""
+    def wait(self, timeout_s: float, *, only_wakes: bool = False) -> bool:
+        """Return whether there was a change or a wake since the last call; wait for one, or for a wake alone."""
+        if only_wakes:
+            ready, _, _ = select.select([self._woken], [], [], timeout_s)
+            if ready:
+                os.read(self._woken, _EVENTS_BYTES)
+            return bool(ready)
         watched = [self._woken, *([] if self._watch is None else [self._watch])]
         step_s = timeout_s if self._watch is not None else min(timeout_s, _LOOK_EVERY_S)
         waited_s = 0.0
