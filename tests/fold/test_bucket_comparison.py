@@ -168,7 +168,7 @@ async def test_samples_are_few_and_counts_are_whole() -> None:
 @sync
 async def test_a_fold_of_another_bucket_or_a_longer_log_is_refused() -> None:
     bucket, other = await twin("a=1", "b=2"), await twin("a=1")
-    with pytest.raises(AnotherSource, match="made anew"):
+    with pytest.raises(AnotherSource, match="created again"):
         await verify_against(await folded(other), bucket.store)
     fold = MemoryStore()
     fold.apply(FoldBatch(), format_fold_cursor(FoldCursor(3)))

@@ -1,13 +1,12 @@
 """Consumer groups: deliveries and acknowledgements. One group is one set of consumers over one log of offsets.
 
-**The promise.** An acknowledgement that a caller was told of survives a crash; the floor, `acked_until`, moves only
-after the acknowledgement is recorded; no two callers are given one offset at the same time; whatever was given and
-not answered in time is given again, and its delivery count goes up each time until it is acknowledged.
+**The promise.** A confirmed acknowledgement survives a crash; the floor, `acked_until`, moves only
+after the acknowledgement is recorded; no two callers hold one offset at the same time; an offset without an
+answer in time is delivered again, and its delivery count grows each time until it is acknowledged.
 
 **The state** (`GroupState`) is pure: no clock, no file, no lock. Acknowledged offsets are an exclusive frontier and,
-above it, pages of 512 bits, so they may come in any order and from as far ahead as one likes. What is in flight, and
-what waits to be given again, is one integer each, shared by a dict (by offset) and a heap with lazy deletion (by
-time).
+above it, pages of 512 bits, so they may come in any order and from any distance ahead. Each offset in flight, or
+waiting for redelivery, is one integer, shared by a dict (by offset) and a heap with lazy deletion (by time).
 
 **On disk** a group is two files, `<name>.snapshot` and `<name>.delta` (`docs/formats/groups.md`). A commit appends
 one frame of fixed-width operations to the delta. Frames are numbered for the life of the group, and a snapshot says
@@ -24,15 +23,15 @@ left alone; a bad frame at the end is a torn write that was never acknowledged.
 - Expiry is not recorded: it follows from the deadlines. It makes no difference when `pop_expired` is called.
 - The number of a delivery is its epoch. Answers other than an acknowledgement need the delivery to be in flight
   still; an acknowledgement is taken whenever it comes.
-- What waits is given in the order of the time at which it became ready, not of offsets: a message that fails at once,
-  over and over, does not keep the others waiting.
+- Waiting offsets are delivered in the order of their ready times, not of offsets: a message that fails repeatedly does
+  not delay the others.
 - After anything but a proper close, opening writes both files anew, as what it read may never have reached the disk.
 - A delta is read as a whole and compaction keeps it about as small as the snapshot; so memory while opening is a
   small multiple of the state.
 - The opener of a group holds the lock of its folder; a group has no lock of its own.
 
 **An owner with a state of its own** uses a `Recorder` instead of a `Group`: the same files, written with operations
-that the owner formats. What it knows beyond offsets are counters: numbers of its own that come back with the state.
+that the owner formats. Its state beyond offsets are counters: numbers that come back with the state.
 """
 
 from strandline.groups.acks import Acks, acks_but

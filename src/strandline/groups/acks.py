@@ -1,8 +1,8 @@
 """Which offsets are acknowledged: an exclusive frontier, and everything above it in pages of bits.
 
 Invariants: every offset below `until` is in; the offset `until` is not; no page lies wholly below `until`, and bits
-of the frontier's own page that lie below it mean nothing. There is no window: an offset may be as far ahead as it
-likes, and costs a page of its own at worst.
+of the frontier's own page that lie below it mean nothing. There is no window: an offset may be any distance ahead,
+and costs at most one page.
 
 A page is a Python integer, so it never changes: `copy` shares the pages with the original, and a full page is one
 object
@@ -44,7 +44,7 @@ class Acks:
         return bool(self._pages.get(offset >> _SHIFT, 0) >> (offset & _MASK) & 1)
 
     def add(self, offset: int) -> bool:
-        """Put an offset in; return whether it is new."""
+        """Add an offset; return whether it is new."""
         until = self._until
         if offset > until:
             number = offset >> _SHIFT
@@ -64,37 +64,37 @@ class Acks:
         return True
 
     def add_range(self, start: int, end: int) -> int:
-        """Put the offsets of [start, end) in; return how many are new."""
+        """Add the offsets of [start, end); return the number of new ones."""
         start = max(start, self._until)
         if start >= end:
             return 0
         return self._raise_to(end) if start == self._until else self._fill(start, end)
 
     def copy(self) -> "Acks":
-        """Return a set of its own with the same offsets; costs one dict of pages."""
+        """Return an independent copy; costs one dict of pages."""
         twin = Acks(self._until)
         twin._pages = self._pages.copy()
         return twin
 
     def count_above(self) -> int:
-        """Return how many offsets above the frontier are in."""
+        """Return the number of offsets above the frontier."""
         frontier_page = self._pages.get(self._until >> _SHIFT, 0)
         meaningless = frontier_page & _low_bits(self._until & _MASK)
         return sum(page.bit_count() for page in self._pages.values()) - meaningless.bit_count()
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield what is in above the frontier, ascending, as (start, exclusive end)."""
+        """Yield the runs above the frontier, ascending, as (start, exclusive end)."""
         yield from map(tuple, self.range_array().tolist())
 
     def range_array(self) -> Ranges:
-        """Return what is in above the frontier, ascending, as rows of (start, exclusive end)."""
+        """Return the runs above the frontier, ascending, as rows of (start, exclusive end)."""
         numbers = sorted(self._pages)
         chunks = [numbers[at : at + _PAGES_AT_ONCE] for at in range(0, len(numbers), _PAGES_AT_ONCE)]
         # A run that crosses from one chunk into the next comes out in two rows that touch.
         return _join_touching(np.concatenate([_NO_RANGES, *(self._chunk_ranges(chunk) for chunk in chunks)]))
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield what is not in within [start, end), ascending, as (start, exclusive end); neighbours may touch."""
+        """Yield the gaps within [start, end), ascending, as (start, exclusive end); neighbours may touch."""
         at = max(start, self._until)
         while at < end:
             if not self._pages:
@@ -115,7 +115,7 @@ class Acks:
                 yield begin, min(at, end)
 
     def _advance(self) -> None:
-        """Move the frontier over what is already in."""
+        """Move the frontier over the offsets that follow it."""
         pages = self._pages
         until = self._until
         while (page := pages.get(until >> _SHIFT)) is not None:
@@ -127,7 +127,7 @@ class Acks:
         self._until = until
 
     def _raise_to(self, end: int) -> int:
-        """Move the frontier to `end`, and over what is in there; return how many offsets below `end` were not in."""
+        """Move the frontier to `end`, and over the offsets that follow; return how many are new below `end`."""
         begin = self._until
         first, last = begin >> _SHIFT, end >> _SHIFT
         near = range(first, last + 1) if last - first < len(self._pages) else list(self._pages)

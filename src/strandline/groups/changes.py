@@ -1,4 +1,4 @@
-"""Changes: what callers ask of a group, and how a commit carries them out in two steps around its write.
+"""Changes: the requests of callers, and their execution by a commit, in two steps around its write.
 
 `CommitPlan.reserve` comes before the write: it checks a caller's changes, lets those take effect that keep others away
 (marks, takes, nacks, extensions, releases), and turns all of them into operations. `CommitPlan.confirm` comes after it,
@@ -31,24 +31,24 @@ class ChangeOf(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class Ack(ChangeOf[int]):
-    """Acknowledge offsets, in any order and however far ahead; gives how many of them were news."""
+    """Acknowledge offsets, in any order and however far ahead; gives the number of new ones."""
 
     offsets: InitVar[Iterable[int]]
     runs: list[Run] = field(init=False)
 
     def __post_init__(self, offsets: Iterable[int]) -> None:
-        """Sort the offsets into runs, and refuse what is none."""
+        """Sort the offsets into runs; reject invalid ones."""
         object.__setattr__(self, "runs", runs(offsets))
 
 
 @dataclass(frozen=True, slots=True)
 class AckBelow(ChangeOf[int]):
-    """Acknowledge everything below an offset; gives how much of that was news."""
+    """Acknowledge everything below an offset; gives the number of new ones."""
 
     offset: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no offset."""
+        """Reject an invalid offset."""
         object.__setattr__(self, "offset", checked_offset(self.offset))
 
 
@@ -60,14 +60,14 @@ class Mark(ChangeOf[list[Delivery]]):
     deadline_ns: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no offset or no time."""
+        """Reject an invalid offset or time."""
         object.__setattr__(self, "offsets", [checked_offset(offset) for offset in self.offsets])
         object.__setattr__(self, "deadline_ns", checked_time(self.deadline_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class Take(ChangeOf[list[Delivery]]):
-    """Deliver what is deliverable at `now_ns` below `end_offset`, at most `limit`, until a deadline."""
+    """Deliver up to `limit` offsets below `end_offset` that are deliverable at `now_ns`, until a deadline."""
 
     now_ns: int
     limit: int
@@ -75,7 +75,7 @@ class Take(ChangeOf[list[Delivery]]):
     deadline_ns: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no time or no limit."""
+        """Reject an invalid time or limit."""
         object.__setattr__(self, "now_ns", checked_time(self.now_ns))
         object.__setattr__(self, "deadline_ns", checked_time(self.deadline_ns))
         if self.limit < 0:
@@ -91,7 +91,7 @@ class Nack(ChangeOf[None]):
     epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no offset or no time."""
+        """Reject an invalid offset or time."""
         object.__setattr__(self, "offset", checked_offset(self.offset))
         object.__setattr__(self, "ready_ns", checked_time(self.ready_ns))
 
@@ -105,7 +105,7 @@ class Extend(ChangeOf[Delivery]):
     epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no offset or no time."""
+        """Reject an invalid offset or time."""
         object.__setattr__(self, "offset", checked_offset(self.offset))
         object.__setattr__(self, "deadline_ns", checked_time(self.deadline_ns))
 
@@ -114,7 +114,7 @@ Change = Ack | AckBelow | Mark | Take | Nack | Extend
 
 
 def operation_bytes(change: Change) -> int:
-    """Return how many bytes of operations a change makes, at most."""
+    """Return the maximum bytes of operations of a change."""
     match change:
         case Ack():
             return len(change.runs) * OPERATION_BYTES
@@ -128,7 +128,7 @@ def operation_bytes(change: Change) -> int:
 
 @dataclass(slots=True)
 class Reserved:
-    """What one caller will be told, once the acknowledgements among it are confirmed."""
+    """The results of one caller, valid once its acknowledgements are confirmed."""
 
     results: list[Result]
     acks: list[tuple[int, list[Run]]] = field(default_factory=list)
@@ -144,21 +144,21 @@ class CommitPlan:
         self.operations: list[bytes] = []
 
     def reserve(self, changes: Sequence[Change]) -> Reserved:
-        """Check changes against the state, let the reserving ones take effect, and note the operations of all."""
+        """Check changes against the state, apply the reserving ones, and collect the operations of all."""
         for change in changes:
             self._check(change)
         if len(changes) > 1:
             _check_distinct(changes)
         reserved = Reserved([None] * len(changes))
         before = len(self.operations)
-        # Takes come last: they find what the other changes leave.
+        # Takes come last: they see the effect of the other changes.
         for index, change in sorted(enumerate(changes), key=lambda pair: isinstance(pair[1], Take)):
             self._reserve_one(index, change, reserved)
         reserved.any_operations = len(self.operations) > before
         return reserved
 
     def confirm(self, reserved: Reserved) -> list[Result]:
-        """Acknowledge what the caller asked, now that it is recorded; return what to tell the caller."""
+        """Apply the caller's acknowledgements after their write; return the caller's results."""
         for index, acked in reserved.acks:
             reserved.results[index] = self._state.ack_runs(acked)
         return reserved.results
@@ -221,7 +221,7 @@ class CommitPlan:
 
 
 def _check_distinct(changes: Sequence[Change]) -> None:
-    """Refuse two changes that speak of one offset, unless one of them acknowledges it."""
+    """Reject two changes of one offset, unless one of them acknowledges it."""
     named: list[int] = []
     for change in changes:
         if isinstance(change, Mark):

@@ -1,4 +1,4 @@
-"""How a durable group behaves: when it is compacted, and how much may wait for the disk."""
+"""The settings of a durable group: compaction, and the bytes that may wait for the disk."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ class GroupConfig:
     compact_age_s: float | None = 600.0
     """A delta is compacted when its first operation is older; None leaves it to the size."""
     queue_bytes_max: int = 16 * MiB
-    """How much may wait for the disk before callers block."""
+    """Bytes that may wait for the disk before callers block."""
     frame_bytes_max: int = 4 * MiB
-    """How much is gathered into one frame (a larger single commit gets a frame of its own)."""
+    """Maximum bytes of one frame (a larger single commit gets a frame of its own)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Reject invalid settings."""
         for name in ("compact_bytes_min", "queue_bytes_max", "frame_bytes_max"):
             if getattr(self, name) < KiB:
                 raise InvalidInput(f"{name} must be at least {KiB}, not {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""The delta: what changed since a snapshot, frame after frame, each frame one commit.
+"""The delta: the changes since a snapshot, one frame for each commit.
 
     0   8 B  magic "STRANDLD"
     8   u16  version, 1
@@ -22,7 +22,7 @@ A frame:
     32  i64  written, nanoseconds since 1970
     40       operations, 24 bytes each
 
-Invariants: a frame is whole or it is not there; sequences go up by one, across files too, so a snapshot that says which
+Invariants: a frame is whole or absent; sequences grow by one, across files too, so a snapshot that says which
 sequence comes next can be followed by any delta that reaches it, and no frame is applied twice; `durable` never exceeds
 what was on stable storage, so a valid frame proves that everything below its `durable` once was.
 """
@@ -52,7 +52,7 @@ _AFTER_CRC = 8
 
 @dataclass(frozen=True, slots=True)
 class DeltaHeader:
-    """What the first 64 bytes say."""
+    """The header of a delta: its first 64 bytes."""
 
     identity: bytes
     base_sequence: int
@@ -60,7 +60,7 @@ class DeltaHeader:
 
 
 class Frame(NamedTuple):
-    """One commit as it stands in a delta."""
+    """One commit in a delta."""
 
     sequence: int
     durable_sequence: int
@@ -92,7 +92,7 @@ def format_delta_header(header: DeltaHeader) -> bytes:
 
 
 def parse_delta_header(data: bytes, path: str) -> DeltaHeader:
-    """Return what the first bytes say; `FormatError` if foreign or of a later version, `Damaged` otherwise."""
+    """Return the header; `FormatError` if foreign or of a later version, `Damaged` otherwise."""
     if data[:8] != DELTA_MAGIC[: len(data)]:
         raise FormatError(path, "this is not a group's delta", hint="move the file elsewhere if it is not a group's")
     # The file got its name only after its header was on stable storage: a crash cannot have torn it.
@@ -132,7 +132,7 @@ def parse_frame(data: bytes, position: int, seed: int) -> Frame | None:
 
 
 def walk(data: bytes, header: DeltaHeader) -> Iterator[Frame]:
-    """Yield the frames of a delta in order; `BadFrame` where bytes stand that are neither the next one nor zeros."""
+    """Yield the frames of a delta in order; `BadFrame` for bytes that are neither the next frame nor zeros."""
     seed = crc32c(header.identity)
     position = DELTA_HEADER_BYTES
     expected = header.base_sequence
@@ -164,4 +164,4 @@ SAFE = (
     "nothing was changed; keep a copy of the group's files, then `repair_group` sets the damaged ones aside and keeps"
     " every answer that can still be read (what was lost is delivered again)"
 )
-"""What may be done about damage."""
+"""The hint for damage."""

@@ -1,8 +1,7 @@
 """The engine of a durable group: commits that keep the files ahead of the state, and compactions beside them.
 
 Callers' changes gather into commits. A commit reserves under the state's lock, writes one frame and syncs it without
-that lock, and confirms under it again; so questions are answered while the disk works, and concurrent callers share one
-fsync.
+that lock, and confirms under it again; so reads do not wait for the disk, and concurrent callers share one fsync.
 
 Invariants: commits do not overlap, and frames are written in the order in which changes were reserved; nothing is
 acknowledged, in memory or to a caller, before its frame is as durable as the caller asked; after a failed write or
@@ -80,7 +79,7 @@ class Engine:
         self.durable_until = state.acked_until
 
     def commit(self, changes: Sequence[Change], durability: Durability) -> list[Result]:
-        """Make changes, all or none, and return their results once they are as durable as asked."""
+        """Make changes, all or none, and return their results once they are as durable as requested."""
         request = self._request(changes, durability)
         self._gather.run(request)
         return request.wait()
@@ -93,7 +92,7 @@ class Engine:
         return future
 
     def ask(self, question: Callable[[GroupState], T]) -> T:
-        """Return the answer to a question about the state."""
+        """Return the result of a read of the state."""
         with self._lock:
             return question(self._state)
 
@@ -176,7 +175,7 @@ class Engine:
             self.durable_until = self._state.acked_until
 
     def _poison(self, error: BaseException) -> None:
-        """Stop changing anything; the first failure is the one that is told."""
+        """Refuse further changes; the first failure is the one that is reported."""
         if self._failure is None:
             self._failure = f"{type(error).__name__}: {error}"
             self._events.emit(GroupPoisoned(self._store.name, self._failure))
@@ -252,5 +251,5 @@ class Engine:
 
 
 def _wants_sync(request: _Request, reserved: Reserved) -> bool:
-    # An empty commit is a request to sync; one that came to nothing, such as a take in vain, asks for nothing.
+    # An empty commit is a request to sync; a commit without effect, such as an empty take, needs no sync.
     return request.durability is SYNCED and (reserved.any_operations or not request.changes)

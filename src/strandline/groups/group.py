@@ -1,7 +1,7 @@
-"""A durable group: the operations that its owner calls, each one a commit or a question.
+"""A durable group: the operations that its owner calls, each one a commit or a read.
 
-Invariants: a change returns once it is as durable as asked, or raises and was not made (`CommitFailed` alone leaves
-that open until the group is opened again); questions never wait for the disk.
+Invariants: a change returns once it is as durable as requested, or raises and was not made (after `CommitFailed` the
+outcome is unknown until the group is opened again); reads never wait for the disk.
 
 The caller holds the lock of the folder: there is one `Group` for a group's files.
 """
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Group:
-    """Who was given what, and what they answered, for one group over one log."""
+    """The deliveries and acknowledgements of one group over one log."""
 
     def __init__(self, name: str, engine: Engine, clock: Clock, own_executor: Executor | None) -> None:
         """Use `Group.open`."""
@@ -37,7 +37,7 @@ class Group:
         self._own_executor = own_executor
 
     def __repr__(self) -> str:
-        """Say which group this is, and how far it is."""
+        """Show the group and its frontier."""
         captured = self.capture()
         shown = f"acked_until={captured.acks.until}, in_flight={len(captured.inflight)}"
         return f"Group({self._name!r}, {shown}, waiting={len(captured.waiting)})"
@@ -84,40 +84,40 @@ class Group:
     def commit(self, *changes: Change, durability: Durability = SYNCED) -> list[Result]:
         """Make changes, all or none, in one frame; return the result of each once they are as durable as asked.
 
-        They are checked against the state before any of them. Takes are carried out last, acknowledgements take effect
-        when the frame is written, and no other two changes may name the same offset.
+        They are checked against the state before the first of them. Takes are carried out last, acknowledgements take
+        effect when the frame is written, and no other two changes may name the same offset.
         """
         return self._engine.commit(changes, durability)
 
     def commit_soon(self, *changes: Change, durability: Durability = SYNCED) -> "Future[list[Result]]":
-        """Make changes as `commit` does, without waiting for them; blocks only while too much waits already."""
+        """Make changes as `commit` does, without waiting for them; blocks only while the queue is full."""
         return self._engine.commit_soon(changes, durability)
 
     def take(self, limit: int, deadline_ns: int, end_offset: int, *, durability: Durability = SYNCED) -> list[Delivery]:
-        """Give up to `limit` deliverable offsets below `end_offset` to the caller until a deadline.
+        """Deliver up to `limit` offsets below `end_offset` to the caller until a deadline.
 
         Deliveries that expired by now are deliverable; see `GroupState.deliverable` for the order.
         """
         return self._one(Take(self._clock.now_ns(), limit, end_offset, deadline_ns), durability)
 
     def mark_inflight(self, offset: int, deadline_ns: int, *, durability: Durability = SYNCED) -> Delivery:
-        """Give one offset to the caller until a deadline; `Conflict` where it is acknowledged or in flight."""
+        """Deliver one offset to the caller until a deadline; `Conflict` where it is acknowledged or in flight."""
         return self.mark_many([offset], deadline_ns, durability=durability)[0]
 
     def mark_many(self, offsets: Sequence[int], deadline_ns: int, *, durability: Durability = SYNCED) -> list[Delivery]:
-        """Give offsets to the caller until a deadline: all of them, or none and an error."""
+        """Deliver offsets to the caller until a deadline: all of them, or none and an error."""
         return self._one(Mark(offsets, deadline_ns), durability)
 
     def ack(self, offset: int, *, durability: Durability = SYNCED) -> int:
-        """Acknowledge an offset, in flight or not; return 1 if that is news, else 0."""
+        """Acknowledge an offset, in flight or not; return 1 if it is new, else 0."""
         return self.ack_many((offset,), durability=durability)
 
     def ack_many(self, offsets: Iterable[int], *, durability: Durability = SYNCED) -> int:
-        """Acknowledge offsets in any order, however far ahead, in one frame; return how many of them are news."""
+        """Acknowledge offsets in any order, however far ahead, in one frame; return the number of new ones."""
         return self._one(Ack(offsets), durability)
 
     def ack_below(self, offset: int, *, durability: Durability = SYNCED) -> int:
-        """Acknowledge everything below an offset, to skip it or because it is gone; return how much is news."""
+        """Acknowledge all offsets below one, to skip them or because they are gone; return the number of new ones."""
         return self._one(AckBelow(offset), durability)
 
     def nack(self, offset: int, ready_ns: int, epoch: int | None = None, *, durability: Durability = SYNCED) -> None:
@@ -147,7 +147,7 @@ class Group:
 
     @property
     def durable_acked_until(self) -> int:
-        """The part of the frontier that is on stable storage; what lies below will never be asked for again."""
+        """The part of the frontier that is on stable storage; offsets below it are never delivered again."""
         return self._engine.durable_until
 
     @property
@@ -164,20 +164,20 @@ class Group:
         return self._engine.ask(lambda state: state.is_inflight(offset))
 
     def deliveries(self, offset: int) -> int:
-        """Return how often an unacknowledged offset was delivered; 0 for an acknowledged or fresh one."""
+        """Return the delivery count of an unacknowledged offset; 0 for an acknowledged or fresh one."""
         return self._engine.ask(lambda state: state.deliveries(offset))
 
     def deliverable(self, limit: int, end_offset: int) -> list[int]:
-        """Return offsets that may be given now; another caller may be given them first, so prefer `take`."""
+        """Return the offsets that are deliverable now; another caller may take them first, so prefer `take`."""
         now_ns = self._clock.now_ns()
         return self._engine.ask(lambda state: state.deliverable(now_ns, limit, end_offset))
 
     def next_expiry(self) -> int | None:
-        """Return the earliest deadline of what is in flight, or None."""
+        """Return the earliest deadline of a delivery in flight, or None."""
         return self._engine.ask(GroupState.next_expiry)
 
     def next_ready(self) -> int | None:
-        """Return when the first of what waits becomes deliverable, or None."""
+        """Return the earliest ready time of a waiting offset, or None."""
         return self._engine.ask(GroupState.next_ready)
 
     def pop_expired(self, now_ns: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""File names of groups: any text a group may be called, as a name that every file system takes.
+"""File names of groups: the name of a group, encoded for every file system.
 
 Letters, digits, "-", "_" and inner dots stand for themselves; every other byte of the UTF-8 form is "%" and two hex
 digits.
@@ -21,7 +21,7 @@ _FILE_NAME = re.compile(r"((?:[\w.-]|%[0-9A-F]{2})+)\.(" + "|".join(get_args(Kin
 
 
 def format_group_file(name: str, kind: Kind) -> str:
-    """Return the file name of a group's snapshot or delta; `InvalidInput` where no group may have the name."""
+    """Return the file name of a group's snapshot or delta; `InvalidInput` for an invalid name."""
     data = _utf8(name)
     escaped = [chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in data]
     if escaped[0] == ".":
@@ -34,7 +34,7 @@ def format_group_file(name: str, kind: Kind) -> str:
 
 
 def parse_group_file(file_name: str) -> tuple[str, Kind] | None:
-    """Return the group and the kind in a file name, or None where it is another file's."""
+    """Return the group and the kind in a file name, or None for another file."""
     match = _FILE_NAME.fullmatch(file_name)
     if match is None:
         return None

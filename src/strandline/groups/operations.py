@@ -1,4 +1,4 @@
-"""Operations: what a commit changed, as fixed-width records that say what holds afterwards.
+"""Operations: the changes of a commit, as fixed-width records of the resulting facts.
 
     0   u64  offset; of a counter: its number
     8   i64  acknowledged: how many offsets from this one on; in flight: deadline; waiting: time it is ready (ns);
@@ -43,7 +43,7 @@ Run = tuple[int, int]
 
 
 class BadOperation(Exception):
-    """Bytes that are no operation this version could have written."""
+    """Bytes that are not an operation of this version."""
 
 
 def format_acked(runs: Sequence[Run]) -> bytes:
@@ -104,7 +104,7 @@ def parse_operations(data: bytes | memoryview) -> list[Operation]:
 
 
 def apply_operations(state: GroupState, operations: Iterable[Operation]) -> None:
-    """Let a state be as the operations say, one after another."""
+    """Apply operations to a state, in order."""
     for offset, argument, deliveries, kind in operations:
         if kind == ACKED:
             state.ack_range(offset, offset + argument)

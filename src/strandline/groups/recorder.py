@@ -1,7 +1,7 @@
-"""The files of a group whose owner keeps the state itself, in the form that suits it.
+"""The files of a group whose owner keeps the state itself, in a form of its own.
 
-The owner hands in operations and, now and then, its whole state, and never waits: frames are written in its thread, or
-by a compaction that is just changing files; the executor syncs, compacts, and creates the files with their first
+The owner passes operations and, from time to time, its whole state, and never waits: frames are written in its thread,
+or by a compaction that is replacing files; the executor syncs, compacts, and creates the files with their first
 frame.
 
 Invariants: frames have the operations in the order in which they came; a caller that waits for a sync is called after
@@ -23,7 +23,7 @@ from strandline.groups.state import Captured, GroupState
 from strandline.groups.store import Cut, Store, open_store
 
 SYNC_AFTER_NS = 1_000_000_000
-"""How long a frame may wait to be synced if no caller asks for it."""
+"""The maximum delay of a frame's sync if no caller asks for one."""
 
 Told = Callable[[BaseException | None], None]
 
@@ -49,7 +49,7 @@ class Recorder:
         self._compacting = False
         self._beginning = False
         self._replaced = 0
-        """How often everything was replaced: a compaction of what was before comes too late."""
+        """The number of replacements of the whole state: a compaction of an earlier state is dropped."""
         self._dirty_since_ns: int | None = None
         self._failure: str | None = None
         self._closed = False
@@ -71,7 +71,7 @@ class Recorder:
         return cls(store, state, clock, executor, config)
 
     def take_state(self) -> GroupState:
-        """Return what the files held when they were opened; once."""
+        """Return the recovered state; once."""
         found, self._found = self._found, None
         if found is None:
             raise Closed("the state of a recorder")
@@ -89,7 +89,7 @@ class Recorder:
         self._flush_if_free()
 
     def _flush_if_free(self) -> None:
-        """Write what waits, unless files are just being made or exchanged: that step looks here afterwards."""
+        """Write the queue, unless files are being created or replaced: that step writes the queue at its end."""
         if not self._store.is_begun:
             if not self._beginning:
                 self._beginning = True
@@ -111,7 +111,7 @@ class Recorder:
         except OSError as error:
             self._poison(error)
         except CommitFailed:
-            pass  # the next to record is told
+            pass  # the next call of `record` raises it
 
     @property
     def is_written(self) -> bool:
@@ -132,7 +132,7 @@ class Recorder:
 
     @property
     def next_sync_ns(self) -> int | None:
-        """When `sync_if_due` has something to do or to say, None if everything is synced or will be."""
+        """The time at which `sync_if_due` has work or an error, None if everything is synced or will be."""
         if self._dirty_since_ns is None or self._syncing:
             return None
         return self._dirty_since_ns + SYNC_AFTER_NS
@@ -144,7 +144,7 @@ class Recorder:
             self.sync_soon(_ignore)
 
     def sync_soon(self, told: Told) -> None:
-        """Call `done`, from another thread, when everything recorded is on stable storage, or cannot be."""
+        """Call `done`, from another thread, when everything recorded is on stable storage, or the sync failed."""
         self._check()
         with self._queue:
             self._told.append(told)
@@ -191,13 +191,13 @@ class Recorder:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is time to hand in everything that is known."""
+        """Whether a compaction is due, for which the owner passes its whole state."""
         store = self._store
         large = max(self._config.compact_bytes_min, 2 * store.snapshot_bytes)
         return store.delta_bytes >= large and not self._compacting and self._failure is None
 
     def compact_soon(self, captured: Captured) -> None:
-        """Replace snapshot and delta, given everything that is known now; recording goes on meanwhile."""
+        """Replace snapshot and delta with the given state; recording continues meanwhile."""
         self._check()
         with self._io:
             self._flush()
@@ -220,12 +220,12 @@ class Recorder:
         except OSError as error:
             self._poison(error)
         except CommitFailed:
-            pass  # the next to record is told
+            pass  # the next call of `record` raises it
         finally:
             self._compacting = False
 
     def replace(self, captured: Captured) -> None:
-        """Forget everything for what is given now, durably, in this thread."""
+        """Replace the whole state with the given one, durably, in this thread."""
         self._check()
         store = self._store
         with self._files, self._io:
@@ -256,7 +256,7 @@ class Recorder:
         return CommitFailed(self._store.path, error.strerror or str(error), hint=storage_hint(error))
 
     def close(self) -> None:
-        """Sync everything, and let go of the files; closing twice is harmless."""
+        """Sync everything, and close the files; closing twice is harmless."""
         if self._closed:
             return
         with self._files, self._io:

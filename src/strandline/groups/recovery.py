@@ -1,4 +1,4 @@
-"""Recovery: the state that a snapshot and its delta give, decided without touching a file.
+"""Recovery: the state of a snapshot and its delta, computed without touching a file.
 
 Invariants: a frame is applied only if all frames between it and the snapshot are; a torn suffix of the delta is left
 out, and may hold only frames that were never acknowledged; damage anywhere else is an error that changes nothing.
@@ -24,7 +24,7 @@ from strandline.groups.state import GroupState
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the two files of a group hold."""
+    """The content of a group's two files."""
 
     snapshot: Snapshot
     header: DeltaHeader
@@ -32,21 +32,21 @@ class Recovery:
     next_sequence: int
     """The sequence of the frame that would be written next."""
     frames: int
-    """How many frames follow the snapshot."""
+    """The number of frames after the snapshot."""
     good_bytes: int
-    """Where the last good frame ends."""
+    """The end of the last valid frame."""
     torn_bytes: int
-    """How many bytes after that are of no use."""
+    """The number of unusable bytes after it."""
     clean: bool
     """Whether the delta is empty or ends with the frame of a proper close, so that it may be written on."""
     closing: Frame | None
     """The frame of a proper close, if the delta ends with one."""
     since_ns: int | None
-    """When the first operation of the delta was written."""
+    """The time of the delta's first operation."""
 
 
 def recover(name: str, snapshot_data: bytes, delta_data: bytes, paths: tuple[str, str]) -> Recovery:
-    """Return what the files of a group hold; `paths` name the snapshot and the delta in errors."""
+    """Return the content of a group's files; `paths` name the snapshot and the delta in errors."""
     snapshot_path, delta_path = paths
     snapshot = parse_snapshot(snapshot_data, snapshot_path)
     if snapshot.name != name:
@@ -80,7 +80,7 @@ def recover(name: str, snapshot_data: bytes, delta_data: bytes, paths: tuple[str
 
 
 def readable_frames(data: bytes, header: DeltaHeader, path: str) -> tuple[list[Frame], bool]:
-    """Return the frames of a delta up to a torn tail, and whether there is one; `Damaged` if that was once durable."""
+    """Return the frames of a delta up to a torn tail, and whether there is one; `Damaged` if the tail was durable."""
     frames: list[Frame] = []
     try:
         for frame in walk(data, header):

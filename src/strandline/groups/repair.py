@@ -1,7 +1,7 @@
-"""Repair: what can still be read of a damaged group, put where a group is; the damaged files are kept beside it.
+"""Repair: replaces a damaged group by its readable part; the damaged files are kept beside it.
 
-Every operation states a fact by itself, so a frame is worth keeping whatever became of those before it. What is lost
-are answers: their offsets are delivered again.
+Every operation states a fact by itself, so a frame is useful without the frames before it. Lost answers lead to
+redeliveries.
 
 Invariants: the damaged bytes are on stable storage under another name before anything is replaced; a repair that was
 interrupted is begun anew by the next.
@@ -23,7 +23,7 @@ from strandline.groups.store import GroupFiles, group_files
 
 @dataclass(frozen=True, slots=True)
 class GroupRepaired:
-    """What a repair kept, and where it put the files it replaced."""
+    """The result of a repair: the recovered state, and the paths of the replaced files."""
 
     name: str
     problem: str
@@ -33,7 +33,7 @@ class GroupRepaired:
 
 
 def repair_group(disk: Disk, folder: Path, name: str, now_ns: int) -> GroupRepaired | None:
-    """Replace a damaged group, which must not be open, by what can be read of it; None where nothing is damaged.
+    """Replace a damaged group, which must not be open, by its readable part; None if nothing is damaged.
 
     A file that is foreign or of a later version is `FormatError`, and left alone.
     """
@@ -57,7 +57,7 @@ def _repair(disk: Disk, files: GroupFiles, name: str, now_ns: int) -> GroupRepai
     state = GroupState(*snapshot.captured) if snapshot else GroupState()
     apply_frames(state, frames, sequence, str(files.delta))
     aside = tuple(_set_aside(disk, path) for path in (files.snapshot, files.delta))
-    # Above every sequence that was ever used, so that whatever is left of the old delta is passed over.
+    # Above every sequence that was ever used, so that the rest of the old delta is skipped.
     following = max([sequence, *(frame.sequence + 1 for frame in frames)])
     content = format_snapshot(Snapshot(name, identity, following, now_ns, state.capture()))
     replace_file(disk, files.snapshot, content)
@@ -67,7 +67,7 @@ def _repair(disk: Disk, files: GroupFiles, name: str, now_ns: int) -> GroupRepai
 
 
 def _problem(name: str, files: GroupFiles, snapshot: bytes | None, delta: bytes | None) -> str | None:
-    """Return what is wrong, or None where the group is whole or not there."""
+    """Return the problem, or None if the group is whole or missing."""
     if snapshot is None and delta is None:
         return None
     if snapshot is None or delta is None:
@@ -98,7 +98,7 @@ def _count_since(frames: list[Frame], sequence: int) -> int:
 
 
 def _set_aside(disk: Disk, path: Path) -> str | None:
-    """Keep a copy of a file under a name of its own; return that name, or None where there is no such file."""
+    """Keep a copy of a file under a new name; return that name, or None if the file is missing."""
     data = read_file(disk, path)
     if data is None:
         return None

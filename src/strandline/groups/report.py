@@ -1,4 +1,4 @@
-"""What the files of a group hold, for people: read without a lock and without changing anything."""
+"""A report of a group's files, read without a lock and without changing anything."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _ATTEMPTS = 16
 
 @dataclass(frozen=True, slots=True)
 class GroupContent:
-    """What a group knew when its files were last written."""
+    """The state of a group at the last write of its files."""
 
     acked_until: int
     acked_above: int
@@ -25,9 +25,9 @@ class GroupContent:
     next_expiry_ns: int | None
     next_sequence: int
     frames: int
-    """How many frames follow the snapshot."""
+    """The number of frames after the snapshot."""
     torn_bytes: int
-    """What a crash, or a write that is under way, left at the end of the delta."""
+    """The bytes that a crash, or a write in progress, left at the end of the delta."""
     clean: bool
     """Whether the group was closed properly."""
     snapshot_ns: int
@@ -35,7 +35,7 @@ class GroupContent:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """The files of a group: their content, or what is wrong with them and what may be done."""
+    """The files of a group: their content, or their problem and a hint."""
 
     name: str
     snapshot_bytes: int | None
@@ -46,7 +46,7 @@ class GroupReport:
 
 
 def inspect_group(disk: Disk, folder: Path, name: str) -> GroupReport | None:
-    """Read a group's files, every checksum included, and say what they hold; None where there is no such group.
+    """Read a group's files, check every checksum, and report their content; None if there is no such group.
 
     A writer may be at work: the two files are read again if the snapshot was replaced meanwhile.
     """
@@ -76,7 +76,7 @@ def _read_pair(disk: Disk, files: GroupFiles) -> tuple[bytes | None, bytes | Non
 
 
 def _content(name: str, files: GroupFiles, snapshot: bytes | None, delta: bytes | None) -> GroupContent | None:
-    """Return what the files hold, or None where the group is not yet created or being removed."""
+    """Return the content of the files, or None if the group is being created or removed."""
     if snapshot is None:
         if delta is not None and is_unused(delta, str(files.delta)):
             return None

@@ -1,4 +1,4 @@
-"""Offsets with a time and a delivery count, found by offset or by time: what is in flight, and what waits its turn.
+"""Offsets with a time and a delivery count, found by offset or by time: offsets in flight, and waiting offsets.
 
 Each is one integer, the same object in the dict (by offset) and in the heap (by time):
 
@@ -26,7 +26,7 @@ _MANY = 4
 
 
 class Scheduled(NamedTuple):
-    """An offset, when its time is, and how often it was delivered."""
+    """An offset, its time, and its delivery count."""
 
     time_ns: int
     offset: int
@@ -64,7 +64,7 @@ class Schedule:
         return list(self.live.values())
 
     def put(self, offset: int, entry: int) -> None:
-        """Put an entry in, in the place of one with the same offset."""
+        """Add an entry, or replace the one with the same offset."""
         replaced = offset in self.live
         self.live[offset] = entry
         heappush(self._heap, entry)
@@ -72,7 +72,7 @@ class Schedule:
             self._sweep()
 
     def put_many(self, offsets: list[int], entries: list[int]) -> None:
-        """Put entries in, given with their offsets."""
+        """Add entries, given with their offsets."""
         if len(entries) <= len(self._heap) // _MANY:
             for offset, entry in zip(offsets, entries, strict=True):
                 self.put(offset, entry)
@@ -83,14 +83,14 @@ class Schedule:
         self._sweep()
 
     def remove(self, offset: int) -> int | None:
-        """Take an offset out and return its entry, or None where it is not there."""
+        """Remove an offset and return its entry, or None if it is missing."""
         entry = self.live.pop(offset, None)
         if entry is not None:
             self._sweep()
         return entry
 
     def next_time(self) -> int | None:
-        """Return the earliest time, or None where there is nothing."""
+        """Return the earliest time, or None if there are no entries."""
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -100,7 +100,7 @@ class Schedule:
         return None
 
     def pop_due(self, now_ns: int, limit: int | None = None) -> list[int]:
-        """Take out the entries whose time is `now_ns` or before, earliest first, at most `limit` of them."""
+        """Remove and return up to `limit` entries whose time is `now_ns` or before, earliest first."""
         bound = (now_ns + 1) << TIME_SHIFT
         if limit is None and self._much_is_due(bound):
             return self._split(bound)
@@ -117,7 +117,7 @@ class Schedule:
         return due
 
     def _split(self, bound: int) -> list[int]:
-        """Take out everything below `bound` at once, walking the dict in its own order, not the heap in time's."""
+        """Remove and return all entries below `bound` at once, in the order of the dict, not of the heap."""
         due = sorted([entry for entry in self.live.values() if entry < bound])
         if len(due) == len(self.live):
             self.live.clear()
@@ -128,7 +128,7 @@ class Schedule:
         return due
 
     def _much_is_due(self, bound: int) -> bool:
-        """Whether so much is due that one walk over all beats one pop for each; looks at no more than that."""
+        """Whether so many entries are due that one pass over all is cheaper than single pops."""
         heap = self._heap
         enough = len(heap) // _MANY
         found = 0

@@ -1,4 +1,4 @@
-"""The snapshot: everything a group knew at one moment, in one file that is replaced as a whole.
+"""The snapshot: the state of a group at one moment, in one file that is replaced as a whole.
 
     0   8 B  magic "STRANDLG"
     8   u16  version, 1
@@ -52,7 +52,7 @@ Entries = npt.NDArray[np.void]
 
 
 class Snapshot(NamedTuple):
-    """What a snapshot says."""
+    """The content of a snapshot."""
 
     name: str
     identity: bytes
@@ -63,7 +63,7 @@ class Snapshot(NamedTuple):
 
 
 class BadSnapshot(Exception):
-    """Bytes whose checksum is right and that still make no sense."""
+    """Invalid bytes with a correct checksum."""
 
 
 def format_snapshot(snapshot: Snapshot) -> bytes:
@@ -98,7 +98,7 @@ def format_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def parse_snapshot(data: bytes, path: str) -> Snapshot:
-    """Return what a snapshot file says; `FormatError` if foreign or of a later version, `Damaged` otherwise."""
+    """Return the content of a snapshot file; `FormatError` if foreign or of a later version, `Damaged` otherwise."""
     if data[:8] != SNAPSHOT_MAGIC[: len(data)]:
         raise FormatError(path, "this is not a group's snapshot", hint="move the file elsewhere if it is not a group's")
     if len(data) < _HEADER.size or _CRC.unpack_from(data, _CRC_AT)[0] != _checksum(data, memoryview(data)[_AFTER_CRC:]):
@@ -114,7 +114,7 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
 
 
 def is_removed(head: bytes) -> bool:
-    """Whether the first bytes of a snapshot say that its group is being removed; nothing is checked."""
+    """Whether the header of a snapshot marks its group as being removed; nothing is checked."""
     return len(head) >= _HEADER.size and _HEADER.unpack_from(head)[2] == _REMOVED
 
 

@@ -40,18 +40,18 @@ class Delivery(NamedTuple):
 
     offset: int
     deliveries: int
-    """How often it has been delivered, this time included."""
+    """The number of deliveries, this one included."""
     deadline_ns: int
-    """When it becomes deliverable again, unless it is answered or extended."""
+    """The time of redelivery, unless it is answered or extended."""
 
     @property
     def epoch(self) -> int:
-        """What tells this delivery from the others of the same offset: its number."""
+        """The number of this delivery, which identifies it among those of the same offset."""
         return self.deliveries
 
 
 class Captured(NamedTuple):
-    """A state at one moment, cheap to take, to be written down at leisure."""
+    """A state at one moment, cheap to take, for a later write."""
 
     acks: Acks
     inflight: list[int]
@@ -112,7 +112,7 @@ class GroupState:
         return checked_offset(offset) in self._acks
 
     def ack(self, offset: int) -> bool:
-        """Acknowledge an offset, in flight or not; return whether that is news."""
+        """Acknowledge an offset, in flight or not; return whether it is new."""
         offset = checked_offset(offset)
         if not self._acks.add(offset):
             return False
@@ -120,12 +120,12 @@ class GroupState:
         return True
 
     def ack_many(self, offsets: Iterable[int]) -> int:
-        """Acknowledge offsets in any order; return how many of them are news. One bad offset, and nothing is done."""
+        """Acknowledge offsets in any order; return the number of new ones. An invalid offset changes nothing."""
         checked = [checked_offset(offset) for offset in offsets]
         return sum(map(self.ack, checked))
 
     def ack_range(self, start: int, end: int) -> int:
-        """Acknowledge [start, end); return how many offsets of it are news."""
+        """Acknowledge [start, end); return the number of new offsets."""
         news = self._acks.add_range(start, end)
         if news:
             _remove_range(self._inflight, start, end)
@@ -133,7 +133,7 @@ class GroupState:
         return news
 
     def ack_runs(self, runs: Iterable[tuple[int, int]]) -> int:
-        """Acknowledge runs of (start, exclusive end); return how many offsets of them are news."""
+        """Acknowledge runs of (start, exclusive end); return the number of new offsets."""
         news = 0
         for start, end in runs:
             if end - start > 1:
@@ -144,23 +144,23 @@ class GroupState:
         return news
 
     def ack_below(self, offset: int) -> int:
-        """Acknowledge everything below an offset, to skip it or because it is gone; return how much of that is news."""
+        """Acknowledge all offsets below one, to skip them or because they are gone; return the number of new ones."""
         return self.ack_range(0, checked_offset(offset))
 
     # Delivering
 
     def deliverable(self, now_ns: int, limit: int, end_offset: int) -> list[int]:
-        """Return offsets below `end_offset` that may be given now, at most `limit`; nothing is marked.
+        """Return up to `limit` deliverable offsets below `end_offset`; nothing is marked.
 
-        First come those that wait and whose time has come, in the order of that time (so one that fails at once, over
-        and over, goes behind the others); then fresh ones, ascending. Looks at what it returns, not at what is in
-        flight or acknowledged.
+        First the waiting offsets that are ready, in the order of their ready times (so one that fails repeatedly goes
+        behind the others); then fresh ones, ascending. The cost depends on the result, not on offsets in flight or
+        acknowledged.
         """
         due = self._pop_ready(now_ns, limit, end_offset)
         return self._put_back(due) + self._fresh(limit - len(due), end_offset)
 
     def take(self, now_ns: int, limit: int, end_offset: int, deadline_ns: int) -> list[Delivery]:
-        """Mark what is `deliverable`, expired deliveries included, as in flight and return it."""
+        """Mark `deliverable` offsets, expired deliveries included, as in flight and return them."""
         deadline_ns = checked_time(deadline_ns)
         self.pop_expired(now_ns)
         due = map(parse_scheduled, self._pop_ready(now_ns, limit, end_offset))
@@ -192,11 +192,11 @@ class GroupState:
         return checked_offset(offset) in self._inflight.live
 
     def is_waiting(self, offset: int) -> bool:
-        """Whether an offset was delivered and waits to be given again."""
+        """Whether an offset was delivered and waits for redelivery."""
         return checked_offset(offset) in self._waiting.live
 
     def deliveries(self, offset: int) -> int:
-        """Return how often an unacknowledged offset was delivered; 0 for an acknowledged or fresh one."""
+        """Return the delivery count of an unacknowledged offset; 0 for an acknowledged or fresh one."""
         offset = checked_offset(offset)
         entry = self._inflight.live.get(offset) or self._waiting.live.get(offset) or 0
         return entry & DELIVERIES_MAX
@@ -223,22 +223,22 @@ class GroupState:
     # Time
 
     def next_expiry(self) -> int | None:
-        """Return the earliest deadline of what is in flight, or None."""
+        """Return the earliest deadline of a delivery in flight, or None."""
         return self._inflight.next_time()
 
     def next_ready(self) -> int | None:
-        """Return when the first of what waits becomes deliverable, or None."""
+        """Return the earliest ready time of a waiting offset, or None."""
         return self._waiting.next_time()
 
     def pop_expired(self, now_ns: int) -> list[int]:
         """Make deliveries whose deadline is `now_ns` or before deliverable again; return their offsets by deadline.
 
-        They are ready since their deadline, so it makes no difference when, or how often, this is called.
+        Their ready time is their deadline, so the time and number of calls make no difference.
         """
         expired = self._inflight.pop_due(now_ns)
         return self._put_back(expired)
 
-    # What the durable group and its recovery stand on
+    # For the durable group and its recovery
 
     def check_markable(self, offset: int) -> None:
         """Raise `Conflict` where an offset is acknowledged or in flight."""
@@ -255,41 +255,41 @@ class GroupState:
         return entry & DELIVERIES_MAX
 
     def put_inflight(self, offset: int, deadline_ns: int, deliveries: int) -> None:
-        """Let an offset be in flight, whatever it was, unless it is acknowledged."""
+        """Put an offset in flight from any state but acknowledged."""
         if offset not in self._acks:
             self._waiting.remove(offset)
             self._inflight.put(offset, deadline_ns << TIME_SHIFT | offset << OFFSET_SHIFT | deliveries)
 
     def put_waiting(self, offset: int, ready_ns: int, deliveries: int) -> None:
-        """Let an offset wait, whatever it was, unless it is acknowledged."""
+        """Let an offset wait, from any state but acknowledged."""
         if offset not in self._acks:
             self._inflight.remove(offset)
             self._waiting.put(offset, ready_ns << TIME_SHIFT | offset << OFFSET_SHIFT | deliveries)
 
     def capture(self) -> Captured:
-        """Return what is known now; the state may go on changing."""
+        """Return a copy of the state, which may change afterwards."""
         return Captured(self._acks.copy(), self._inflight.entries(), self._waiting.entries(), self.counters.copy())
 
     def inflight(self) -> list[Scheduled]:
-        """Return what is in flight, by deadline."""
+        """Return the entries in flight, by deadline."""
         return [parse_scheduled(entry) for entry in sorted(self._inflight.entries())]
 
     def waiting(self) -> list[Scheduled]:
-        """Return what waits, by the time it is ready."""
+        """Return the waiting entries, by ready time."""
         return [parse_scheduled(entry) for entry in sorted(self._waiting.entries())]
 
     def acked_ranges(self) -> list[tuple[int, int]]:
-        """Return what is acknowledged above the frontier, ascending, as (start, exclusive end)."""
+        """Return the acknowledged runs above the frontier, ascending, as (start, exclusive end)."""
         return list(self._acks.ranges())
 
     @property
     def inflight_count(self) -> int:
-        """How many offsets are in flight."""
+        """The number of offsets in flight."""
         return len(self._inflight)
 
     @property
     def waiting_count(self) -> int:
-        """How many offsets wait to be given again."""
+        """The number of waiting offsets."""
         return len(self._waiting)
 
     def _forget(self, offset: int) -> None:
@@ -309,7 +309,7 @@ class GroupState:
         return Delivery(offset, deliveries, deadline_ns)
 
     def _pop_ready(self, now_ns: int, limit: int, end_offset: int) -> list[int]:
-        """Take up to `limit` entries out of what waits: those that are ready and below `end_offset`."""
+        """Remove and return up to `limit` waiting entries that are ready and below `end_offset`."""
         if limit < 0:
             raise InvalidInput(f"limit must not be negative, as {limit} is")
         ready: list[int] = []
@@ -321,7 +321,7 @@ class GroupState:
         return ready
 
     def _put_back(self, entries: list[int]) -> list[int]:
-        """Let entries wait, as they are; return their offsets."""
+        """Add waiting entries; return their offsets."""
         offsets = [entry >> OFFSET_SHIFT & OFFSET_MASK for entry in entries]
         self._waiting.put_many(offsets, entries)
         return offsets
@@ -344,7 +344,7 @@ class GroupState:
 
 
 def _remove_range(schedule: Schedule, start: int, end: int) -> None:
-    """Take [start, end) out, looking at the smaller of the two."""
+    """Remove [start, end), iterating over the smaller of range and entries."""
     if end - start <= len(schedule):
         for offset in range(start, end):
             schedule.remove(offset)

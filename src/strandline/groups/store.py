@@ -40,22 +40,22 @@ from strandline.groups.state import GroupState
 from strandline.journal.config import KiB
 
 COPY_BYTES = 256 * KiB
-"""How many bytes of frames may be left to copy while appends are held back."""
+"""The bytes of frames that may be left to copy while appends wait."""
 RESERVE_BYTES = 256 * KiB
-"""How many bytes are reserved at once, at most."""
+"""The maximum number of bytes reserved at once."""
 _BLOCK_BYTES = 4 * KiB
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFiles:
-    """Where a group's files are."""
+    """The paths of a group's files."""
 
     snapshot: Path
     delta: Path
 
 
 def group_files(folder: Path, name: str) -> GroupFiles:
-    """Return where the files of a group are; `InvalidInput` where no group may have the name."""
+    """Return the paths of a group's files; `InvalidInput` for an invalid name."""
     return GroupFiles(folder / format_group_file(name, "snapshot"), folder / format_group_file(name, "delta"))
 
 
@@ -69,7 +69,7 @@ class Cut:
 
 @dataclass(slots=True)
 class DeltaCopy:
-    """A delta in the making: it has the old one's bytes up to `copied`."""
+    """An unfinished delta: it has the old one's bytes up to `copied`."""
 
     file: File
     created_ns: int
@@ -90,7 +90,7 @@ class Store:
         self.synced_sequence = 0
         self.since_ns: int | None = None
         self.is_begun = False
-        """Whether there are files; those of a new group may wait until there is something to write."""
+        """Whether the files exist; a new group may create them with its first frame."""
         self._file: File
         self._position = DELTA_HEADER_BYTES
         self._reserved = 0
@@ -98,16 +98,16 @@ class Store:
 
     @property
     def path(self) -> str:
-        """What errors name: the file that commits go to."""
+        """The file of commits, for errors."""
         return str(self._files.delta)
 
     @property
     def delta_bytes(self) -> int:
-        """The size of the delta, without what is reserved."""
+        """The size of the delta, without reserved bytes."""
         return self._position
 
     def begin(self, now_ns: int) -> None:
-        """Create the files of a new group, durably; nothing, if they are there."""
+        """Create the files of a new group, durably, unless they exist."""
         if self.is_begun:
             return
         self._disk.make_folder(self._files.delta.parent)
@@ -148,7 +148,7 @@ class Store:
         self.synced_sequence = self.next_sequence
 
     def sync(self) -> None:
-        """Return when every frame is on stable storage; costs nothing where that is known."""
+        """Return when every frame is on stable storage; costs nothing if that is known."""
         if self.synced_sequence < self.next_sequence:
             self._file.sync()
             self.synced_sequence = self.next_sequence
@@ -169,14 +169,14 @@ class Store:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file without a sync."""
         if self.is_begun:
             self._file.close()
 
     # Compaction
 
     def cut(self) -> Cut:
-        """Return where the delta ends now."""
+        """Return the current end of the delta."""
         return Cut(self.next_sequence, self._position)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -202,7 +202,7 @@ class Store:
         return copy
 
     def switch_delta(self, copy: DeltaCopy) -> None:
-        """Complete the copy and put it in the place of the delta, durably."""
+        """Complete the copy and replace the delta with it, durably."""
         try:
             while copy.copied < self._position:
                 self._copy_some(copy)
@@ -218,13 +218,13 @@ class Store:
             self.since_ns = copy.created_ns
 
     def start_delta(self, sequence: int, now_ns: int) -> None:
-        """Begin an empty delta at a sequence, in the place of any other, durably."""
+        """Begin an empty delta at a sequence, replacing any other, durably."""
         self.next_sequence = sequence
         replace_file(self._disk, self._files.delta, format_delta_header(DeltaHeader(self.identity, sequence, now_ns)))
         self._adopt(self._disk.open(self._files.delta, "write"), DELTA_HEADER_BYTES)
 
     def resume_delta(self, recovery: Recovery) -> None:
-        """Go on with the delta of a proper close."""
+        """Continue with the delta of a proper close."""
         # The next frame takes the place of the closing one, whose own sync may have failed: it may be in the operating
         # system's cache and nowhere else, and must not come between frames that are durable.
         closing = recovery.closing
@@ -299,12 +299,12 @@ def _recover(disk: Disk, files: GroupFiles, name: str) -> Recovery | None:
 
 
 def is_unused(delta: bytes, path: str) -> bool:
-    """Whether a delta without a snapshot is what a crash left of creating a group."""
+    """Whether a delta without a snapshot comes from a crash during the creation of a group."""
     return len(delta) == DELTA_HEADER_BYTES and parse_delta_header(delta, path).base_sequence == 0
 
 
 def group_names(disk: Disk, folder: Path) -> list[str]:
-    """Return the names of the groups in a folder, sorted; none where there is no such folder."""
+    """Return the names of the groups in a folder, sorted; empty if the folder is missing."""
     with storage_errors(folder):
         try:
             found = map(parse_group_file, disk.names(folder))
@@ -331,7 +331,7 @@ def _size(disk: Disk, path: Path) -> int:
 
 
 def remove_group(disk: Disk, folder: Path, name: str, now_ns: int = 0) -> bool:
-    """Forget a group, which must not be open; return whether there was one. A crash leaves all of it, or nothing."""
+    """Delete a group, which must not be open; return whether there was one. A crash leaves all of it, or nothing."""
     files = group_files(folder, name)
     marker = Snapshot(name, bytes(16), 0, now_ns, GroupState().capture(), removed=True)
     with storage_errors(folder):

@@ -1,9 +1,9 @@
-"""A lease that is kept: claimed, renewed by a thread, given up in time, and asked before each act.
+"""The holder of a lease: it claims the lease, renews it in a thread, ends it in time, and is checked before each write.
 
-Invariants: `check` and `is_held` go by the clock at the call and by nothing that a thread would have to do first; so a
-holder that was paused, or whose store does not answer, does not act past its deadline. A tenure that is over stays so.
-`LeaseEnded` is told at the deadline at the latest, however long a request takes. What is done after `check` returned is
-not guarded by it: the data must know the epoch (`Fence.check_over`).
+Invariants: `check` and `is_held` compare the clock at the call with the deadline and wait for no thread; so a holder
+that was paused, or whose store does not answer, does not act past its deadline. An ended tenure never resumes.
+`LeaseEnded` is told at the deadline at the latest, however long a request takes. `check` does not
+guard later acts: the data must carry the epoch (`Fence.check_over`).
 """
 
 import logging
@@ -25,12 +25,12 @@ from strandline.protocol.leadership import LeaseRecord, Tenure
 
 logger = logging.getLogger("strandline.lease")
 RETRY_PART = 4
-"""A renewal that failed is tried again after this part of the time between renewals."""
+"""A failed renewal is retried after this fraction of the renewal interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The right to write, as it goes with what is written: the epoch of a tenure."""
+    """The fence of a tenure: its epoch, which is written with the data."""
 
     epoch: int
 
@@ -70,7 +70,7 @@ class LeaderSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTrouble(Event):
-    """The store did not do what was asked; it is asked again."""
+    """A request to the store failed; it is retried."""
 
     address: str
     error: str
@@ -78,29 +78,29 @@ class LeaseTrouble(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHealth:
-    """Who leads, since when, and how renewing goes. Times are seconds from or until now; None where there are none."""
+    """The leader, its tenure, and the state of renewals. Times are seconds from or until now, or None."""
 
     address: str
     is_held: bool
     epoch: int
-    """That of the record that was last seen, 0 if there was none."""
+    """The epoch of the last record seen, 0 if there was none."""
     leader: str
     """Its holder, empty if there is none or it was released."""
     leader_address: str
     leader_for_s: float | None
-    """How long this process has seen that epoch."""
+    """The time since this process first saw that epoch."""
     renews_in_s: float | None
     expires_in_s: float | None
-    """When the lease must be renewed by, if it is held here; else how long the record must stay as it is."""
+    """The deadline of renewal, if the lease is held here; otherwise the time until the record can be claimed."""
     last_error: str
     failures: int
-    """How many calls failed since the last that did not."""
+    """The number of consecutive failed calls."""
 
 
 class Lease:
-    """A lease of one process; `store` becomes its own. Claim it with `acquire`, ask `check` before each act.
+    """A lease of one process, which takes over `store`. Claim it with `acquire`, call `check` before each act.
 
-    `address` is where others reach the holder. `floor` returns the highest epoch that the guarded data names.
+    `address` is the address of the holder for others. `floor` returns the highest epoch that the guarded data names.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Lease:
         self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._kept_epoch = 0  # that of a tenure whose end was not told yet
+        self._kept_epoch = 0  # of a tenure whose end was not reported yet
         self._led: tuple[int, bool, int] | None = None  # epoch, released, since
         self._renew_at_ns = 0
         self._failures = 0
@@ -132,7 +132,7 @@ class Lease:
     def acquire(self, timeout_s: float | None = None) -> Fence:
         """Wait for the lease and return its fence; `LeaseHeld` after the timeout, which may be 0 for a single try.
 
-        A store that does not answer is waited for too; what no waiting mends is raised.
+        Unavailability of the store is retried too; other errors are raised.
         """
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         if self._claimant.tenure is None:
@@ -152,7 +152,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether the lease is held at this moment."""
+        """Return whether the lease is held at this moment."""
         return self._claimant.tenure is not None
 
     def check(self, fence: Fence | None = None) -> Fence:
@@ -169,7 +169,7 @@ class Lease:
         return Fence(tenure.record.epoch)
 
     def release(self) -> bool:
-        """Stop holding the lease, then tell others so that they need not wait; return whether they were told."""
+        """Stop holding the lease, then write its release for others; return whether that succeeded."""
         self._stop_keeper()
         try:
             told = self._claimant.release()
@@ -186,7 +186,7 @@ class Lease:
         return seen.record if seen else None
 
     def health(self) -> LeaseHealth:
-        """Return who leads, since when, the next renewal and the last error, without asking the store."""
+        """Return the leader, its tenure, the next renewal and the last error, without a request to the store."""
         now_ns, candidate = self._now_ns(), self._claimant.candidate
         record = candidate.sighting.record if candidate.sighting else None
         tenure, led, wait_ns = candidate.tenure, self._led, leadership.wait_ns(candidate, now_ns)
@@ -205,7 +205,7 @@ class Lease:
         )
 
     def close(self) -> None:
-        """Release the lease if it is held, and let go of the store."""
+        """Release the lease if it is held, and close the store."""
         self.release()
         self._claimant.store.close()
 
@@ -240,7 +240,7 @@ class Lease:
         seen = self._claimant.sighting
         record = seen.record if seen else None
         if record is None:
-            return LeaseHeld(self._address, "nobody that is known; the record is missing", "", 0)
+            return LeaseHeld(self._address, "unknown: the record is missing", "", 0)
         return LeaseHeld(self._address, record.holder, record.address, record.epoch)
 
     # Keeping
@@ -257,7 +257,7 @@ class Lease:
             self._keeper.start()
 
     def _renewals(self, epoch: int, stopped: threading.Event) -> None:
-        """Renew until the tenure is over or `stopped`; say so when it is over."""
+        """Renew until the tenure ends or `stopped` is set; report its end."""
         self.events.emit(LeaseTaken(self._address, epoch))
         while True:
             tenure = self._claimant.tenure
@@ -270,7 +270,7 @@ class Lease:
         self._end(self._end_reason())
 
     def _end(self, reason: str) -> None:
-        """Tell the end of a tenure, once."""
+        """Report the end of a tenure, once."""
         with self._lock:
             epoch, self._kept_epoch = self._kept_epoch, 0
         if epoch:
@@ -293,7 +293,7 @@ class Lease:
         except (Unavailable, UnknownOutcome, Damaged) as error:
             self._trouble(error)
             tenure = before
-        except Exception as error:  # whatever it is, the tenure ends at its deadline, and that has to be told
+        except Exception as error:  # after any error the tenure still ends at its deadline, and that must be reported
             logger.exception("renewing %s failed", self._address)
             self._trouble(error)
             tenure = before
@@ -312,12 +312,12 @@ class Lease:
             keeper.join()
 
     def _limit_s(self) -> float:
-        """Return how long a call may take: the time between renewals, and not past the deadline of a tenure."""
+        """Return the timeout of a call: the renewal interval, and not past the deadline of a tenure."""
         tenure = self._claimant.tenure
         limit_s = max(self.timing.renew_s, self.timing.poll_s)
         return limit_s if tenure is None else min(limit_s, (tenure.deadline_ns - self._now_ns()) / NS_PER_S)
 
-    # What was seen and what went wrong
+    # Observed records and errors
 
     def _notice(self) -> None:
         seen = self._claimant.sighting

@@ -1,12 +1,12 @@
-"""Seeded twins of the outside world, and every state of a small one. Nothing in production imports this package.
+"""Seeded simulations of disk, objects and workers, and exhaustive exploration of models; for tests alone.
 
-`SimDisk` keeps two truths, what programs see and what stable storage holds, and `crash` decides from a seed which of
+`SimDisk` keeps two states, the visible one and that of stable storage, and `crash` decides from a seed which of
 the writes, truncations, creations, renames and removals that were not yet synced survive, whole, torn or not at all.
 
 `SimObjects` is an object store whose requests are lost, late, repeated or unanswered, as the seed decides.
 
-`strandline.sim.explore` visits every state that a model can reach, and shows the shortest way to one that breaks a
-promise. Those of `tests.models` decide with the functions that production calls: what holds here holds there.
+`strandline.sim.explore` visits every state that a model can reach, and shows a shortest path to one that breaks a
+promise. The models in `tests.models` call the functions of production, so results hold for production.
 
 `strandline.sim.coordination` runs many workers over a coordinator that fails, for as many steps as asked, from a seed.
 """

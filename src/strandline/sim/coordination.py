@@ -1,9 +1,9 @@
 """A seeded simulation of many workers over one coordinator, with faults; the same seed is the same simulation.
 
 First some workers take shards and go to sleep (the zombies). Then, for as many steps as asked, workers work, fail,
-repeat, stall, crash and come in the way of each other; zombies wake up and write; requests arrive a second time, much
-later; the store refuses, or loses its answer after it has written; and bursts of claims, of shards and of crashes come
-on top. At last the faults end, and the run must come to its end too.
+retry, stall, crash and compete; zombies wake up and write; requests arrive a second time, much
+later; the store refuses, or loses its answer after it has written; there are also
+bursts of claims, of shards and of crashes. Finally the faults end, and the run must end too.
 
 Every write keeps the invariants S1 to S9 of `coordination_invariants`; an honest worker, which repeats a failed
 operation under the same id, is refused only because its lease is over.
@@ -52,7 +52,7 @@ LIVENESS_STEPS_PER_SHARD = 200
 
 
 class FaultLevel(NamedTuple):
-    """How often, in parts of a million, the store refuses, loses its answer, or a request arrives again."""
+    """Rates, in parts of a million, of refusals, lost answers and repeated requests."""
 
     name: str
     refused_ppm: int = 0
@@ -68,7 +68,7 @@ RACE_PPM, STALL_PPM, OVERLOAD_PPM, ZOMBIE_PPM, WRONG_PPM, OPERATOR_PPM = 50_000,
 OVER = (LeaseLost, ShardTerminal)
 UNCERTAIN = (Unavailable, UnknownOutcome)
 MAY_MEET = (*OVER, *UNCERTAIN, AlreadyLeased, RunTerminal, RunNotActive)
-"""What an honest worker may be answered."""
+"""The allowed answers to an honest worker."""
 
 Answer = Outcome | Lease | Acquired | NoneAvailable | Throttled | StrandlineError | None
 
@@ -76,7 +76,7 @@ Answer = Outcome | Lease | Acquired | NoneAvailable | Throttled | StrandlineErro
 def simulate(
     seed: int, level: FaultLevel, steps: int, workers: int = 8, store: RecordStore | None = None
 ) -> Counter[str]:
-    """Run a simulation, and return how often each answer was given; `InvariantBroken` tells how to repeat it.
+    """Run a simulation, and return the counts of answers; `InvariantBroken` has the call that repeats it.
 
     A store must be empty; without one the records are in memory.
     """
@@ -91,7 +91,7 @@ def simulate(
 
 
 class CoordinationSimulation:
-    """The world: a clock, a coordinator over a store that fails, workers, and an oracle that sees every write."""
+    """The simulation: a clock, a coordinator over a failing store, workers, and an oracle that sees every write."""
 
     def __init__(self, seed: int, level: FaultLevel, workers: int, store: RecordStore) -> None:
         self.random = Random(seed)
@@ -114,10 +114,10 @@ class CoordinationSimulation:
         self._race_ppm = RACE_PPM
         self._run = RunKey(TENANT, 0)
 
-    # What the store calls around each commit
+    # Hooks of the store around each commit
 
     def before(self, plan: Plan) -> None:
-        """Refuse a commit, or let another worker be faster."""
+        """Refuse a commit, or let another worker commit first."""
         if not self._faults or len(self._askers) > 1:
             return
         if self._chance(self.level.refused_ppm):
@@ -137,7 +137,7 @@ class CoordinationSimulation:
     # The stages
 
     def run(self, steps: int) -> None:
-        """Go through the three stages."""
+        """Run the three stages."""
         self._begin_run()
         for worker in self._workers[:ZOMBIES]:
             for _ in range(WARMUP_OPS):
@@ -154,7 +154,7 @@ class CoordinationSimulation:
         self._oracle.check_store(self._store, self._run)
 
     def _safety_step(self) -> None:
-        """Let one thing happen."""
+        """Run one step."""
         stall = self._chance(STALL_PPM)
         self._now += self.random.randrange(2 * LEASE_TTL_NS if stall else TICK_NS)
         if self._chance(OVERLOAD_PPM):
@@ -169,7 +169,7 @@ class CoordinationSimulation:
             self._turn(self.random.choice(self._workers))
 
     def _finish(self) -> None:
-        """Without faults, whatever is left is done, and the run too."""
+        """Without faults, finish the remaining work and the run."""
         for key in self._parked():
             self._ask(Request("unpark_shard", 0, content=key, op_id=self._operator.next_op_id()))
         limit = LIVENESS_STEPS_PER_SHARD * (1 + len(self._oracle.shards))
@@ -183,7 +183,7 @@ class CoordinationSimulation:
         if not isinstance(answer, Outcome):
             raise InvariantBroken(f"liveness: the run does not end: {answer}")
 
-    # What workers do
+    # Workers
 
     def _turn(self, worker: SimWorker, *, finishing: bool = False) -> None:
         held, honest = worker.held, True
@@ -206,7 +206,7 @@ class CoordinationSimulation:
         return Request("acquire_and_restore", worker.number, content=self.random.choice(keys))
 
     def _settle(self, worker: SimWorker, request: Request, answer: Answer, *, honest: bool) -> None:
-        """Let a worker make of an answer what it should."""
+        """Apply an answer to the worker's state."""
         if isinstance(answer, UNCERTAIN):
             if honest:
                 worker.pending = request if request.op_id else None
@@ -233,7 +233,7 @@ class CoordinationSimulation:
             self._crash(worker)
 
     def _crash(self, worker: SimWorker) -> None:
-        """Let a worker forget what it holds; its lease stays in the world."""
+        """Let a worker lose its state; its lease stays in the store."""
         if worker.held is not None:
             self._zombies.append(worker.held)
         worker.held = worker.pending = None
@@ -247,7 +247,7 @@ class CoordinationSimulation:
     # Overload
 
     def _burst_claim(self) -> None:
-        """All workers claim at once, and another is faster; then shards come free, and all claim again."""
+        """All workers claim at once and lose to another one; then shards become free, and all claim again."""
         self._race_ppm = MILLION
         self._claim_all()
         self._race_ppm = 0
@@ -269,7 +269,7 @@ class CoordinationSimulation:
             self._crash(worker)
 
     def _burst_shards(self) -> None:
-        """Shards fall into many."""
+        """Split shards into many parts."""
         for worker in self._workers:
             if worker.held is not None and worker.pending is None:
                 self._split(worker, worker.held)
@@ -283,7 +283,7 @@ class CoordinationSimulation:
         if held is worker.held:
             self._settle(worker, request, answer, honest=True)
 
-    # What the operator does
+    # The operator
 
     def _operate(self) -> None:
         parked = self._parked() or list(self._oracle.shards)
@@ -322,10 +322,10 @@ class CoordinationSimulation:
     def _may_split(self) -> bool:
         return self._store.progress(self._run).active < ACTIVE_SHARDS_MAX
 
-    # How it is asked
+    # Requests
 
     def _ask(self, request: Request) -> Answer:
-        """Ask the coordinator, and return its answer, which may be an error; some requests are kept for later."""
+        """Send a request to the coordinator, and return its answer or error; some are repeated later."""
         skew = self._workers[request.worker - 1].skew_ns if request.worker else 0
         asker = Asker(request.what, self._now + skew, request.worker, request.lease)
         self._askers.append(asker)

@@ -24,7 +24,7 @@ from strandline.protocol.shards import Lease, RunKey, ShardKey, ShardRecord, Sha
 
 FINAL = {ShardStatus.DONE, ShardStatus.SPLIT}
 TAKING = {"acquire_and_restore", "claim_next_available"}
-"""What gives a worker a shard."""
+"""The operations that give a worker a shard."""
 
 
 class InvariantBroken(AssertionError):
@@ -32,7 +32,7 @@ class InvariantBroken(AssertionError):
 
 
 class Asker(NamedTuple):
-    """Who asks for what; a lease where it takes one."""
+    """A request: the worker, the operation, and a lease if it needs one."""
 
     what: str
     now: int
@@ -45,7 +45,7 @@ class Asker(NamedTuple):
 
 
 class Oracle:
-    """Looks at every write."""
+    """Checks every write."""
 
     def __init__(self) -> None:
         self.shards: dict[ShardKey, ShardRecord] = {}
@@ -53,7 +53,7 @@ class Oracle:
         self._until: dict[tuple[RunKey, int], int] = {}
 
     def saw_write(self, asker: Asker, plan: Plan) -> None:
-        """Check a plan that was committed, and what it makes of the records."""
+        """Check a committed plan and the records after it."""
         for change in plan.shards:
             before = self.shards.get(change.after.key)
             if before is not None:
@@ -100,7 +100,7 @@ class Oracle:
         _hold(not key or inside, "S6", "the cursor is outside of its shard")
 
     def _check_split(self, changes: tuple[ShardChange, ...]) -> None:
-        """What a shard covered is covered by it and the shards that come with it."""
+        """Check that a shard and its new shards cover the range of the shard before."""
         parent = self.shards.get(changes[0].after.key) if changes else None
         if parent is None:
             return

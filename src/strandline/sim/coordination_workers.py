@@ -1,8 +1,8 @@
-"""Workers of a simulation of coordination: what each holds, and what it asks for next.
+"""Workers of a simulation of coordination: their shards and their next requests.
 
 Keys are numbers below `KEYS`, as four bytes; an empty bound is the beginning or the end of them all. A worker is honest
-as long as it asks for what fits its lease, and it repeats what failed with the same operation id; then nothing may be
-refused but for a lease that is over. `wrong_request` makes what must always be refused.
+if its requests fit its lease, and it repeats failed requests with the same operation id; then only the end of its lease
+justifies a refusal. `wrong_request` makes requests that must always be refused.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ KEYS = 2**32
 OP_IDS_PER_WORKER = 1_000_000
 PARTS_MAX = 12
 WEIGHTS = {"checkpoint": 50, "renew": 15, "complete": 15, "split_residual": 8, "split_replace": 7, "park_shard": 5}
-"""How often the holder of a lease asks for what."""
+"""The weights of a lease holder's requests."""
 
 
 Content: TypeAlias = (
@@ -28,7 +28,7 @@ Content: TypeAlias = (
 
 
 class Request(NamedTuple):
-    """What is asked for: the coordinator's method, its lease, content and operation id, where it takes them."""
+    """A request: the coordinator's method, and its lease, content and operation id, if it takes them."""
 
     what: str
     worker: int
@@ -53,7 +53,7 @@ class SimWorker:
         return self.number * OP_IDS_PER_WORKER + self.op_ids
 
     def moved(self, cursor: Cursor) -> None:
-        """Remember where the shard is."""
+        """Remember the shard's cursor."""
         if self.held is not None:
             self.held = self.held._replace(cursor=cursor)
 
@@ -76,7 +76,7 @@ def parts_at(spec: ShardSpec, cuts: list[int]) -> tuple[ShardSpec, ...]:
 
 
 def right_request(random: Random, worker: SimWorker, held: Acquired, *, may_split: bool = True) -> Request:
-    """Return something that the holder of a lease may ask for."""
+    """Return a valid request of a lease holder."""
     low, high = bounds_of(held.spec)
     at = max(low, int.from_bytes(held.cursor.key, "big"))
     (what,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
@@ -104,9 +104,9 @@ def finishing_request(worker: SimWorker, held: Acquired) -> Request:
 
 
 def wrong_request(random: Random, worker: SimWorker, held: Acquired) -> Request:
-    """Return something to be refused: a cursor that goes back or leaves the shard, parts that are not the whole.
+    """Return a request to refuse: a cursor that goes back or leaves the shard, parts that do not cover it.
 
-    Sometimes its operation id was used before. It may fit by chance; then it is as good as any.
+    Sometimes its operation id was used before. It may be valid by chance.
     """
     spec = held.spec
     low, high = bounds_of(spec)

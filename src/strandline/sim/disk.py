@@ -1,10 +1,10 @@
-"""A disk in memory that forgets like a real one: lost, torn and reordered writes, lost renames, injected errors.
+"""A disk in memory that loses data like a real one: lost, torn and reordered writes, lost renames, injected errors.
 
-What a program sees is always the newest state. What a crash leaves is decided by a random generator over the operations
-since the last sync: each write survives whole, in some of its sectors, or not at all, independently of the others; each
+Programs always see the newest state. A random generator decides the state after a crash, over the operations since
+the last sync: each write survives whole, in some of its sectors, or not at all, independently of the others; each
 change of a name survives or not, in order. A sync makes the file's content, or the folder's names, certain.
 
-Invariants: synced content and synced names survive every crash; after a crash what is seen is what is stable; file
+Invariants: synced content and synced names survive every crash; after a crash the visible state is the stable one; file
 handles and locks from before a crash are dead.
 """
 
@@ -38,7 +38,7 @@ class _Resize:
 
 @dataclass(slots=True)
 class _Inode:
-    """A file's content, seen and stable, and what lies between the two."""
+    """A file's content, visible and stable, and the writes between the two."""
 
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
@@ -132,14 +132,14 @@ class SimDisk:
         known.unsynced.clear()
 
     def lock(self, path: Path) -> Lock:
-        """Take the exclusive lock that the file at `path` stands for, or raise `Locked` at once."""
+        """Take the exclusive lock of the file at `path`, or raise `Locked` at once."""
         if path in self._locks:
             raise Locked(str(path.parent))
         self._locks.add(path)
         return _SimLock(self, path, self._life)
 
     def crash(self, random: Random) -> None:
-        """Lose power: decide what survives, and make that what is seen."""
+        """Lose power: decide which writes survive, and make that the visible state."""
         self._life += 1
         self._locks.clear()
         self.fault = None
@@ -150,7 +150,7 @@ class SimDisk:
             _crash_names(folder, random)
 
     def kill(self) -> None:
-        """End the process, not the machine: handles and locks are dead, and everything written is still seen."""
+        """End the process, not the machine: handles and locks are dead, and all writes stay visible."""
         self._life += 1
         self._locks.clear()
         self.fault = None
@@ -166,7 +166,7 @@ class SimDisk:
             raise OSError(fault.code, os.strerror(fault.code))
 
     def alive(self, life: int) -> bool:
-        """Whether a handle from `life` is still good."""
+        """Whether a handle from `life` is still valid."""
         return life == self._life
 
     def unlock(self, path: Path) -> None:
@@ -287,7 +287,7 @@ class _SimFile:
             try:
                 self._disk.step("sync")
             except OSError:
-                inode.unsynced.pop()  # seen, and never brought to the disk
+                inode.unsynced.pop()  # visible, and never on the disk
                 raise
             write.certain = True
         return len(data)

@@ -1,11 +1,11 @@
-"""Exhaustive exploration, breadth first: every state that a small model can reach, and the shortest way to a bad one.
+"""Exhaustive exploration, breadth first: every state that a small model can reach, and a shortest path to a bad one.
 
-A model is a few pure functions over hashable states. `explore` visits each state once, level by level, asks the model
-about every state and every step, and finishes the level in which something is wrong; so the counterexample is a
-shortest one. `find_stuck` looks for states from which nothing good can be reached any more.
+A model is a few pure functions over hashable states. `explore` visits each state once, level by level, checks every
+state and every step, and finishes the level of the first problem; so the counterexample is a shortest one. `find_stuck`
+searches for states from which no good state can be reached.
 
-With several cores each owns the states of its share of the places and expands only those; what it finds for another
-core is sent once, at the end of the level. Invariants: counts, depth and counterexample do not depend on the number of
+With several cores, each owns a share of the states and expands only those; it sends states of other cores once, at the
+end of the level. Invariants: counts, depth and counterexample do not depend on the number of
 cores; the order of states and steps is the model's own, so equal runs have equal results.
 """
 
@@ -25,22 +25,22 @@ Step: TypeAlias = tuple[str, StateT, str | None]
 
 
 class Model(Protocol[StateT]):
-    """States, the steps between them, and what must hold."""
+    """States, the steps between them, and their invariants."""
 
     def initial(self) -> Iterable[StateT]:
         """Return the states to start from."""
         ...
 
     def steps(self, state: StateT) -> Iterable[Step[StateT]]:
-        """Return what can happen: an action, the state after it, and what is wrong with the step or None."""
+        """Return the possible steps: an action, the state after it, and the problem of the step or None."""
         ...
 
     def broken(self, state: StateT) -> str | None:
-        """Return what is wrong with a state, or None."""
+        """Return the problem of a state, or None."""
         ...
 
     def place(self, state: StateT) -> Hashable:
-        """Return what decides which core has the state; those that share the model's caches share a place."""
+        """Return the key that assigns the state to a core; states that share the model's caches share a key."""
         ...
 
     def show(self, state: StateT) -> str:
@@ -50,14 +50,14 @@ class Model(Protocol[StateT]):
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A shortest way to something wrong: `trace` holds each action and the state after it, shown."""
+    """A shortest path to a problem: `trace` holds each action and the state after it, as text."""
 
     problem: str
     trace: tuple[tuple[str, str], ...]
 
     @property
     def steps(self) -> int:
-        """How many actions it takes."""
+        """The number of actions."""
         return len(self.trace) - 1
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What was visited. `complete`: nothing was left out for a bound; `depth`: steps from the start to the farthest."""
+    """The result of an exploration. `complete`: no bound cut it short; `depth`: steps to the farthest state."""
 
     states: int
     transitions: int
@@ -79,7 +79,7 @@ class Exploration:
 
     @property
     def states_per_s(self) -> float:
-        """How quick it was."""
+        """The speed of the exploration."""
         return self.states / self.seconds
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def explore(
     else:
         tally, complete = _search_together(model, cores, bounds)
         if tally.failed:
-            # The cores only notice; the way there is found by one, as it would have been without them.
+            # The cores only detect a problem; one core then finds the path, as without them.
             shard, _ = _search_alone(model, _Bounds(None, None))
     counterexample = shard.counterexample() if tally.failed else None
     seconds = time.perf_counter() - begin
@@ -110,7 +110,7 @@ def explore(
 
 
 def find_stuck(model: Model[StateT], good: Callable[[StateT], bool]) -> Counterexample | None:
-    """Return a shortest way to a state from which no good one can be reached, or None; explores on one core."""
+    """Return a shortest path to a state from which no good one can be reached, or None; explores on one core."""
     shard = _Shard(model)
     befores: dict[StateT, list[StateT]] = {}
     shard.start()
@@ -141,7 +141,7 @@ class _Bounds(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """What one shard, or all together, have done so far; `waiting` states are not expanded yet."""
+    """The counts of one shard, or of all; `waiting` states are not expanded yet."""
 
     states: int
     waiting: int
@@ -158,7 +158,7 @@ class _Failure(NamedTuple, Generic[StateT]):
 
 
 class _Shard(Generic[StateT]):
-    """The states of one core: those whose place falls to it. `known` also holds what was sent to others, once.
+    """The states of one core. `known` also holds states that were sent to other cores, once.
 
     A state's value in `known` is the state it was first reached from; None if that is unknown or there is none.
     """
@@ -181,7 +181,7 @@ class _Shard(Generic[StateT]):
         self._depth = 0
 
     def expand(self) -> list[list[StateT]]:
-        """Take every step from the frontier; return what was found for each shard."""
+        """Take every step from the frontier; return the states found for each shard."""
         known, steps, place = self.known, self._model.steps, self._model.place
         count, found, own = self._count, self._found, self._found[self._index]
         for before in self.frontier:
@@ -193,7 +193,7 @@ class _Shard(Generic[StateT]):
                     if after not in known:
                         known[after] = before
                         (own if count == 1 else found[hash(place(after)) % count]).append(after)
-            except Exception as error:  # noqa: BLE001 - whatever a decision raises unasked is a finding
+            except Exception as error:  # noqa: BLE001 - an unexpected error of a decision is a finding
                 self._fail(_Failure(f"{type(error).__name__}: {error}", before, "a step that raises", None))
         return found
 
@@ -290,7 +290,7 @@ def _search_together(model: Model[StateT], cores: int, bounds: _Bounds) -> tuple
 
 
 def _conduct(links: Sequence[Connection], bounds: _Bounds) -> _Tally:
-    """Lead the cores level by level, and pass on what they found for each other."""
+    """Lead the cores level by level, and exchange the states that they found for each other."""
     while True:
         tally = _sum([link.recv() for link in links])
         goes_on = _goes_on(tally, bounds)

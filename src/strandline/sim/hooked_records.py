@@ -1,7 +1,7 @@
 """A store of coordination records with a hook around each commit, over any other store.
 
-The hook may raise before a commit, as a store does that cannot be reached, or let another writer be first; and raise
-after one that was done, as a store does whose answer is lost.
+The hook may raise before a commit, like an unreachable store, or let another writer commit first; and raise after a
+commit, like a store whose answer is lost.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class HookedRecords:
         return self._store.claimable(run, now, shards_max)
 
     def progress(self, run: RunKey) -> Progress:
-        """Return how many shards of a run stand where."""
+        """Return the number of shards of a run in each state."""
         return self._store.progress(run)
 
     def list_shards(self, run: RunKey, after: int | None, shards_max: int) -> list[ShardRecord]:

@@ -1,13 +1,13 @@
-"""An object store whose requests go astray, from one seed: lost, late, repeated, undecided.
+"""An object store with seeded faults of requests: lost, late, repeated, undecided.
 
-Invariants: what happens follows from the seed and the calls alone. A request is done whole or not at all, whenever it
-is done; reads see the newest state, as S3's do. What can happen to a write:
+Invariants: the faults follow from the seed and the calls alone. A request takes effect whole or not at all; reads see
+the newest state, as in S3. The faults of a write:
 
-    refused       it is not done, and the caller is told so (`StoreUnavailable`: 503, or 409 for an undecided condition)
-    unanswered    it is done, and the caller cannot know (`WriteUnknown`)
-    lost          it is not done, and the caller cannot know
-    late          it is done later, between two other calls, and the caller cannot know
-    repeated      it is done, and once more later; the caller is told of the first
+    refused       no effect, and the caller gets `StoreUnavailable` (503, or 409 for an undecided condition)
+    unanswered    takes effect, and the caller gets `WriteUnknown`
+    lost          no effect, and the caller gets `WriteUnknown`
+    late          takes effect later, between two other calls, and the caller gets `WriteUnknown`
+    repeated      takes effect, and once more later; the caller gets the first answer
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _FATES = ("refused", "unanswered", "lost", "late", "repeated")
 
 
 class SimObjects:
-    """A memory store behind a network with faults; `fault_rate` of the calls meet one."""
+    """A memory store behind a network with faults, at `fault_rate` of the calls."""
 
     def __init__(self, seed: int, *, fault_rate: float = 0.3, store: MemoryObjects | None = None) -> None:
         self.store = store or MemoryObjects(f"sim-{seed}")
@@ -35,16 +35,16 @@ class SimObjects:
 
     @property
     def address(self) -> str:
-        """Where the objects are."""
+        """The store behind the network."""
         return self.store.address
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
-        """Return an object, or its bytes [start, stop); None where there is no such object."""
+        """Return an object, or its bytes [start, stop); None if it is missing."""
         self._reading()
         return self.store.get(key, start=start, stop=stop)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return what the store says of an object; None where there is no such object."""
+        """Return the metadata of an object; None if it is missing."""
         self._reading()
         return self.store.head(key)
 
@@ -57,7 +57,7 @@ class SimObjects:
         if_match: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> str:
-        """Write a whole object: always, only where there is none, or only over the one with this ETag."""
+        """Write a whole object: always, only if it is missing, or only over the one with this ETag."""
         return self._writing(
             key, lambda: self.store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
         )
@@ -68,18 +68,18 @@ class SimObjects:
         return self._writing(key, lambda: self.store.put_stream(key, whole, metadata=metadata))
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing one is fine."""
+        """Remove an object, if it exists."""
         self._writing(key, lambda: self.store.delete(key))
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects below a prefix; it may break off between any two."""
+        """Yield the objects below a prefix; it may fail between any two."""
         self._reading()
         for info in self.store.list(prefix, start_after=start_after):
             self._reading()
             yield info
 
     def close(self) -> None:
-        """Let everything that is still on its way arrive, then close."""
+        """Deliver all late requests, then close."""
         while self._late:
             self._arrive()
         self.store.close()

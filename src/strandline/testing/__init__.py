@@ -1,7 +1,7 @@
-"""Contract checks: whether a backend of your own keeps the promises that the rest of the system stands on.
+"""Contract checks: whether your own backend keeps the promises that the rest of the system depends on.
 
-**Use.** Hand over a function that opens an empty backend; the first promise that is broken raises `ContractBroken`,
-which names the check and says what was seen instead.
+**Use.** Pass a function that opens an empty backend; the first broken promise raises `ContractBroken`, which names the
+check and the observed result.
 
     from contextlib import nullcontext
     from strandline.testing import DELIVERIES_MAX, check_queue_storage
@@ -12,15 +12,15 @@ The checks need no test runner. With one, give each check of `QUEUE_STORAGE_CHEC
 function of a fresh storage and its clock, and its name says what must hold.
 
 The pipeline's stores (`DoneLedger`, `FindingsSink`, `Triage`, `Policies`, `PipelineReads`, `ScannerState`) are checked
-together, because what is written to one is read through another: `check_persistence` takes a function that opens them
+together, because rows written to one are read through another: `check_persistence` takes a function that opens them
 empty, and `PERSISTENCE_CHECKS` has each check by suite and name. `check_coordination` and `COORDINATION_CHECKS` do the
-same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for something to scan,
-`check_kv_store` and `KV_STORE_CHECKS` for a bucket, `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for where a fold
-is kept, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, `check_lease_store` and
-`LEASE_STORE_CHECKS` for where the record of a lease is, and `check_artifacts` and `ARTIFACT_CHECKS` for exports and
+same for a coordinator over a `RecordStore`, `check_source` and `SOURCE_CHECKS` for a source of scans,
+`check_kv_store` and `KV_STORE_CHECKS` for a bucket, `check_snapshot_store` and `SNAPSHOT_STORE_CHECKS` for the store of
+a fold, `check_object_store` and `OBJECT_STORE_CHECKS` for object storage, `check_lease_store` and
+`LEASE_STORE_CHECKS` for the store of a lease's record, and `check_artifacts` and `ARTIFACT_CHECKS` for exports and
 imports of a fold.
 
-**What it does not do.** The checks look at one process and never crash it: durability is for the backend's own tests.
+**Limits.** The checks run in one process and never crash it: durability is for the backend's own tests.
 Nothing in the library imports this package.
 """
 
@@ -153,7 +153,7 @@ __all__ = [
     "run_object_store_check",
 ]
 
-# Import what is offered when it is first asked for: the checks of a queue need no package of a scan.
+# Import a public name at its first use: the checks of a queue need no package of a scan.
 __getattr__ = _lazy_names(
     __name__,
     {

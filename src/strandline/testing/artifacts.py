@@ -1,7 +1,7 @@
 """Export and import of a fold as checks, each a function of an empty store and an empty folder.
 
-The store is one of the package, or one whose snapshots are files of such a store. What only a crash can show, that
-nothing half is left, is for tests that kill the process.
+The store is one of the package, or one whose snapshots are files of such a store. Tests that kill the process
+check that a crash leaves no partial artifact.
 """
 
 import json
@@ -38,12 +38,12 @@ class CheckedArtifact:
 
     @property
     def artifact(self) -> Path:
-        """Return where the artifact goes."""
+        """Return the path of the artifact."""
         return self.folder / "artifact"
 
     @property
     def copy(self) -> Path:
-        """Return where the imported fold goes."""
+        """Return the path of the imported fold."""
         return self.folder / "copy"
 
     def exported(self, cursor: FoldCursor | None = None) -> Manifest:

@@ -1,7 +1,7 @@
-"""What contract checks share: how a broken promise is told.
+"""Shared code of contract checks: reports of broken promises.
 
-Invariants: a check either returns or raises `ContractBroken` with a sentence that makes sense without its source; what
-the backend raises by itself, and should not have, is told the same way.
+Invariants: a check either returns or raises `ContractBroken` with a sentence that makes sense without its source; an
+unexpected error of the backend is reported the same way.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from strandline.errors import StrandlineError
 
 
 class ContractBroken(AssertionError):
-    """A backend does not keep its contract; `check` names the promise, `problem` says what was seen."""
+    """A backend breaks its contract; `check` names the promise, `problem` the observed result."""
 
     def __init__(self, check: str, problem: str) -> None:
         super().__init__(f"{check.replace('_', ' ')}: {problem}" if check else problem)
@@ -25,7 +25,7 @@ class ContractBroken(AssertionError):
 
 @contextmanager
 def named(check: str) -> Iterator[None]:
-    """Let what goes wrong in the body carry the name of the check."""
+    """Add the name of the check to errors of the body."""
     try:
         yield
     except ContractBroken as broken:
@@ -35,13 +35,13 @@ def named(check: str) -> Iterator[None]:
 
 
 def expect(condition: object, problem: str) -> None:
-    """Tell the problem unless the condition holds."""
+    """Report the problem unless the condition holds."""
     if not condition:
         raise ContractBroken("", problem)
 
 
 def same(what: str, seen: object, wanted: object) -> None:
-    """Tell what was seen unless it is what was wanted."""
+    """Report the observed value unless it is the wanted one."""
     expect(seen == wanted, f"{what} should be {wanted!r}, but is {seen!r}")
 
 
@@ -53,7 +53,7 @@ def refuses(
     *args: Any,  # noqa: ANN401 - whatever the call takes
     **named_args: Any,  # noqa: ANN401 - the same
 ) -> None:
-    """Tell it unless a call is refused with one of some errors."""
+    """Report a call that does not raise one of some errors."""
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     names = " or ".join(kind.__name__ for kind in kinds)
     try:

@@ -23,7 +23,7 @@ from strandline.testing.coordination_runs import RUN_CHECKS
 from strandline.testing.coordination_shards import SHARD_CHECKS
 
 COORDINATION_LEASE_TTL_NS = LEASE_TTL_NS
-"""How long the leases of a coordinator under check last."""
+"""The lease duration of a coordinator under check."""
 
 OpenCoordinator = Callable[[], AbstractContextManager[CheckedCoordinator]]
 """Opens a coordinator without runs, whose leases last `COORDINATION_LEASE_TTL_NS`."""

@@ -1,4 +1,4 @@
-"""What the checks of coordination share: begin a run, take a shard, try every operation."""
+"""Shared code of the checks of coordination: begin a run, take a shard, try every operation."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -10,7 +10,7 @@ from strandline.protocol.shards import Cursor, CursorSemantics, Lease, Outcome, 
 from strandline.protocol.splits import ResidualPlan
 
 LEASE_TTL_NS = 30_000_000_000
-"""How long leases must last while a coordinator is checked."""
+"""The lease duration of a coordinator under check."""
 NOW = 1_000_000_000_000
 EXPIRED = NOW + LEASE_TTL_NS
 TENANT, OTHER = b"\x01" * 32, b"\x02" * 32
@@ -21,14 +21,14 @@ CUT = ResidualPlan(*HALVES)
 
 
 class CheckedCoordinator(ShardCoordinator, RunCoordinator, RunReader, Protocol):
-    """What is checked: what workers, orchestrators and onlookers may ask."""
+    """The coordinator under check: the interfaces of workers, orchestrators and observers."""
 
 
 CoordinationCheck = Callable[[CheckedCoordinator], None]
 """Takes a coordinator without runs, whose leases last `LEASE_TTL_NS`."""
 
 Operation = Callable[[CheckedCoordinator, int, Lease, int], Outcome]
-"""Does something to a shard under a lease: coordinator, now, lease, operation id."""
+"""An operation on a shard under a lease: coordinator, now, lease, operation id."""
 
 OPERATIONS: dict[str, Operation] = {
     "checkpoint": lambda it, now, lease, op: it.checkpoint(now, lease, Cursor(b"c"), op),

@@ -1,4 +1,4 @@
-"""What the checks of a bucket share: what they are given, and how they listen to a watch, patiently, not for ever."""
+"""Shared code of the checks of a bucket: their arguments, and reads of a watch with a timeout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ QUIET_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CheckedKv:
-    """What a check is given: a connection, fresh buckets of any settings, and a way to let time pass."""
+    """The argument of a check: a connection, fresh buckets of any settings, and a function that advances time."""
 
     connection: Connection
     new_store: Callable[[StoreConfig], Awaitable[KvStore]]
@@ -49,7 +49,7 @@ def watcher_of(store: KvStore) -> KvWatcher:
 
 
 async def hear(watch: Watch, count: int) -> list[KvUpdate]:
-    """Return the next updates of a watch, exactly so many."""
+    """Return exactly `count` next updates of a watch."""
     heard: list[KvUpdate] = []
     while len(heard) < count:
         try:
@@ -62,7 +62,7 @@ async def hear(watch: Watch, count: int) -> list[KvUpdate]:
 
 
 async def hear_nothing(watch: Watch) -> None:
-    """Tell it if a watch has something to say."""
+    """Report an unexpected update of a watch."""
     try:
         batch = await asyncio.wait_for(watch.batch(), QUIET_S)
     except TimeoutError:
@@ -71,7 +71,7 @@ async def hear_nothing(watch: Watch) -> None:
 
 
 async def refuses(what: str, kind: type[Exception], call: Awaitable[object]) -> None:
-    """Tell it unless a call is refused with an error."""
+    """Report a call that does not raise an error."""
     try:
         result = await asyncio.wait_for(call, PATIENCE_S)
     except kind:

@@ -1,7 +1,7 @@
 """The contract of a bucket as checks, each a coroutine function of a connection with fresh buckets.
 
 Every invariant that `strandline.kv.contracts` lists has a check here. The checks let time pass by a function of the
-backend: a twin moves its clock, a server is waited for.
+backend: a twin moves its clock, a server needs real time.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What the checks of the pipeline's stores share: rows, pages, findings, and how two rows differ.
+"""Shared code of the checks of the pipeline's stores: rows, pages, findings, and differences of rows.
 
 Everything is derived from short names and small numbers, so that two runs of a check write the same bytes. Rows carry
-the ids that `strandline.pipeline.identity` derives. What differs is told by the names of columns, and by the values of
-those that are neither ids nor hashes.
+the ids that `strandline.pipeline.identity` derives. Differences are reported by the names of columns, and by the
+values of those that are neither ids nor hashes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ from strandline.protocol.shards import Cursor
 from strandline.testing.contract import expect
 
 SetFence = Callable[[TenantId, int, int, int], None]
-"""Lets the store know the current fence of a shard: tenant, run, shard, fence."""
+"""Sets the current fence of a shard in the store: tenant, run, shard, fence."""
 
 I64_MAX = 2**63 - 1
 I64_MIN = -(2**63)
@@ -47,10 +47,10 @@ I64_MIN = -(2**63)
 
 @dataclass(frozen=True)
 class CheckedPersistence:
-    """What is checked: stores over the same rows, empty, reading one clock.
+    """The stores under check: empty, over the same rows, with one clock.
 
-    `set_fence` is None for stores that know no shards. A check touches only the parts that its suite is about, and
-    `reads` where it has to look at findings.
+    `set_fence` is None for stores that know no shards. A check uses only the stores of its suite, and `reads`
+    for findings.
     """
 
     ledger: DoneLedger
@@ -70,7 +70,7 @@ Row = TypeVar("Row", LedgerRecord, FindingRecord, OccurrenceRecord, ObservationR
 
 
 def digest(name: str) -> Any:  # noqa: ANN401 - whichever kind of id is wanted
-    """Return the 32 bytes of an id, of whichever kind, for a name."""
+    """Return the 32 bytes of an id of any kind for a name."""
     return blake3(name.encode()).digest()
 
 
@@ -108,7 +108,7 @@ def done(name: str, status: DoneStatus = DoneStatus.SCANNED_CLEAN, writer: Write
 
 
 def writer_of(row: LedgerRecord | ObservationRecord) -> WriteContext:
-    """Return who wrote a row."""
+    """Return the writer of a row."""
     return WriteContext(row.tenant, row.policy, row.run_id, row.shard_id, row.fence)
 
 
@@ -135,7 +135,7 @@ def record_all(stores: CheckedPersistence, rows: Iterable[LedgerRecord]) -> None
 
 
 def rows_of(stores: CheckedPersistence, *names: str, writer: WriteContext = WRITER) -> list[LedgerRecord | None]:
-    """Return what the ledger says of objects."""
+    """Return the ledger's rows of objects."""
     return stores.ledger.batch_get(writer.tenant, writer.policy, [ovid(name) for name in names])
 
 
@@ -154,7 +154,7 @@ class Found(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where to look, and when that was seen."""
+    """The location, and the time of its observation."""
 
     seen_at: int
     display: str
@@ -199,19 +199,19 @@ def as_tenant(row: Found, tenant: TenantId) -> Found:
 
 
 def batch_of(*rows: Found, writer: WriteContext | None = None) -> FindingsBatch:
-    """Return what one writer found as a batch."""
+    """Return the findings of one writer as a batch."""
     findings, occurrences, observations = zip(*rows, strict=True) if rows else ((), (), ())
     writer = writer or (writer_of(observations[0]) if rows else WRITER)
     return FindingsBatch(scope_of(writer, {row.ovid for row in observations}), findings, occurrences, observations)
 
 
 def write(stores: CheckedPersistence, *rows: Found) -> FindingsReceipt:
-    """Write what one writer found."""
+    """Write the findings of one writer."""
     return stores.findings.upsert_batch(batch_of(*rows))
 
 
 def write_all(stores: CheckedPersistence, rows: Iterable[Found]) -> None:
-    """Write what any writers found, a batch for each."""
+    """Write the findings of several writers, a batch for each."""
     for _, page in groupby(sorted(rows, key=_writer_of_found), _writer_of_found):
         write(stores, *page)
 
@@ -227,7 +227,7 @@ def observed(stores: CheckedPersistence, row: Found) -> list[ObservationRecord]:
 
 
 def known_objects(objects: Mapping[DoneStatus, int]) -> dict[DoneStatus, int]:
-    """Return how many objects have which status, without those that none has."""
+    """Return the number of objects by status, without zeros."""
     return {status: count for status, count in objects.items() if count}
 
 
@@ -240,14 +240,14 @@ def decision(row: Found, state: TriageState, when_ns: int = 1, who: str = "ann",
 
 
 def same_rows(what: str, seen: Sequence[Row | None], wanted: Sequence[Row | None]) -> None:
-    """Tell how rows differ from what was wanted, by the names of their columns; no id and no hash is shown."""
+    """Report the differences of rows by the names of their columns; no id and no hash is shown."""
     expect(len(seen) == len(wanted), f"{what} should be {len(wanted)}, but are {len(seen)}")
     for number, (one, other) in enumerate(zip(seen, wanted, strict=True)):
         same_row(f"row {number} of {what}", one, other)
 
 
 def same_row(what: str, seen: Row | None, wanted: Row | None) -> None:
-    """Tell how a row differs from what was wanted, by the names of its columns; no id and no hash is shown."""
+    """Report the differences of a row by the names of its columns; no id and no hash is shown."""
     if seen is None or wanted is None:
         expect(seen is wanted, f"{what} should {'not ' if wanted is None else ''}be there")
         return

@@ -1,4 +1,4 @@
-"""The contract of `DoneLedger`: what is written, what comes back, and whose it is.
+"""The contract of `DoneLedger`: writes, reads, and isolation of tenants.
 
 The first five checks have the names of the reference system's.
 """

@@ -1,4 +1,4 @@
-"""The contract of `DoneLedger`, continued: what a row may say, and what is refused with nothing written."""
+"""The contract of `DoneLedger`, continued: valid rows, and refusals that write nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The contract of `PipelineReads.observed`: what was seen under a policy, in pages, with all it stands on."""
+"""The contract of `PipelineReads.observed`: the observations under a policy, in pages, with their findings."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The contract of `PipelineReads`: questions with one answer each, about one tenant, at real times."""
+"""The contract of `PipelineReads`: deterministic queries about one tenant, at real times."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What never shows a secret: its hashes and keys, the rows that hold them, and whatever wraps such rows.
+"""Redaction: hashes, keys and rows that hold them never show a secret, nor do values that wrap such rows.
 
 The checks have the names of the reference system's, and look at the library's own types; no backend is needed.
 """
@@ -29,7 +29,7 @@ from strandline.testing.persistence_helpers import (
 )
 
 RedactionCheck = Callable[[], None]
-"""Takes nothing: it looks at what the library itself shows."""
+"""A check without arguments: it inspects the library's own types."""
 
 
 def norm_hash_debug() -> None:

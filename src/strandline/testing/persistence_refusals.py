@@ -1,4 +1,4 @@
-"""The contract of `FindingsSink`, continued: what a row may say, and that no refusal shows a secret."""
+"""The contract of `FindingsSink`, continued: valid rows, and refusals that show no secret."""
 
 import pickle
 import traceback

@@ -1,4 +1,4 @@
-"""The contract of `ScannerState`: opaque keys and values, whole batches, and one tenant's business."""
+"""The contract of `ScannerState`: opaque keys and values, whole batches, and isolated tenants."""
 
 import random
 import threading

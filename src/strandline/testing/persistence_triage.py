@@ -1,4 +1,4 @@
-"""The contract of `Triage` and `Policies`: what people decided, and what results stand under."""
+"""The contract of `Triage` and `Policies`: decisions, and the policies of results."""
 
 from itertools import permutations
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the checks of a queue's storage share: put, deliver, use up deliveries, list available messages."""
+"""Shared code of the checks of a queue's storage: put, deliver, use up deliveries, list available messages."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -8,14 +8,14 @@ from strandline.groups import Delivery
 from strandline.queue import DeadLetterStorage, Message, QueueStorage
 
 DELIVERIES_MAX = 3
-"""How many deliveries a storage must allow before a message becomes a dead letter, while it is checked."""
+"""The number of deliveries before a message becomes a dead letter, in a storage under check."""
 FAR = 20_000
-"""More than any window of acknowledgements that one would think is enough."""
+"""An offset beyond any plausible window of acknowledgements."""
 VISIBLE_S = 30.0
 
 
 class CheckedStorage(QueueStorage, DeadLetterStorage, Protocol):
-    """What is checked: messages, groups and dead letters."""
+    """The storage under check: messages, groups and dead letters."""
 
 
 QueueStorageCheck = Callable[[CheckedStorage, ManualClock], None]
@@ -23,7 +23,7 @@ QueueStorageCheck = Callable[[CheckedStorage, ManualClock], None]
 
 
 def put(storage: CheckedStorage, count: int) -> list[bytes]:
-    """Append so many messages and return their values."""
+    """Append a number of messages and return their values."""
     values = [b"message %d" % number for number in range(count)]
     storage.append_batch(values)
     return values
@@ -35,12 +35,12 @@ def offsets_of(messages: Iterable[Message]) -> list[int]:
 
 
 def available(storage: CheckedStorage, group: str = "workers", messages_max: int = FAR) -> list[int]:
-    """Return the offsets that a group may be given now."""
+    """Return the offsets that are deliverable to a group now."""
     return offsets_of(storage.fetch_available(group, messages_max))
 
 
 def later(clock: ManualClock, seconds: float = VISIBLE_S) -> int:
-    """Return the time so many seconds from now."""
+    """Return the time in a number of seconds."""
     return clock.now_ns() + int(seconds * 1e9)
 
 
@@ -51,7 +51,7 @@ def give(storage: CheckedStorage, clock: ManualClock, *offsets: int, group: str 
 
 
 def wear(storage: CheckedStorage, clock: ManualClock, offset: int, times: int) -> None:
-    """Deliver a message and give it back, so many times."""
+    """Deliver a message and give it back, a number of times."""
     for _ in range(times):
         (delivery,) = give(storage, clock, offset)
         storage.nack("workers", offset, clock.now_ns(), delivery.epoch)

@@ -1,7 +1,7 @@
 """The contract of `QueueStorage` as checks, each a function of an empty storage and the clock that the storage reads.
 
 Every invariant that `strandline.queue.storage` lists has a check here, and so has every sentence of its methods. The
-checks do not care how a storage finds out about expiry: a message whose deadline passed has to be available whether or
+checks do not depend on how a storage detects expiry: a message whose deadline passed has to be available whether or
 not `list_expired` was called.
 """
 

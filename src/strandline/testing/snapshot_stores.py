@@ -1,7 +1,7 @@
 """The contract of `SnapshotStore` as checks, each a function of an empty store that can be closed and opened again.
 
-Every sentence of `strandline.fold.store` that one process can see has a check here. What only a crash can show, that
-the cursor is never ahead of the data, is for the store's own tests: kill it at every system call.
+Every sentence of `strandline.fold.store` that one process can see has a check here. Only a crash can show that the
+cursor is never ahead of the data: the store's own tests kill it at every system call.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,12 +75,12 @@ def entry(key: bytes, value: bytes, revision: int) -> FoldEntry:
 
 
 def everything(store: SnapshotStore) -> tuple[Held | None, list[FoldEntry], WatchCursor]:
-    """Return all that a store says of itself."""
+    """Return the complete state of a store."""
     return store.load(), store.range(), store.cursor()
 
 
 def an_empty_store_holds_nothing(checked: CheckedSnapshotStore) -> None:
-    """What "missing" looks like, before and after opening it again."""
+    """The results for missing keys, before and after reopening."""
     for store in checked.twice():
         same("load", store.load(), None)
         same("the cursor", store.cursor(), NO_CURSOR)

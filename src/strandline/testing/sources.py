@@ -1,7 +1,7 @@
-"""The contract of `Source` as checks, each a function of a source with something in it, and of ways to change that.
+"""The contract of `Source` as checks, each a function of a source with items and of functions that change them.
 
-Every invariant of `strandline.scan.sources.source` that one process can see has a check here. What a source finds hard
-to read (permissions, files that vanish, broken tables) is for its own tests: here nothing of that kind is planted.
+Every invariant of `strandline.scan.sources.source` that one process can see has a check here. Unreadable
+items (permissions, files that vanish, broken tables) are for the source's own tests.
 """
 
 import json
@@ -20,10 +20,10 @@ _PLANTED = b"planted by the contract of sources: "
 
 
 class CheckedSource(NamedTuple):
-    """What is checked: a source with at least two items, and what can be done to it.
+    """The source under check, with at least two items, and functions that change it.
 
-    `put` adds bytes that were not there, `change` makes an item hold other bytes than before (or, where items never
-    change, brings others), and `gone` is the locator of an item that is not there.
+    `put` adds new bytes, `change` changes the bytes of an item (or adds others, if items never change), and `gone` is
+    the locator of a missing item.
     """
 
     source: Source

@@ -130,6 +130,6 @@ def test_messages_that_expire_one_by_one_leave_no_trace_but_their_number() -> No
 
 def test_why_a_mark_is_of_another_log_is_said() -> None:
     assert foreign_reason(FoldCursor(9, identity=ID), KEEPS) is None
-    assert "anew" in (foreign_reason(FoldCursor(9, identity=OTHER), KEEPS) or "")
+    assert "created again" in (foreign_reason(FoldCursor(9, identity=OTHER), KEEPS) or "")
     assert "ends at revision 9" in (foreign_reason(FoldCursor(10, identity=ID), KEEPS) or "")
     assert foreign_reason(FoldCursor(99), None) is None

@@ -314,7 +314,7 @@ def test_a_bucket_made_anew_is_another_one_whatever_its_name() -> None:
         assert shelf.values == {"k1": b"new", "z": b"1"}
         assert shelf.mark.revision == 2
         assert shelf.mark.identity == bucket.log.identity
-        assert "anew" in heard.of(CursorFellOut)[0].reason
+        assert "created again" in heard.of(CursorFellOut)[0].reason
         await bucket.put("-z")
         await folded(bucket, shelf)
         assert shelf.values == {"k1": b"new"}

@@ -425,7 +425,7 @@ def test_an_address_of_another_form_is_refused_with_a_hint(address: str) -> None
 def test_a_table_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InputMissing):
         TableSource.at(f"parquet:{tmp_path}/missing")
-    with pytest.raises(InvalidInput, match="no column"):
+    with pytest.raises(InvalidInput, match="choice of columns is empty"):
         TableSource.at(f"parquet:{tmp_path}", columns=[])
 
 

@@ -1,7 +1,7 @@
-"""What a fold does when it starts, or has lost its place: resume, begin anew, pass a harmless gap, repair; pure.
+"""The decision of a fold that starts or whose cursor has expired: resume, begin, pass a harmless gap, or repair; pure.
 
-Invariants: every decision is one of `strandline.protocol`; this only fetches their arguments from a bucket's retention
-and a fold's cursor. A bucket that cannot tell its retention is `None` here, and what follows errs towards a repair.
+Invariants: every decision is one of `strandline.protocol`; this module takes their arguments from a bucket's retention
+and a fold's cursor. An unknown retention is `None` here, and then the decision prefers a repair.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from strandline.protocol.repairs import RepairMode, RepairPlan
 
 
 class Course(Enum):
-    """How a fold goes on."""
+    """The next step of a fold."""
 
     FORGET = "forget the cursor, which is of another log, and decide again"
     RESUME = "go on after the cursor"
@@ -25,7 +25,7 @@ class Course(Enum):
 
 
 class Basis(NamedTuple):
-    """What a listing goes by: if the bucket says that it evicts, None if it is mute; if it was seen to; the mode."""
+    """The facts that judge a listing: eviction by settings (None: unknown), observed eviction, and the mode."""
 
     evicts: bool | None
     seen: bool
@@ -33,7 +33,7 @@ class Basis(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The course, why, and for a listing what it goes by; `plan` is there for a repair."""
+    """The step, its reason, and the facts that judge a listing; `plan` is set for a repair."""
 
     course: Course
     reason: str
@@ -50,7 +50,7 @@ def decide(
     has_data: bool,
     can_restore: bool = False,
 ) -> Decision:
-    """Return how a fold goes on that stands at `cursor`, whose mode is decided; `can_restore`: there is a restorer."""
+    """Return the next step of a fold at `cursor` with a decided mode; `can_restore`: there is a restorer."""
     foreign = foreign_reason(cursor, retention)
     basis = basis_of(cursor, retention)
     if foreign is not None:
@@ -58,17 +58,17 @@ def decide(
     if not cursor.revision:
         return _decide_without_cursor(basis, retention, mode, has_data=has_data, can_restore=can_restore)
     if retention is None:
-        return Decision(Course.RESUME, "the bucket does not tell how far it reaches back", basis)
+        return Decision(Course.RESUME, "the bucket does not report its retention", basis)
     evicts = retention.evicts_current_values
     if repairs.was_emptied(retention.updates, evicts=evicts, has_data=has_data):
-        return decide_repair(cursor, retention, mode, "the bucket holds nothing any more: it was purged")
+        return decide_repair(cursor, retention, mode, "the bucket is empty: it was purged")
     if not windows.resume_window_ok(cursor.revision, retention.first_revision):
         return decide_expired(cursor, retention, mode, now_ns)
     return _decide_within(cursor, retention, basis, mode, has_data=has_data)
 
 
 def basis_of(cursor: FoldCursor, retention: Retention | None) -> Basis:
-    """Return what a listing goes by now."""
+    """Return the facts that judge a listing now."""
     evicts = None if retention is None else retention.evicts_current_values
     return Basis(evicts, cursor.seen_evicting, cursor.mode)
 
@@ -76,38 +76,40 @@ def basis_of(cursor: FoldCursor, retention: Retention | None) -> Basis:
 def _decide_within(
     cursor: FoldCursor, retention: Retention, basis: Basis, mode: RepairMode, *, has_data: bool
 ) -> Decision:
-    """Return how a fold goes on that the log reaches back to; one that holds nothing of what was read is suspect."""
+    """Return the next step of a fold whose cursor the log covers; an empty log is suspect."""
     evicts, keeps_read = retention.evicts_current_values, retention.first_revision <= cursor.revision
     if repairs.was_emptied(retention.updates, evicts=evicts, has_data=has_data, keeps_read=keeps_read):
-        reason = "the bucket holds nothing any more of what the fold has read: it was purged, or all was overwritten"
+        reason = "the bucket holds none of the entries that the fold has read: it was purged, or all were overwritten"
         decision = decide_repair(cursor, retention, mode, reason)
-        if decision.plan in (RepairPlan.RELIST, RepairPlan.RELIST_ONLY):  # a mere suspicion is not worth a refusal
+        if decision.plan in (RepairPlan.RELIST, RepairPlan.RELIST_ONLY):  # a suspicion does not justify a refusal
             return decision
     return Decision(Course.RESUME, f"the log reaches back to revision {cursor.revision}", basis)
 
 
 def decide_expired(cursor: FoldCursor, retention: Retention | None, mode: RepairMode, now_ns: int) -> Decision:
-    """Return how a fold goes on whose cursor has fallen out of the log."""
+    """Return the next step of a fold whose cursor has expired."""
     basis = basis_of(cursor, retention)
     if retention is None:
         reason = f"the log no longer reaches back to revision {cursor.revision}"
     else:
         reason = f"the log begins at revision {retention.first_revision}, the fold stands at {cursor.revision}"
         if is_young(cursor, retention, now_ns):
-            return Decision(Course.SKIP_GAP, f"{reason}, which is too young for more than overwritten values", basis)
+            return Decision(
+                Course.SKIP_GAP, f"{reason}, and the gap is too recent for anything but overwritten values", basis
+            )
     return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
 
 
 def decide_repair(cursor: FoldCursor, retention: Retention | None, mode: RepairMode, reason: str) -> Decision:
-    """Return the repair of an explicit request, whatever the cursor."""
+    """Return the repair for an explicit request, independent of the cursor."""
     basis = basis_of(cursor, retention)
     return Decision(Course.REPAIR, reason, basis, repairs.plan_repair(mode, truth(basis, retention)))
 
 
 def may_list(basis: Basis, retention: Retention | None, mode: RepairMode, plan: RepairPlan | None) -> bool:
-    """Return whether a listing still counts after it was read: the bucket may have begun to evict meanwhile.
+    """Return whether a listing is still valid after it was read: the bucket may have begun to evict meanwhile.
 
-    A first copy counts whatever it lacks, unless an artifact is all that will do.
+    A first copy is always valid, unless the mode requires an artifact.
     """
     if basis.evicts is not None and retention is not None:
         basis = basis._replace(evicts=basis.evicts or retention.evicts_current_values)
@@ -118,7 +120,7 @@ def may_list(basis: Basis, retention: Retention | None, mode: RepairMode, plan: 
 
 
 def truth(basis: Basis, retention: Retention | None) -> bool | None:
-    """Return whether "not listed" means "not in the fold", None if that is not known."""
+    """Return whether an unlisted key must leave the fold; None if unknown."""
     if basis.evicts is None or retention is None:
         known = repairs.listing_truth(seen=basis.seen)
     else:
@@ -127,12 +129,12 @@ def truth(basis: Basis, retention: Retention | None) -> bool | None:
 
 
 def floor(retention: Retention) -> int:
-    """Return the beginning of the log that a listing may be judged by."""
+    """Return the first revision of the log that judges a listing."""
     return repairs.listing_floor(retention.first_revision, retention.removed, in_order=retention.in_order)
 
 
 def complete_from(retention: Retention | None) -> int:
-    """Return from which revision on a first copy is complete that was made until now, 0 if that is not known."""
+    """Return the revision from which a new first copy is complete, 0 if unknown."""
     if retention is None:
         return 0
     return fold_modes.first_copy_is_complete_from(
@@ -145,12 +147,12 @@ def complete_from(retention: Retention | None) -> int:
 
 
 def is_same_bucket(cursor: FoldCursor, retention: Retention) -> bool:
-    """Return whether a cursor is of this bucket and of none before it under the name, as far as they tell."""
+    """Return whether a cursor belongs to this bucket and not to an earlier one of the same name, as far as known."""
     return not retention.identity or cursor.identity in (UNKNOWN, retention.identity)
 
 
 def foreign_reason(cursor: FoldCursor, retention: Retention | None) -> str | None:
-    """Return why a cursor is not of this log, None if it is: another identity, or a log that ends before it."""
+    """Return the reason why a cursor is not of this log, or None: another identity, or a log that ends before it."""
     if retention is None:
         return None
     last = retention.last_revision
@@ -159,11 +161,11 @@ def foreign_reason(cursor: FoldCursor, retention: Retention | None) -> str | Non
         return None
     if same_identity:
         return f"the log ends at revision {last}, before the fold's {cursor.revision}"
-    return "the bucket was made anew under the same name"
+    return "the bucket was created again under the same name"
 
 
 def is_young(cursor: FoldCursor, retention: Retention, now_ns: int) -> bool:
-    """Return whether what the log lost after the cursor can only be overwritten values."""
+    """Return whether the log has lost only overwritten values after the cursor."""
     if not cursor.since_ns or now_ns < cursor.since_ns:
         return False
     age_ns = now_ns - cursor.since_ns

@@ -1,8 +1,8 @@
 """Repairs from an artifact: another fold of the same bucket, newer than this one and within reach of the log.
 
 Invariants: `restore_allowed` and `restore_key` decide. The artifact's values are taken chunk by chunk under the old
-cursor, and what only the fold has is deleted unless the bucket lists it; the artifact's cursor is stored last, by the
-caller. Only as many rows as a chunk has are in memory, and the keys that are deleted.
+cursor, and keys of the fold alone are deleted unless the bucket lists them; the caller stores the artifact's cursor
+last. Memory holds one chunk of rows, and the keys that are deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,10 +33,10 @@ def checked_mark(
     cursor = parse_fold_cursor(artifact.cursor())
     identity = retention.identity if retention is not None else b""
     if identity and cursor.identity not in (UNKNOWN, identity):
-        raise RepairRefused(bucket, "the artifact is of another bucket", hint="look at where artifacts come from")
+        raise RepairRefused(bucket, "the artifact is of another bucket", hint="check the source of artifacts")
     if mode is FoldMode.ARCHIVE and cursor.mode is FoldMode.MIRROR:
         hint = "export artifacts of an archive for archives"
-        raise RepairRefused(bucket, "the artifact is of a mirror, which lacks what the bucket evicted", hint=hint)
+        raise RepairRefused(bucket, "the artifact is of a mirror, which lacks evicted values", hint=hint)
     if not scope.is_covered_by(cursor.scope):
         raise RepairRefused(bucket, f"the artifact does not hold {scope}", hint="export with a scope that covers this")
     if not repairs.restore_ahead(cursor.revision, local.revision):
@@ -53,10 +53,10 @@ def checked_mark(
 def for_each_taken(
     artifact: FoldReader, multi_get: MultiGet, scope: Scope, take: Callable[[UpdateBatch], object], *, comparable: bool
 ) -> int:
-    """Hand over, in chunks, what an artifact has newer or otherwise than the fold; return how many keys.
+    """Hand over, in chunks, the entries of an artifact that the fold lacks or has older; return the number of keys.
 
-    `multi_get` asks the fold, which changes meanwhile. If not `comparable`, the fold's revisions may be of another
-    log, and count for nothing.
+    `multi_get` reads the fold, which changes meanwhile. If not `comparable`, the fold's revisions may be of another
+    log, and are ignored.
     """
     waiting: list[FoldEntry] = []
     taken = 0
@@ -88,7 +88,7 @@ def for_each_taken(
 def vanished_keys(
     artifact: FoldReader, fold: FoldReader, scope: Scope, listed: Collection[bytes], *, whole: bool = False
 ) -> list[bytes]:
-    """Return the keys that only the fold has, and the bucket does not list; if `whole`, those outside the scope too."""
+    """Return the keys of the fold alone that the bucket does not list; if `whole`, also those outside the scope."""
     gone: list[bytes] = []
     waiting: list[FoldEntry] = []
 
@@ -112,7 +112,7 @@ def vanished_keys(
 
 
 def decided(local: FoldEntry | None, artifact: FoldEntry | None, *, listed: bool, comparable: bool) -> KeyRepair:
-    """Return what becomes of a key."""
+    """Return the change of a key."""
     identical = local is not None and artifact is not None and local == artifact
     held = _held(local) if comparable or local is None else Held(None)
     return repairs.restore_key(held, _held(artifact), identical=identical, listed=listed)

@@ -1,7 +1,7 @@
-"""Repairs from a listing: what the fold has and the bucket does not list is deleted, under the old cursor.
+"""Repairs from a listing: keys that the bucket does not list are deleted, under the old cursor.
 
-Invariants: the whole listing is there before anything is deleted; the deletes have no version, so they move no cursor.
-The bucket's values are not part of it: they are told when the watch begins, after the deletes.
+Invariants: the listing is complete before anything is deleted; the deletes have no version, so they move no cursor.
+The bucket's values are not part of it: the watch delivers them after the deletes.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,7 +18,7 @@ KEYS_PER_CHUNK = 10_000
 
 
 async def list_keys(reader: KvReader, scope: Scope) -> set[bytes]:
-    """Return every key of a scope that the bucket lists; what it raises ends the repair, for half is nothing."""
+    """Return every key of a scope that the bucket lists; an error ends the repair, also halfway."""
     listed: set[bytes] = set()
     for prefix in scope.prefixes:
         listed.update(key.encode(errors="surrogateescape") for key in await reader.keys(prefix))
@@ -26,7 +26,7 @@ async def list_keys(reader: KvReader, scope: Scope) -> set[bytes]:
 
 
 def stale_keys(store: FoldReader, scope: Scope, listed: Collection[bytes], *, whole: bool = False) -> list[bytes]:
-    """Return the keys of a fold that are not listed; if `whole`, also those that are not in its scope any more."""
+    """Return the keys of a fold that are not listed; if `whole`, also those outside its scope."""
     stale: list[bytes] = []
 
     def visit(entry: FoldEntry) -> None:

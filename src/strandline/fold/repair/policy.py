@@ -1,4 +1,4 @@
-"""The choices of a fold's owner: what it may be repaired from, and the mode it is kept in."""
+"""The settings of a fold's owner: the source of repairs, and the fold's mode."""
 
 import math
 from dataclasses import dataclass, field
@@ -19,21 +19,21 @@ class Restorer(Protocol):
     """A store of folds of the same bucket: artifacts in a store of objects, a copy on another disk."""
 
     async def newest(self, scope: Scope) -> FoldReader | None:
-        """Return the newest fold that holds at least this scope, with the cursor that it was stored with; None if none.
+        """Return the newest fold that covers this scope, with its cursor, or None.
 
-        It is only read, and closed after.
+        The caller only reads it, and closes it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RepairPolicy:
-    """What is done when the bucket is away, and how a fold is repaired when it has missed updates.
+    """Handling of outages of the bucket, and of missed updates.
 
-    `fold_mode` is what the fold is to its bucket, None for what it is already, and for a new one a mirror.
+    `fold_mode` is the mode of the fold; None keeps its mode, which is a mirror for a new fold.
 
-    `overrun` is how a watch of prefixes notices that it has, and `clock` tells how old a cursor is. A bucket that was
-    watched once may be away for `outage_s_max`; then its error ends the watch. A first failure always does.
+    `overrun` is how a watch of prefixes detects missed updates, and `clock` gives the age of a cursor. A bucket that
+    was watched once may be unreachable for `outage_s_max`; then its error ends the watch. A first failure always does.
     """
 
     mode: RepairMode = RepairMode.AUTO
@@ -45,9 +45,9 @@ class RepairPolicy:
 
 
 def decided_mode(cursor: FoldCursor, bucket: str, wanted: FoldMode | None, *, asked: bool) -> FoldMode:
-    """Return the mode that a fold is kept in; `ModeChanged` if it cannot be the wanted one.
+    """Return the mode of a fold; `ModeChanged` if it cannot change to the wanted one.
 
-    `asked` is whether the owner asked for a repair, which may make an archive a mirror.
+    `asked`: the owner asked for a repair, which may turn an archive into a mirror.
     """
     if not fold_modes.may_change_mode(cursor.mode, wanted, asked=asked):
         raise ModeChanged(bucket, cursor.mode.name.lower())

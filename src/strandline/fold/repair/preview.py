@@ -1,7 +1,7 @@
-"""What a repair would change, and why, without changing anything.
+"""A preview of a repair: its changes and their reasons, without making them.
 
-Invariant: the plan is the one that a repair would have now; the keys are those of this moment. A bucket that goes on
-being written makes a preview old, not wrong.
+Invariant: the plan is the one that a repair would have now; the keys are those of this moment. Later
+writes to the bucket make a preview outdated.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _CHANGED = "the bucket has another version of it"
 
 
 class KeyChange(NamedTuple):
-    """What would become of a key: `TAKE` is a value, new or other, `DELETE` is none; and why."""
+    """The change of a key: `TAKE` is a new or different value, `DELETE` removes it; and the reason."""
 
     key: bytes
     action: KeyRepair
@@ -36,7 +36,7 @@ class KeyChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RepairPreview:
-    """What a repair would do: its plan, why, why it would be refused if it is, and the keys that it would change."""
+    """A repair: its plan, its reason, the reason of a refusal if any, and the keys that it changes."""
 
     plan: RepairPlan
     reason: str
@@ -48,7 +48,7 @@ class RepairPreview:
 async def preview_repair(
     bucket: KvStore, scope: Scope, fold: FoldReader, policy: RepairPolicy | None = None
 ) -> RepairPreview:
-    """Return what `repair_fold` would change in a fold, which is only read."""
+    """Return the changes that `repair_fold` would make to a fold, which is only read."""
     policy = policy or RepairPolicy()
     held = await asyncio.to_thread(fold.load)
     cursor = parse_fold_cursor(held.cursor) if held else FoldCursor()
@@ -66,7 +66,7 @@ async def preview_repair(
             case RepairPlan.RELIST_ONLY:
                 changes = [change for change in await _relisted(bucket, scope, fold) if change.action is KeyRepair.TAKE]
             case _:
-                refusal = "the bucket has evicted values, so what it lists is not all there is"
+                refusal = "the bucket has evicted values, so its listing is incomplete"
     except RepairRefused as refused:
         refusal = refused.reason
     return RepairPreview(decision.plan or RepairPlan.REFUSE_RELIST, decision.reason, refusal, changes, is_needed)
@@ -75,7 +75,7 @@ async def preview_repair(
 def _decided(
     cursor: FoldCursor, retention: Retention | None, policy: RepairPolicy, scope: Scope, *, has_data: bool
 ) -> tuple[Decision, bool]:
-    """Return the repair that would be made, and whether the fold would be repaired without being asked to."""
+    """Return the repair, and whether a watch would make it on its own."""
     can_restore, now_ns = policy.restorer is not None, policy.clock.now_ns()
     decision = decide(cursor, retention, policy.mode, now_ns, has_data=has_data, can_restore=can_restore)
     reason = decision.reason
@@ -144,7 +144,7 @@ def _compared_with_artifact(
     changes: list[KeyChange] = []
 
     def take(batch: UpdateBatch) -> None:
-        changes.extend(KeyChange(key, KeyRepair.TAKE, "the artifact has it otherwise") for key in batch.key_bytes)
+        changes.extend(KeyChange(key, KeyRepair.TAKE, "the artifact has another value") for key in batch.key_bytes)
 
     for_each_taken(artifact, fold.multi_get, scope, take, comparable=bool(cursor.revision))
     gone = vanished_keys(artifact, fold, scope, listed)

@@ -1,14 +1,14 @@
 """Keeping a fold up to date: a bucket's updates go through the owner's hooks into the store, and the cursor follows.
 
 **Promise.** The store's cursor never names what is not in the store. It is written with the data, after `apply` has
-returned, and never on receipt. After a restart a fold goes on from its store's cursor, so that only what it lacks is
-told; if the bucket does not reach back so far, it is repaired (`strandline.fold.repair`), or refused with a hint.
+returned, and never on receipt. After a restart a fold continues from its store's cursor, and receives only
+missing updates; if the bucket's log begins later, it is repaired (`strandline.fold.repair`), or refused with a hint.
 
 **Invariants.** One batch is stored at a time, in the order received; the next is received meanwhile. A batch that could
 not be stored comes before everything newer; the store, which is poisoned then, is opened again first, and what is
-really in it decides whether the batch is stored once more. Sixteen failures in a row end the watch. What happens at one
-moment is handled in this order: stop, window, repair, export, receive. A bucket that was watched once and cannot be
-reached is waited for (`SourceAway`, `SourceBack`); what the first watch meets is raised.
+really in it decides whether the batch is stored once more. Sixteen failures in a row end the watch. Events of one
+moment are handled in this order: stop, window, repair, export, receive. After an outage of a bucket that was watched
+once, the watch reconnects (`SourceAway`, `SourceBack`); errors of the first watch are raised.
 
 **Parts.** `watch_applied` runs until it is stopped; `catch_up` until the fold holds what the bucket held; `repair_fold`
 does the same after a repair that was asked for. `Batching` says when a batch is stored, `Hooks` what else is done with

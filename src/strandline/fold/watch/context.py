@@ -1,4 +1,4 @@
-"""What all parts of one watched fold share: the bucket, the choices of its owner, and the way to the store."""
+"""The context that all parts of one watched fold share: the bucket, the settings of its owner, and the store."""
 
 import asyncio
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Context:
     until_current: bool = False
     is_forced: bool = False
     mode: FoldMode = FoldMode.UNKNOWN
-    """What the fold is to its bucket, decided when a watch begins."""
+    """The mode of the fold, decided at the start of a watch."""
 
     @property
     def reader(self) -> KvReader:
@@ -46,7 +46,7 @@ class Context:
         return self.bucket.name
 
     async def look(self) -> Observation:
-        """Ask the bucket for what it keeps."""
+        """Ask the bucket for its retention."""
         return await observe(self.watcher, self.policy.clock)
 
     def emit(self, event: Event) -> None:

@@ -1,8 +1,8 @@
 """Requests for an export of a fold while it is watched, between two batches.
 
 Invariants: an export sees the store with everything received before it, and nothing of it changes meanwhile. What an
-export raises goes to its caller, and does not end the watch. No caller waits for ever: when the watch ends, those who
-wait get `Closed`.
+export raises goes to its caller, and does not end the watch. No caller waits for ever: when the watch ends, waiting
+callers get `Closed`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from strandline.fold.store import SnapshotStore
 
 T = TypeVar("T")
 Exporter = Callable[[SnapshotStore, FoldCursor], Any]
-"""What is done with the store and its cursor; it runs in the store's thread."""
+"""A function of the store and its cursor; it runs in the store's thread."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Exports:
         self._is_closed = False
 
     async def request(self, exporter: Callable[[SnapshotStore, FoldCursor], T]) -> T:
-        """Have what was received so far stored, call `exporter` with the store, and return what it returned."""
+        """Store everything received so far, call `exporter` with the store, and return its result."""
         if self._is_closed:
             raise Closed("the fold's exports")
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -46,7 +46,7 @@ class Exports:
         return await reply
 
     def close(self) -> None:
-        """Take no more requests, and let down those that wait; the watch goes on without."""
+        """Reject new and waiting requests; the watch continues."""
         self._is_closed = True
         while self._waiting:
             reply = self._waiting.popleft().reply
@@ -54,7 +54,7 @@ class Exports:
                 reply.set_exception(Closed("the fold's exports"))
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Have the watch woken by requests."""
+        """Wake the watch on requests."""
         self._wake = wake
 
     def next(self) -> ExportRequest | None:

@@ -1,8 +1,8 @@
-"""One batch at a time through the hooks into the store; what could not be stored stays first in line.
+"""One batch at a time through the hooks into the store; a batch that failed stays first in the queue.
 
-Invariants: a batch is parsed and applied once, whatever becomes of storing it. What is not stored is stored before, or
-together with, anything newer (`flushes.requeue`). `on_applied` is told after the store, whether that took it or not,
-and once more, without updates, when it has taken what it had not.
+Invariants: a batch is parsed and applied once, whether or not the store accepts it. Unstored updates are stored
+before, or together with, newer ones (`flushes.requeue`). `on_applied` is called after the store's answer, success or
+failure, and once more, without updates, after a retry succeeded.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class Flusher:
 
     @property
     def retry_s(self) -> float:
-        """Return how long to wait before the store is tried again."""
+        """Return the pause before the next attempt of the store."""
         return min(RETRY_S_MIN * 2.0**self._keeper.failures, RETRY_S_MAX)
 
     async def flush(self, updates: UpdateBatch, cursor: FoldCursor) -> bool:
-        """Apply updates, store them behind those that wait, and return whether the store has them."""
+        """Apply updates, store them after the queued ones, and return whether the store has them."""
         await self._apply(updates)
         fresh = PendingUpdates()
         fresh.add(updates)
@@ -53,7 +53,7 @@ class Flusher:
             await self.store_fully(cursor)
 
     async def store(self, cursor: FoldCursor) -> bool:
-        """Store what waits, or nothing, with a cursor; return whether the store has it."""
+        """Store the queued updates, if any, with a cursor; return whether the store has them."""
         durable = await self._store(cursor)
         if durable and self._is_told_otherwise:
             self._tell(UpdateBatch.concat(()), cursor, durable=True)
@@ -78,7 +78,7 @@ class Flusher:
             await asyncio.sleep(self.retry_s)
 
     def drop(self) -> None:
-        """Forget what waits: the store moved, and the log will tell it again."""
+        """Drop the queue: the store moved, and the log delivers the updates again."""
         self.unstored = PendingUpdates()
         self._is_told_otherwise = False
 
@@ -100,7 +100,7 @@ class Flusher:
 
     @contextlib.contextmanager
     def _noting_errors(self) -> Iterator[None]:
-        """Remember what a hook raises, for it is never the source's or the store's."""
+        """Record a hook's error, which is never an error of the source or the store."""
         try:
             yield
         except BaseException as error:

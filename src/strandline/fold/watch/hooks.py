@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Applied(NamedTuple):
-    """A batch that was applied: the updates since the last one, where that is, and whether the store holds it.
+    """An applied batch: its updates, the cursor after it, and whether the store holds it.
 
     If `durable`, the store holds everything up to `cursor`. If not, storing failed for now and is tried again with the
     next batch or, without one, by itself: then a last call without updates says so. Build nothing on a cursor that is
@@ -29,12 +29,12 @@ class Applied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What happens with each batch, in this order: `parse`, `apply`, the store, `on_applied`.
+    """Functions called for each batch, in this order: `parse`, `apply`, the store, `on_applied`.
 
-    `parse` makes of a batch's columns whatever `apply` takes; it leaves out what it does not want, and that is covered
-    by the cursor all the same. `apply` may be a coroutine; until it returned, nothing is stored and no cursor moves.
-    What either raises ends the watch. Without them the fold is all there is: the bucket's values as they are.
-    A batch whose storing failed is not applied a second time.
+    `parse` turns a batch's columns into the argument of `apply`; the cursor also covers rows that it leaves out.
+    `apply` may be a coroutine; until it returned, nothing is stored and no cursor moves. An error of either ends the
+    watch. Without them the fold stores the bucket's values as they are. A batch whose storing failed is not applied a
+    second time.
     """
 
     parse: Callable[[UpdateBatch], Any] | None = None

@@ -1,4 +1,4 @@
-"""Observations of a bucket: its retention at a time, and what a fold's cursor remembers of it.
+"""Observations of a bucket: its retention at a time, and the parts that a fold's cursor stores.
 
 Invariant: the time of an observation is taken before the bucket is asked, so that every update
 after its `last_revision` was written later than that.
@@ -14,22 +14,22 @@ from strandline.protocol import repairs
 from strandline.protocol.fold_modes import FoldMode
 
 LOOK_S = 5.0
-"""How often a watched bucket is looked at."""
+"""Interval of observations of a watched bucket."""
 LOOK_S_MIN = 0.5
-"""How often at the most, where values expire."""
+"""Minimum interval of observations if values expire."""
 _REFRESHES = 8
-"""How often the time in a cursor is renewed within the time that messages live."""
+"""Number of renewals of a cursor's time within the lifetime of messages."""
 
 
 class Observation(NamedTuple):
-    """What a bucket said of itself, None if it cannot, and when."""
+    """The retention of a bucket (None: unknown) at a time."""
 
     retention: Retention | None
     at_ns: int
 
 
 async def observe(watcher: KvWatcher, clock: Clock) -> Observation:
-    """Ask a bucket for what it keeps."""
+    """Ask a bucket for its retention."""
     at_ns = clock.now_ns()
     try:
         return Observation(await watcher.retention(), at_ns)
@@ -38,7 +38,7 @@ async def observe(watcher: KvWatcher, clock: Clock) -> Observation:
 
 
 def remembered(cursor: FoldCursor, look: Observation, scope: Scope, mode: FoldMode) -> FoldCursor:
-    """Return a cursor that knows its mode and what the look has shown of the bucket; where it stands is the same."""
+    """Return the cursor with its mode and the facts of an observation; its position stays."""
     cursor = cursor._replace(scope=scope, mode=mode)
     if look.retention is None:
         return cursor
@@ -49,7 +49,7 @@ def remembered(cursor: FoldCursor, look: Observation, scope: Scope, mode: FoldMo
 
 
 def is_same_log(look: Observation, other: Observation) -> bool:
-    """Return whether two looks were at the same bucket, as far as it tells."""
+    """Return whether two observations are of the same bucket, as far as known."""
     if look.retention is None or other.retention is None:
         return True
     one, two = look.retention.identity, other.retention.identity
@@ -57,9 +57,9 @@ def is_same_log(look: Observation, other: Observation) -> bool:
 
 
 def sighted(cursor: FoldCursor, look: Observation) -> FoldCursor:
-    """Return a cursor that knows since when it has had everything, if the look says so and age alone evicts.
+    """Return the cursor with the time since which it is complete, if only age evicts and the observation proves it.
 
-    A bucket that was seen to evict otherwise, or not at all, has no such time: its settings were edited since.
+    A bucket with another eviction, or none, has no such time: its settings were edited.
     """
     if look.retention is None:
         return cursor
@@ -71,7 +71,7 @@ def sighted(cursor: FoldCursor, look: Observation) -> FoldCursor:
 
 
 def is_worth_noting(cursor: FoldCursor, stored: FoldCursor, look: Observation) -> bool:
-    """Return whether a cursor that differs by its time alone should be stored: now and then, where age evicts."""
+    """Return whether to store a cursor that differs only in its time: now and then, if age evicts."""
     if look.retention is None or not look.retention.age_only:
         return False
     return cursor.since_ns - stored.since_ns > look.retention.age_max_ns // _REFRESHES

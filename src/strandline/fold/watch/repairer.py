@@ -42,15 +42,15 @@ class Repairer:
         self._context = context
 
     def refused(self, decision: Decision) -> RepairRefused:
-        """Return why a fold is not repaired from a listing."""
-        reason = f"{decision.reason}, and the bucket has evicted values, so what it lists is not all there is"
+        """Return the reason against a repair from a listing."""
+        reason = f"{decision.reason}, and the bucket has evicted values, so its listing is incomplete"
         return RepairRefused(self._context.name, reason, hint=NO_RESTORER)
 
     async def relist(self, decision: Decision) -> int | None:
-        """Delete what the bucket does not list; return the revision that the listing is not older than, if known.
+        """Delete keys that the bucket does not list; return a revision that the listing includes, if known.
 
-        None if the listing turned out not to be the truth: then nothing was deleted. A fold without a cursor may have
-        been one of other keys, so all of it is looked at.
+        None if the listing turned out to be incomplete: then nothing was deleted. A fold without a cursor may have had
+        another scope, so all of its keys are checked.
         """
         context, started = self._context, perf_counter()
         context.emit(RepairBegan(RepairPlan.RELIST, decision.reason))
@@ -66,9 +66,9 @@ class Repairer:
         return windows.REVISION_MAX if before is None else before.last_revision
 
     async def restore(self, decision: Decision, look: Observation) -> bool:
-        """Make the fold what the newest artifact is, and its cursor last; nothing if the bucket was made anew since.
+        """Restore the fold from the newest artifact, its cursor last; do nothing if the bucket was created again.
 
-        False if there is no artifact and the fold may begin with what the bucket holds.
+        False if there is no artifact and the fold may begin with the bucket's state.
         """
         context = self._context
         if context.policy.restorer is None:
@@ -85,7 +85,7 @@ class Repairer:
         return True
 
     def _may_begin(self) -> bool:
-        """Tell whether the fold is empty, and may stay without what the bucket evicted before its first copy."""
+        """Return whether the fold is empty, and may lack values that the bucket evicted before the first copy."""
         keeper, mode = self._context.keeper, self._context.policy.mode
         needs = repairs.cursorless_start_needs_repair(mode, False, has_data=keeper.has_data, can_restore=False)  # noqa: FBT003 - a row of a table
         return not keeper.cursor.revision and not needs
@@ -116,7 +116,7 @@ class Repairer:
         return (partial(self._context.flusher.flush_fully, chunk, cursor) for chunk in deletes(keys))
 
     async def _in_order(self, diffs: Iterator[Work], commit: Work | None = None) -> None:
-        """Store the parts of a diff, then the cursor that calls it complete, as `next_repair_step` says."""
+        """Store the parts of a diff, then the cursor that completes it, by `next_repair_step`."""
         flusher, diff = self._context.flusher, next(diffs, None)
         while True:
             step = repairs.next_repair_step(
@@ -137,7 +137,7 @@ class Repairer:
                 return
 
     async def _take(self, artifact: FoldReader, local: FoldCursor) -> int:
-        """Take what the artifact has, read in a thread of its own, which waits there for each chunk to be stored."""
+        """Store the artifact's entries; a thread reads them and waits until each chunk is stored."""
         flusher, keeper, loop = self._context.flusher, self._context.keeper, asyncio.get_running_loop()
         is_over = threading.Event()
 
@@ -158,13 +158,13 @@ class Repairer:
         try:
             return await asyncio.shield(reading)
         finally:
-            # A repair that is cancelled must not go on while its owner closes the store.
+            # A cancelled repair must stop before its owner closes the store.
             is_over.set()
             await asyncio.wait([reading])
 
 
 def _restored_mark(local: FoldCursor, theirs: FoldCursor) -> FoldCursor:
-    """Return the cursor of a fold that was restored from an artifact: what either has seen, and no more is claimed."""
+    """Return the cursor of a fold restored from an artifact: the facts that either cursor has."""
     return local._replace(
         revision=theirs.revision,
         seen_evicting=local.seen_evicting or theirs.seen_evicting,

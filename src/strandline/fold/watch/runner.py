@@ -1,7 +1,7 @@
 """Watching a bucket into a store: `watch_applied`, and its two bounded forms.
 
-Invariants: those of the package. What is stored decides where a watch begins, whatever was told to `on_applied`. The
-store is closed in the end, behind whatever is being done with it.
+Invariants: those of the package. The stored cursor decides where a watch begins, whatever `on_applied` received. The
+store is closed at the end, after its last operation.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ async def watch_applied(
 ) -> FoldCursor:
     """Keep a fold of a bucket up to date until `stop` is set or the watch is closed; return the cursor that is stored.
 
-    The promise is the package's: the store's cursor never names what is not in the store. Raises what cannot be
-    mended: `StoreKeptFailing`, `RepairRefused`, `ScopeChanged`, a failed listing, a bucket that is gone. Whatever is
-    raised, starting again with the same store goes on where it is.
+    The promise is the package's: the store's cursor never names what is not in the store. Raises errors that
+    retries do not solve: `StoreKeptFailing`, `RepairRefused`, `ScopeChanged`, a failed listing, a bucket that is gone.
+    After any error, a new watch with the same store continues at its cursor.
 
-    Removals from the middle of the log are taken not to happen before the fold has read what is removed: see
+    A removal from the middle of the log before the fold has read the entry goes undetected: see
     `strandline.fold.repair`.
     """
     context = _context(bucket, scope, open_store, policy, batching, hooks)
@@ -65,7 +65,7 @@ async def catch_up(
     batching: Batching = DEFAULT_BATCHING,
     hooks: Hooks | None = None,
 ) -> FoldCursor:
-    """Watch until the fold holds what the bucket held when the watch began; return the cursor that is stored."""
+    """Watch until the fold holds the bucket's state as of the start; return the stored cursor."""
     context = _context(bucket, scope, open_store, policy, batching, hooks)
     context.until_current = True
     return await run(context)
@@ -80,9 +80,9 @@ async def repair_fold(
     batching: Batching = DEFAULT_BATCHING,
     hooks: Hooks | None = None,
 ) -> FoldCursor:
-    """Repair a fold whatever its cursor, take over another scope if it has one, and catch up; return the cursor.
+    """Repair a fold, whatever its cursor, change its scope if it is another, and catch up; return the cursor.
 
-    Refused as any repair is. `preview_repair` tells what it would change.
+    It is refused like any repair. `preview_repair` shows its changes.
     """
     context = _context(bucket, scope, open_store, policy, batching, hooks)
     context.until_current = context.is_forced = True
@@ -90,7 +90,7 @@ async def repair_fold(
 
 
 async def run(context: Context) -> FoldCursor:
-    """Attach and watch, again and again, until there is a reason to end."""
+    """Start watches, one after the other, until there is a reason to end."""
     keeper, attaching, outage = context.keeper, WatchStart(context), Outage(context)
     try:
         await keeper.refresh()

@@ -1,9 +1,9 @@
-"""One watch, from its start until it ends: updates gather while a batch is stored, and one thing is done at a time.
+"""One watch from start to end: updates gather while a batch is stored, and one step runs at a time.
 
-Invariants: at each turn the first of these that has something to do does it: stop, window, repair, export, receive. So
-a stop is never kept waiting by a flood of updates. Everything that the watch told is stored before its end is acted on.
-The cursor of a start whose listing is not yet known to count is not moved (`Listing.held_back`): the data is stored
-under the old one, and the new one follows when the whole state is there and the bucket was looked at again.
+Invariants: each turn runs the first step that has work: stop, window, repair, export, receive. So a flood of updates
+never delays a stop. Everything that the watch delivered is stored before its end is handled.
+The cursor of a start does not move before its listing is validated (`Listing.held_back`): the data is stored under the
+old one, and the new one follows when the whole state is stored and the bucket was observed again.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ NS = 1_000_000_000
 
 
 class Outcome(Enum):
-    """How a session ended: everything received is stored, whichever it is."""
+    """The end of a session; in each case everything received is stored."""
 
     STOPPED = "it was stopped"
-    CURRENT = "it holds what the bucket held"
+    CURRENT = "the fold holds the bucket's state"
     CLOSED = "the watch was closed"
     EXPIRED = "updates were missed"
-    IN_VAIN = "the listing it began with does not count"
+    IN_VAIN = "the listing of the start is not valid"
 
 
 class Listing(NamedTuple):
-    """A start from a listing: what it goes by, the repair it is part of if any, and whether the cursor waits for it.
+    """A start from a listing: the facts that judge it, its repair if any, and whether the cursor waits for it.
 
-    `first` is where the log began before it, 0 if that is not known.
+    `first` is the log's first revision before the listing, 0 if unknown.
     """
 
     basis: Basis
@@ -91,7 +91,7 @@ class Session:
         self.made_progress = False
 
     async def run(self) -> Outcome:
-        """Go on until there is a reason not to; what was received is stored then, unless that is what failed."""
+        """Run until there is a reason to end; then everything received is stored, unless the store failed."""
         stopping = self._task(self._context.stop.wait())
         self._context.exports.attach(self._wake.set)
         try:
@@ -105,7 +105,7 @@ class Session:
         finally:
             await self._end(stopping)
 
-    # One turn: the first of these that has something to do
+    # One turn: the first step that has work
 
     async def _turn(self) -> Outcome | bool:
         self._settle_flush()
@@ -124,7 +124,7 @@ class Session:
         return await self._catch_up()
 
     async def _finish(self, outcome: Outcome) -> Outcome:
-        """Store what was handed out."""
+        """Store the batch that was handed out."""
         if self._receiving is not None and self._has_received():
             task, self._receiving = self._receiving, None
             if task.exception() is None:
@@ -133,7 +133,7 @@ class Session:
         return outcome
 
     async def _wind_up(self, ended: StrandlineError) -> Outcome | bool:
-        """Store what was told before the end, then say what it means."""
+        """Store everything delivered before the end, then return the kind of the end."""
         step = repairs.next_repair_step(
             undrained=self._has_received(), unflushed=not self._is_idle(), undiffed=True, uncommitted=True
         )
@@ -150,7 +150,7 @@ class Session:
         raise ended
 
     async def _export(self, request: ExportRequest) -> None:
-        """Serve one request; an error goes to its caller, unless it is the end of the store."""
+        """Serve one request; an error goes to its caller, unless the store has failed for good."""
         keeper = self._context.keeper
         try:
             await self._flush_all()
@@ -167,7 +167,7 @@ class Session:
     # Receiving
 
     def _take_received(self) -> bool:
-        """Take in what was received, and receive on while there is room; return whether something was taken."""
+        """Take received updates, and receive more while there is room; return whether there were any."""
         task, took = self._receiving, False
         if task is not None and task.done():
             self._receiving = None
@@ -181,7 +181,7 @@ class Session:
         return took
 
     def _end_with(self, task: asyncio.Task[Any]) -> None:
-        """Note why there will be no more; what is not of the source's doing is raised at once."""
+        """Note the reason why updates end; errors of other parts are raised at once."""
         try:
             task.result()
         except StrandlineError as error:
@@ -197,13 +197,13 @@ class Session:
         self._note_current()
 
     def _followed(self, batch: UpdateBatch) -> UpdateBatch:
-        """Return what the fold follows: to an archive, a marker of a value that expired is no delete."""
+        """Return the updates that the fold follows: for an archive, the marker of an expired value is no delete."""
         expired = batch.is_expiry
         follows = fold_modes.follows_expiry(self._context.mode)
         return batch if follows or not expired.any() else batch.select(~expired)
 
     def _has_room(self) -> bool:
-        """Tell whether more may be received: one batch gathers while another is stored, or waits to be."""
+        """Return whether to receive more: one batch gathers while another is stored, or waits to be."""
         batching = self._context.batching
         if self._context.keeper.failures:
             return not self._context.flusher.unstored.before(self._gathered).is_full(batching)
@@ -237,7 +237,7 @@ class Session:
         return durable
 
     def _settle_flush(self) -> None:
-        """See what became of the batch that was being stored; after a failure, wait a little."""
+        """Take the result of the batch that was being stored; after a failure, pause."""
         if self._flushing is not None and self._flushing.done():
             task, self._flushing = self._flushing, None
             if not task.result():
@@ -245,7 +245,7 @@ class Session:
                 self._wake_at(self._due_at)
 
     async def _flush_all(self) -> None:
-        """Have everything that was received stored."""
+        """Store everything that was received."""
         if self._flushing is not None:
             task, self._flushing = self._flushing, None
             await task
@@ -274,7 +274,7 @@ class Session:
                 self._wake.set()
 
     def _look_s(self) -> float:
-        """Return how long to wait before the next look: less where a value expires before."""
+        """Return the pause before the next observation: shorter if a value expires before."""
         deadline_ns, retention = self._sweeper.next_deadline_ns, self._look.retention
         if deadline_ns is None or retention is None:
             return observation.LOOK_S
@@ -283,7 +283,7 @@ class Session:
         return min(observation.LOOK_S, max(left_s, observation.LOOK_S_MIN))
 
     async def _take_look(self) -> bool:
-        """Learn from a look at the bucket, and store what must not be forgotten."""
+        """Apply an observation of the bucket, and store the facts that must be durable."""
         if self._looking.done() and self._ended is None:
             self._end_with(self._looking)
             return True
@@ -301,14 +301,14 @@ class Session:
         return True
 
     def _lose_log(self, look: Observation) -> None:
-        """Note that the bucket was made anew: the watch is one of a log that is gone."""
+        """Note that the bucket was created again: the watch belongs to a deleted log."""
         first, last = (look.retention.first_revision, look.retention.last_revision) if look.retention else (0, 0)
         self._ended = self._ended or CursorExpired(self._context.name, self._high, first, last)
 
     async def _note_quietly(self, look: Observation) -> None:
         """Store a cursor without updates: a bucket that was seen evicting, a frontier that moved, a time renewed.
 
-        Only in a turn in which nothing waits to be taken: the frontier counts what was handed out.
+        Only in a turn without received updates: the frontier counts everything handed out.
         """
         stored = self._context.keeper.cursor
         self._high = max(self._high, self._watch.frontier)
@@ -322,7 +322,7 @@ class Session:
     # Sweeping
 
     async def _sweep(self) -> bool:
-        """Remove what has left the bucket, as far as everything before the last look is stored."""
+        """Remove entries that have left the bucket, if everything before the last observation is stored."""
         if self._scanning is not None:
             return await self._end_scan() if self._scanning.done() else False
         if self._listing is not None or self._ended is not None:
@@ -336,9 +336,9 @@ class Session:
         return True
 
     def _settled(self, look: Observation) -> Limits | None:
-        """Return what a look says has left, None if it is nothing new, or if not all that was there then is stored.
+        """Return the limits below which entries have left, or None: nothing new, or not all of it is stored.
 
-        A watch that is current has told all that there was before it began, wherever its frontier is.
+        A current watch has delivered everything from before its start, wherever its frontier is.
         """
         limits = self._sweeper.limits(look, self._context.keeper.cursor)
         if limits is None or look.retention is None:
@@ -347,7 +347,7 @@ class Session:
         return limits if is_told or fold_modes.is_settled(self._stands_at(), look.retention.last_revision) else None
 
     def _stands_at(self) -> int:
-        """Return up to where everything is stored: the frontier too, if nothing is on its way to the store."""
+        """Return the revision up to which everything is stored: the frontier too, if no update is in flight."""
         stored = self._context.keeper.cursor.revision
         return max(stored, self._watch.frontier) if self._is_idle() and not self._has_received() else stored
 
@@ -364,7 +364,7 @@ class Session:
         return False
 
     async def _end_scan(self) -> bool:
-        """Remove what a scan found; it is repeated if the store failed meanwhile."""
+        """Remove the entries that a scan found; the scan is repeated if the store failed meanwhile."""
         assert self._scanning is not None  # noqa: S101 - it has ended
         task, self._scanning = self._scanning, None
         now = self._loop.time()
@@ -379,7 +379,7 @@ class Session:
         return True
 
     async def _remove(self, keys: list[bytes], limits: Limits) -> None:
-        """Remove those of some keys that have left; what is on its way to the store goes first."""
+        """Remove the keys that have left; updates in flight to the store go first."""
         await self._flush_all()
         context = self._context
         drops = context.keeper.cursor.seen_dropping or self._drops()
@@ -391,7 +391,7 @@ class Session:
         chunks = [*back, *deletes(gone)]
         for chunk in chunks[:-1]:
             await self._store_now(chunk)
-        self._sweeper.swept(limits)  # stored with the last of them: after a crash before it, all is looked for again
+        self._sweeper.swept(limits)  # stored with the last of them: after a crash before it, the scan is repeated
         for chunk in chunks[-1:]:
             await self._store_now(chunk)
 
@@ -403,10 +403,10 @@ class Session:
         return self._look.retention is None or self._look.retention.drops_current_values
 
     async def _earlier_values(self, left: list[FoldEntry], limits: Limits) -> tuple[list[UpdateBatch], list[bytes]]:
-        """Return what the bucket holds of keys whose last value expired, and the keys of which it holds nothing.
+        """Return the bucket's entries of keys whose last value expired, and the keys without an entry.
 
-        Where a bucket keeps a history, the value before an expired one is the current one again. What the bucket still
-        tells is looked at again: servers remove a little later than they say.
+        Where a bucket keeps a history, the value before an expired one is the current one again. Keys that the
+        bucket still has are checked again: servers remove values a little late.
         """
         retention = self._look.retention
         if retention is None or retention.history == 1:
@@ -434,7 +434,7 @@ class Session:
             self._complete_at = self._received
 
     async def _catch_up(self) -> Outcome | bool:
-        """Notice that the state is complete and stored, once; then a listing counts, or it was in vain."""
+        """Notice, once, that the state is complete and stored; then validate the listing."""
         if not self._has_received():
             self._note_current()
         if self._complete_at is None:
@@ -455,14 +455,14 @@ class Session:
             self._listing = None
             self._note_listed(listing)
             if listing.held_back:
-                await self._flush_all()  # what is on its way carries the old cursor
+                await self._flush_all()  # updates in flight carry the old cursor
                 await context.flusher.store_fully(self._mark_at(self._high))
         self.made_progress = True
         context.emit(CaughtUp(context.keeper.cursor.revision))
         return await self._finish(Outcome.CURRENT) if context.until_current else True
 
     def _note_listed(self, listing: Listing) -> None:
-        """Note what a listing that counts proves: where a mirror begins, from where on an archive is complete."""
+        """Note the facts that a valid listing proves: where a mirror begins, from where on an archive is complete."""
         if self._context.mode is FoldMode.MIRROR:
             self._sweeper.swept(Limits(listing.first, 0))
         elif listing.plan is None:
@@ -471,7 +471,7 @@ class Session:
     # Waiting
 
     def _is_idle(self) -> bool:
-        """Tell whether everything that was taken in is stored."""
+        """Return whether everything that was taken is stored."""
         return self._flushing is None and not self._gathered and not self._context.flusher.unstored
 
     def _has_received(self) -> bool:
@@ -483,7 +483,7 @@ class Session:
         return task
 
     def _wake_at(self, when: float) -> None:
-        """Have a turn at a time, unless there is one before."""
+        """Schedule a turn at a time, unless an earlier one is scheduled."""
         if self._timer is not None:
             if self._loop.time() < self._timer.when() <= when:
                 return

@@ -1,8 +1,8 @@
 """The start of a watch: the store's cursor, the bucket's retention, and a repair if updates in between are gone.
 
-Invariants: what a look has shown is durable before anything is done on its word. A cursor of another log is forgotten,
-durably, before its fold is repaired. After a repair the watch begins with the bucket's state, or where the artifact
-ends, and the log must reach back to what the repair went by; if it does not, all of it is done again.
+Invariants: the facts of an observation are durable before they are used. A cursor of another log is deleted, durably,
+before its fold is repaired. After a repair the watch begins with the bucket's state, or where the artifact
+ends, and the log must cover the revision of the repair's source; otherwise the repair is repeated.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PAUSE_S_MAX = 1.0
 
 
 class StartedWatch(NamedTuple):
-    """A watch, the looks before and after it began, and the listing it begins with, if that has to count."""
+    """A watch, the observations before and after its start, and the listing to validate, if any."""
 
     watch: Watch
     before: Observation
@@ -36,7 +36,7 @@ class StartedWatch(NamedTuple):
 
 
 class WatchStart:
-    """Begins watches, one after the other, and counts those that got nowhere."""
+    """Starts watches, one after the other, and counts those without progress."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -46,12 +46,12 @@ class WatchStart:
         self._is_unlisted = False
 
     def lost(self, outcome: Outcome, *, made_progress: bool) -> None:
-        """Note that a watch ended because updates were missed, or its listing did not count."""
+        """Note that a watch ended because it missed updates, or its listing was not valid."""
         self._in_vain = 0 if made_progress and outcome is Outcome.EXPIRED else self._in_vain + 1
         self._is_unlisted = outcome is Outcome.IN_VAIN
 
     async def attach(self, expired: CursorExpired | None) -> StartedWatch:
-        """Begin a watch where the store stands, after a repair if it takes one; `expired` is how the last one ended."""
+        """Start a watch at the store's cursor, after a repair if needed; `expired` is the end of the last watch."""
         while True:
             await self._pause()
             look = await self._context.look()
@@ -83,20 +83,20 @@ class WatchStart:
         if not context.scope.is_stored_as(cursor.scope):
             if not self._is_forced:
                 raise ScopeChanged(context.name, str(context.scope))
-            return decision._replace(course=Course.FORGET, reason="the fold is made of other keys now")
+            return decision._replace(course=Course.FORGET, reason="the scope of the fold has changed")
         if self._is_forced and decision.course is not Course.FORGET:
-            return decide_repair(cursor, retention, mode, "its owner asked for it")
+            return decide_repair(cursor, retention, mode, "a repair was requested")
         if decision.course is not Course.RESUME:
             return decision
         if isinstance(expired, BucketPurged) or self._is_unlisted:
             return decide_repair(cursor, retention, mode, str(expired or "the state was evicted while it was read"))
-        # Another may say so although the bucket does not, once; if it does again, it is believed.
+        # A watch may report this once against the bucket's retention; the second report is believed.
         if expired is not None and (retention is None or self._in_vain):
             return decide_expired(cursor, retention, mode, now_ns)
         return decision
 
     async def _remember(self, look: Observation, decision: Decision) -> None:
-        """Make durable what the look has shown: that the bucket evicts, or that the cursor is of another log."""
+        """Store the facts of an observation: that the bucket evicts, or that the cursor is of another log."""
         context, stored = self._context, self._context.keeper.cursor
         if decision.course is Course.FORGET:
             context.emit(CursorFellOut(stored.revision, decision.reason))
@@ -118,7 +118,7 @@ class WatchStart:
                 context.emit(EvictingSeen(cursor.revision))
 
     async def _follow(self, decision: Decision, look: Observation) -> StartedWatch | None:
-        """Do what was decided; None if it has to be decided again."""
+        """Carry out a decision; None if it must be made again."""
         cursor = self._context.keeper.cursor
         match decision.course:
             case Course.FORGET:
@@ -166,7 +166,7 @@ class WatchStart:
                 raise self._mending.refused(decision)
 
     async def _checked(self, attached: StartedWatch | None, position: int) -> StartedWatch | None:
-        """Return the watch if the log still reached back to the listing when it began; else it has missed deletes."""
+        """Return the watch if the log covered the listing at its start; otherwise it has missed deletes."""
         retention = None if attached is None else attached.look.retention
         if attached is None or retention is None or windows.resume_window_ok(position, retention.first_revision):
             return attached
@@ -176,7 +176,7 @@ class WatchStart:
     async def _begin(
         self, watch_cursor: WatchCursor, look: Observation, listing: Listing | None
     ) -> StartedWatch | None:
-        """Attach, and look again: None if the bucket was made anew meanwhile, for then it is another log's watch."""
+        """Start the watch and observe again; None if the bucket was created again meanwhile."""
         context = self._context
         watch = await start_watch(context.watcher, context.scope, watch_cursor)
         try:
@@ -191,7 +191,7 @@ class WatchStart:
         return StartedWatch(watch, look, again, listing)
 
     def _listing(self, decision: Decision, look: Observation) -> Listing:
-        """Return what a listing goes by; the cursor waits for it wherever current values can go."""
+        """Return the facts that judge a listing; the cursor waits for it if current values may leave."""
         keeps = look.retention is not None and not look.retention.evicts_current_values
         is_archive = self._context.mode is not FoldMode.MIRROR
         first = 0 if look.retention is None else look.retention.first_revision

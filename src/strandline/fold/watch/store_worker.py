@@ -23,22 +23,22 @@ from strandline.protocol.flushes import Reopened
 
 T = TypeVar("T")
 TRANSIENT = (Unavailable, UnknownOutcome, OSError)
-"""What may pass: the disk is full, the device busy, the answer lost. All else ends the watch at once."""
+"""Transient errors: the disk is full, the device busy, the answer lost. Any other error ends the watch at once."""
 
 
 class StoreMoved(Exception):
-    """The store, opened again, stands where nobody expected it; the watch begins again at its cursor."""
+    """The reopened store has an unexpected cursor; the watch starts again there."""
 
 
 class _Attempt(NamedTuple):
-    """A batch whose fate is not known: the cursor after it, and how many updates it had."""
+    """A batch of unknown outcome: the cursor after it, and its number of updates."""
 
     cursor: FoldCursor
     updates: int
 
 
 class StoreWorker:
-    """A store, the thread that changes it, and how often it has failed in a row."""
+    """A store, the thread that changes it, and its number of consecutive failures."""
 
     def __init__(self, open_store: Callable[[], SnapshotStore], events: Events) -> None:
         self.cursor = FoldCursor()
@@ -60,7 +60,7 @@ class StoreWorker:
         return self._store
 
     async def refresh(self) -> None:
-        """Learn where the store stands, opened if it is not; what was attempted is settled then."""
+        """Read the store's cursor, opening it if needed; this settles a pending attempt."""
         if self._store is None:
             self._store = await self.run(self._open_store)
         held = await self.run(self._store.load)
@@ -69,23 +69,23 @@ class StoreWorker:
         self._attempt = None
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in the store's thread, behind what is being done there."""
+        """Call a function in the store's thread, after its queue."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def scan(self, function: Callable[[SnapshotStore], T]) -> T:
-        """Call a function that reads much with the store, beside what is being done there."""
+        """Call a long-running reader of the store, concurrently with the store's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._reader, function, self.store)
 
     async def keep(self, updates: UpdateBatch, cursor: FoldCursor) -> bool:
-        """Store a batch with the cursor after it, and return whether it is there; if not, it must be tried again first.
+        """Store a batch with the cursor after it, and return whether it is stored; if not, retry it first.
 
-        `StoreKeptFailing` if that was once too often, `StoreMoved` if the store stands elsewhere than it should.
+        `StoreKeptFailing` after too many failures, `StoreMoved` if the store has an unexpected cursor.
         """
         if self._is_closed:
             raise Closed("the fold's store")
         try:
             if (attempt := self._attempt) is not None and await self._reopen() == Reopened.STORED:
-                # Of what waits now, only what came after the attempt is not there.
+                # Of the queue, only updates after the attempt are not stored.
                 updates = updates.slice(attempt.updates, len(updates))
             if not len(updates) and cursor == self.cursor:
                 return True
@@ -99,7 +99,7 @@ class StoreWorker:
         return True
 
     async def close(self) -> None:
-        """Close the store behind what is being done with it, and let its thread go."""
+        """Close the store after its queue, and end its thread."""
         self._is_closed = True
         store, self._store = self._store, None
         try:
@@ -113,7 +113,7 @@ class StoreWorker:
         self.cursor, self._attempt, self.failures = cursor, None, 0
 
     async def _failed(self, error: Exception) -> bool:
-        """Count a failure, and open the store again; return whether the batch turned out to be there."""
+        """Count a failure, and reopen the store; return whether the batch is stored."""
         self.failures += 1
         self._events.emit(StoreFailed(self.failures, str(error)))
         if flushes.gives_up(self.failures):
@@ -123,7 +123,7 @@ class StoreWorker:
         return False
 
     async def _reopen(self) -> Reopened:
-        """Open the store again and see what is there; the attempt is settled if it is there or not."""
+        """Reopen the store and read its cursor, which settles the attempt."""
         before, attempted = self.cursor, self._attempt.cursor if self._attempt else self.cursor
         store, self._store = self._store, None
         if store is not None:

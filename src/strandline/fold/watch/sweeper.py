@@ -1,11 +1,11 @@
 """Removal of evicted entries from a fold: those below the log's first revision, and values whose time to live is over.
 
-Invariants: an entry is removed only if `fold_modes.has_left` says so of the entry as the store has it at that moment,
-by a look at the bucket whose end the fold has reached. Candidates are only where to look.
+Invariants: an entry is removed only if `fold_modes.has_left` holds for the stored entry at that moment, by an
+observation of the bucket whose end the fold has reached. Candidates are only hints.
 
-Looking for them must not cost a scan for each look. So a scan remembers the smallest revisions and the soonest
-deadlines beside what has left (`Window`), and as long as the log's beginning and the time move within these, only they
-are looked at. A scan runs in a thread of its own, and the next one waits ten times as long as it took.
+An observation must not cost a scan. So a scan remembers the smallest revisions and the soonest deadlines beside the
+entries that have left (`Window`), and as long as the log's first revision and the time move within these, only they are
+checked. A scan runs in a thread of its own, and the next one waits ten times as long as it took.
 """
 
 import heapq
@@ -34,7 +34,7 @@ Numbers = NDArray[np.uint64]
 
 
 class Limits(NamedTuple):
-    """Below what entries have left: the log's first revision, 0 if that says nothing; and the time."""
+    """The limits below which entries have left: the log's first revision (0: unknown), and the time."""
 
     first: int
     now_ns: int
@@ -59,7 +59,7 @@ class Window:
         self._trim()
 
     def add(self, numbers: Numbers, keys: pa.BinaryArray) -> None:
-        """Take in what was put since; what is above the bound will be found by a scan."""
+        """Add later updates; a scan finds those above the bound."""
         rows = np.flatnonzero((numbers > 0) & (numbers <= max(self.bound, 0)))
         if len(rows):
             for row in zip(numbers[rows].tolist(), binary_list(keys.take(pa.array(rows))), strict=True):
@@ -67,7 +67,7 @@ class Window:
             self._trim()
 
     def take(self, limit: int) -> list[bytes]:
-        """Take out the keys up to a number, which the window must reach."""
+        """Remove and return the keys up to a number, which must be within the window."""
         keys = []
         while self._rows and self._rows[0][0] <= limit:
             keys.append(heapq.heappop(self._rows)[1])
@@ -80,17 +80,17 @@ class Window:
 
 
 class Scanned(NamedTuple):
-    """What a scan found: keys that have left, and the smallest numbers of the others with their keys."""
+    """The result of a scan: keys that have left, and the smallest numbers of the others with their keys."""
 
     left: list[bytes]
     revisions: list[tuple[int, bytes]]
     deadlines: list[tuple[int, bytes]]
     revision: int
-    """Where the fold stood: all revisions up to there are known, as far as the rows reach."""
+    """The fold's cursor: all revisions up to it are known, as far as the rows reach."""
 
 
 class Sweeper:
-    """Finds what has left one fold, while one watch lasts."""
+    """Finds the entries that have left, for one fold during one watch."""
 
     def __init__(self, cursor: FoldCursor, mode: FoldMode) -> None:
         self.mode = mode
@@ -102,16 +102,16 @@ class Sweeper:
 
     @property
     def is_scanning(self) -> bool:
-        """Tell whether a scan is under way."""
+        """Return whether a scan is running."""
         return self._noted is not None
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """Return when the next value expires, as far as that is known; of a mirror only."""
+        """Return the time of the next expiry, if known; of a mirror only."""
         return self._deadlines.least if self.mode is FoldMode.MIRROR else None
 
     def note(self, batch: UpdateBatch) -> None:
-        """Learn of updates that are about to be stored."""
+        """Note updates before they are stored."""
         if self._noted is not None:
             self._noted.append(batch)
         puts = batch.kinds == UpdateKind.PUT
@@ -121,7 +121,7 @@ class Sweeper:
             self._deadlines.add(deadlines, batch.key_column)
 
     def limits(self, look: Observation, cursor: FoldCursor) -> Limits | None:
-        """Return what a look says has left, None if it is nothing new."""
+        """Return the limits below which entries have left, or None if they are not new."""
         retention = look.retention
         if retention is None:
             return None
@@ -133,16 +133,16 @@ class Sweeper:
         return Limits(first, now_ns) if first > self.floor or is_over else None
 
     def needs_scan(self, limits: Limits) -> bool:
-        """Tell whether the windows do not reach so far."""
+        """Return whether limits are beyond the windows."""
         is_behind = limits.first > self.floor and self._revisions.bound < limits.first - 1
         return is_behind or (self.has_deadlines and self._deadlines.bound < limits.now_ns)
 
     def begin_scan(self) -> None:
-        """Note that a scan begins; updates are remembered until it ended."""
+        """Note the start of a scan; updates are remembered until its end."""
         self._noted = []
 
     def end_scan(self, found: Scanned | None) -> list[bytes]:
-        """Take in what a scan found, None if it failed, and return the keys that seem to have left."""
+        """Take the result of a scan (None: failed), and return candidates of keys that have left."""
         noted, self._noted = self._noted or [], None
         if found is None:
             return []
@@ -153,26 +153,26 @@ class Sweeper:
         return found.left
 
     def take(self, limits: Limits) -> list[bytes]:
-        """Take the candidates up to some limits, which the windows reach."""
+        """Return the candidates up to some limits, which are within the windows."""
         keys = self._revisions.take(limits.first - 1) if limits.first > self.floor else []
         return [*keys, *self._deadlines.take(limits.now_ns)] if self.has_deadlines else keys
 
     def put_back(self, keys: Sequence[bytes], limits: Limits) -> None:
-        """Have keys looked at again, by the next look, whose time is over and which the bucket still has."""
+        """Keep expired keys that the bucket still has as candidates of the next observation."""
         self._deadlines.add(np.full(len(keys), limits.now_ns + 1, np.uint64), pa.array(keys, pa.binary()))
 
     def swept(self, limits: Limits) -> None:
-        """Note that nothing below some limits is left."""
+        """Note that no entry is left below some limits."""
         self.floor = max(self.floor, limits.first)
 
 
 def _bound(rows: list[tuple[int, bytes]], otherwise: int) -> int:
-    """Return up to where the rows of a scan are all there are: it keeps only so many."""
+    """Return the bound up to which the rows of a scan are complete: it keeps a limited number."""
     return rows[-1][0] - 1 if len(rows) >= WINDOW_ROWS else otherwise
 
 
 def scan(fold: FoldReader, limits: Limits) -> Scanned:
-    """Look through a whole fold, as it is at one moment, for what has left and for what will be next."""
+    """Scan one snapshot of a fold for entries that have left and for those that leave next."""
     left: list[bytes] = []
     revisions, deadlines = _Smallest(), _Smallest()
     pages = fold.pages()
@@ -217,7 +217,7 @@ def leaving(entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits,
 
 
 def swept_entries(fold: FoldReader, cursor: FoldCursor, look: Observation) -> list[FoldEntry] | None:
-    """Return the entries of a fold, which does not change meanwhile, that have left; None if nothing new can have."""
+    """Return the entries of an unchanging fold that have left; None if there can be no new ones."""
     retention = look.retention
     limits = Sweeper(cursor, cursor.mode).limits(look, cursor)
     if retention is None or limits is None or not fold_modes.is_settled(cursor.revision, retention.last_revision):
