@@ -280,3 +280,61 @@ def test_a_problem_of_maintenance_is_said(tmp_path: Path, capsys: pytest.Capture
             code = replica_run._until_ended(replicator, maintenance, ending, command, as_json=False)  # noqa: SLF001
             assert code == 0
     assert "maintenance: 0001/x.ltx: it is cut off" in capsys.readouterr().err
+
+
+def node_command(place: Path, name: str, *more: str) -> "subprocess.Popen[str]":
+    """Start a node."""
+    command = [*STRANDLINE, "replica", "node", str(place / f"{name}.db"), f"file://{place}/replica", "--name", name]
+    options = ["--address", f"http://{name}", "--ttl", "1.5", "--interval", "0.1", "--json", *more]
+    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(child: "subprocess.Popen[str]", **expected: object) -> dict[str, object]:
+    """Return the first record of a node with some values."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        record = json.loads(line)
+        if all(record.get(key) == value for key, value in expected.items()):
+            return dict(record)
+    _, error = child.communicate()
+    raise AssertionError(f"it ended: {error}")
+
+
+def test_nodes_lead_hand_over_and_end(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as application:
+        fill(application, 3)
+    first = node_command(tmp_path, "a", "--health-every", "0.1")
+    try:
+        assert until(first, event="role", role="leader")["epoch"] == 1
+        second = node_command(tmp_path, "b")
+        try:
+            until(second, event="role", role="follower")
+            assert until(first, event="health")["leader_address"] == "http://a"
+            first.send_signal(signal.SIGUSR1)
+            assert until(second, event="role", role="leader")["epoch"] == 2
+            until(first, event="role", role="follower")
+            second.send_signal(signal.SIGTERM)
+            _, error = second.communicate(timeout=PATIENCE_S)
+            assert second.returncode == 0, error
+            assert until(first, event="role", role="leader")["epoch"] == 3
+        finally:
+            second.kill()
+            second.wait()
+    finally:
+        first.terminate()
+        _, error = first.communicate(timeout=PATIENCE_S)
+    assert first.returncode == 0, error
+    assert content(tmp_path / "a.db") == content(tmp_path / "b.db")
+
+
+def test_a_node_runs_its_application_and_ends_with_it(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as application:
+        fill(application, 3)
+    child = node_command(tmp_path, "a", "--exec", f"{sys.executable} -c 'raise SystemExit(7)'")
+    _, error = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 7, error
+
+
+def test_a_node_with_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
+    ran = run_command("replica", "node", tmp_path / "a.db", f"file://{tmp_path}/replica", "--name", "a/b")
+    assert (ran.code, "cannot name a node" in ran.err) == (1, True)

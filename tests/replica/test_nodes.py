@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import Claimant, ObjectLeaseStore
 from strandline.objects import MemoryObjects, ObjectInfo
-from strandline.replica import NodeRecord, discover, register, unregister
+from strandline.replica import NodeRecord, ReplicaDirectory, discover, register, unregister
 from strandline.replica.nodes import LEASE_KEY, format_node, node_key, parse_node
 
 
@@ -74,6 +74,38 @@ def test_followers_that_show_no_sign_of_life_do_not_count() -> None:
     assert discover(store).readers() == ["http://young"]
     unregister(store, "young")
     assert discover(store).readers() == ["http://a"], "the lease is a sign of life that the old one is measured by"
+
+
+def test_an_address_that_has_failed_three_times_waits_for_a_new_session() -> None:
+    store = MemoryObjects()
+    first = led(store)
+    for name in "bc":
+        register(store, NodeRecord(name, f"http://{name}", session_of(store), 7))
+    directory = ReplicaDirectory(store, look_every_s=0.0)
+    assert (directory.leader(), directory.readers()) == ("http://a", ["http://b", "http://c"])
+    for address in ("http://a", "http://b"):
+        for _ in range(2):
+            directory.note_failure(address)
+    assert directory.leader() == "http://a"
+    directory.note_failure("http://a")
+    directory.note_failure("http://b")
+    assert (directory.leader(), directory.readers()) == (None, ["http://c"])
+    assert directory.wait_for_leader(0.0) is None
+    first.release()
+    assert directory.wait_for_leader(0.0) is None
+    led(store, "b")
+    assert directory.wait_for_leader(0.0) == "http://b", "what failed under another session counts no more"
+
+
+def test_failures_with_a_success_between_them_do_not_count_together() -> None:
+    store = MemoryObjects()
+    led(store)
+    directory = ReplicaDirectory(store, look_every_s=0.0)
+    for _ in range(5):
+        directory.note_failure("http://a")
+        directory.note_failure("http://a")
+        directory.note_success("http://a")
+    assert directory.readers() == ["http://a"]
 
 
 @given(st.builds(NodeRecord, st.just("a"), st.text(), st.text(), st.integers(0, 2**63)))

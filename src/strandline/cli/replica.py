@@ -10,6 +10,7 @@ COMMANDS = (
         "restore", "replica_restore:restore", "Write a database as it was after a transaction, or at a time, to a file."
     ),
     LazyCommand("follow", "replica_follow:follow", "Keep a local copy of a replica current, until SIGTERM."),
+    LazyCommand("node", "replica_node:node", "Lead or follow a database, until SIGTERM."),
     LazyCommand("status", "replica_files:status", "Show the last transaction of a replica, and what it holds."),
     LazyCommand("snapshots", "replica_files:snapshots", "List the whole databases of a replica."),
     LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),

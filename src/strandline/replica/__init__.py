@@ -59,7 +59,7 @@ from strandline.replica.follower import Followed, Follower
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
-from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
+from strandline.replica.nodes import Discovered, Leader, NodeRecord, ReplicaDirectory, discover, register, unregister
 from strandline.replica.pool import ReplicaPool
 from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
@@ -90,6 +90,7 @@ __all__ = [
     "NotLeading",
     "Position",
     "ReplicaAhead",
+    "ReplicaDirectory",
     "ReplicaFenced",
     "ReplicaForeign",
     "ReplicaFork",

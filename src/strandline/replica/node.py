@@ -27,7 +27,7 @@ from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, Ob
 from strandline.lease.claimant import DEFAULT_TIMING
 from strandline.objects import Object, ObjectInfo, ObjectStore
 from strandline.objects.contracts import Buffer
-from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaFenced, ReplicaFork, ReplicaGap
+from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, ReplicaFenced, ReplicaFork, ReplicaGap
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
 from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, register, unregister
@@ -374,7 +374,7 @@ class Node:
             if record is not None and not record.released and record.holder != self.name:
                 self._claims_after_s = 0.0
             return
-        with contextlib.suppress(LeaseHeld, LeaseLost):
+        with contextlib.suppress(LeaseHeld, LeaseLost, ReplicaFenced, ReplicaAhead):  # another leads: follow it
             self._promote(self.lease.acquire(0))
 
     def _promote(self, fence: Fence) -> None:

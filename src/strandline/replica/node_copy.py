@@ -176,8 +176,10 @@ class NodeCopy(Follower):
         with contextlib.suppress(OSError, FormatError):
             cursor = read_cursor(self._path)
             if cursor is not None and cursor.address == self._store.address:
-                for one in (cursor.sending, cursor.shipped):
-                    if one is not None and one.state is not None and self._is_in_replica(one.position):
+                sending = cursor.sending
+                has_arrived = sending is not None and self._is_in_replica(sending.position)
+                for one in (sending if has_arrived else None, cursor.shipped):
+                    if one is not None and one.state is not None:
                         noted.append(Known(Followed(one.position, epoch, 0), one.state))
         return noted
 

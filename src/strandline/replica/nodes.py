@@ -9,6 +9,9 @@ alone. A follower counts only if it has registered under the session that leads 
 
 import json
 import re
+import threading
+import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -115,3 +118,66 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
         if node is not None and leader is not None and node.session == leader.session:
             followers.append(node)
     return Discovered(leader, sorted(followers))
+
+
+class ReplicaDirectory:
+    """The nodes of a replica, for a client that knows its address alone; any thread may ask.
+
+    An address that has failed three times is left out until another session leads: until then it is of a node that is
+    gone, and a new leader is waited for.
+    """
+
+    def __init__(self, store: ObjectStore, *, look_every_s: float = 1.0, failures_max: int = 3) -> None:
+        self._store = store
+        self._look_every_s = look_every_s
+        self._failures_max = failures_max
+        self._found = Discovered(None, ())
+        self._look_at_s = 0.0
+        self._session = ""
+        self._failures = Counter[str]()
+        self._lock = threading.Lock()
+
+    def leader(self) -> str | None:
+        """Return where the leader is reached; None where none is known, or it has failed."""
+        leader = self._look().leader
+        return leader.address if leader is not None and self._is_good(leader.address) else None
+
+    def readers(self) -> list[str]:
+        """Return addresses to read from: followers, and the leader where there is none that has not failed."""
+        found = self._look()
+        followers = [node.address for node in found.followers if self._is_good(node.address)]
+        if followers:
+            return followers
+        leader = self.leader()
+        return [] if leader is None else [leader]
+
+    def note_failure(self, address: str) -> None:
+        """Count a request that failed at an address."""
+        with self._lock:
+            self._failures[address] += 1
+
+    def note_success(self, address: str) -> None:
+        """Forget the failures of an address."""
+        with self._lock:
+            del self._failures[address]
+
+    def wait_for_leader(self, timeout_s: float) -> str | None:
+        """Wait until there is a leader that has not failed, and return its address; None after the timeout."""
+        give_up = time.monotonic() + timeout_s
+        while (address := self.leader()) is None and (left_s := give_up - time.monotonic()) > 0:
+            time.sleep(min(left_s, self._look_every_s))
+        return address
+
+    def _is_good(self, address: str) -> bool:
+        return bool(address) and self._failures[address] < self._failures_max
+
+    def _look(self) -> Discovered:
+        with self._lock:
+            if time.monotonic() >= self._look_at_s:
+                self._found = discover(self._store)
+                self._look_at_s = time.monotonic() + self._look_every_s
+                session = self._found.leader.session if self._found.leader else ""
+                if session and session != self._session:
+                    self._session = session
+                    self._failures.clear()
+            return self._found
