@@ -11,9 +11,10 @@ import pytest
 import strandline
 from strandline.artifacts import PublishedArtifacts, RoundOutcome, RoundResult, export_logical, take_snapshot
 from strandline.artifacts.restorer import ArtifactRestorer, bootstrap_fold
-from strandline.errors import InvalidInput
+from strandline.errors import FormatError, InvalidInput
 from strandline.fold import (
     ALL,
+    Backend,
     FoldBatch,
     FoldMode,
     RepairMode,
@@ -113,21 +114,43 @@ def test_without_an_artifact_a_fold_begins_with_the_bucket(
         assert dict(fold.wait_current(PATIENCE_S)) == {"a": b"1"}
 
 
-@pytest.mark.parametrize("damage", [b"no fold at all", b"PGSS\x03\0" + b"\xff" * 50])
-def test_a_damaged_or_foreign_file_is_moved_aside_and_the_fold_restored(
-    damage: bytes, server: NatsServer, artifacts: PublishedArtifacts, tmp_path: Path
+def test_a_damaged_fold_is_moved_aside_and_restored_and_what_is_no_fold_is_left_alone(
+    server: NatsServer, artifacts: PublishedArtifacts, tmp_path: Path
 ) -> None:
-    bucket = f"damaged-{len(damage)}"
+    bucket = "damaged"
     last = write(server, bucket, {f"key.{at}": b"x" for at in range(10)})
     with strandline.follow(f"{server.url}/{bucket}", tmp_path / "fold") as fold:
         fold.wait_for(last, PATIENCE_S)
     publish_fold(tmp_path / "fold", artifacts, tmp_path / "export")
+    with pytest.raises(FormatError):
+        strandline.follow(f"{server.url}/{bucket}", tmp_path / "fold", bootstrap=artifacts, backend=Backend.SQLITE)
+    (tmp_path / "mine").write_bytes(b"no fold at all")
+    with pytest.raises(FormatError):
+        strandline.follow(f"{server.url}/{bucket}", tmp_path / "mine", bootstrap=artifacts)
+    assert (tmp_path / "mine").read_bytes() == b"no fold at all"
+    damage = bytearray((tmp_path / "fold").read_bytes())
+    damage[40] ^= 1
     (tmp_path / "fold").write_bytes(damage)
     told = Counted()
     with strandline.follow(f"{server.url}/{bucket}", tmp_path / "fold", bootstrap=artifacts, on_change=told) as fold:
         assert len(fold.wait_current(PATIENCE_S)) == 10
     assert told.updates == 0
     assert (tmp_path / "fold.aside-1").read_bytes() == damage
+
+
+def test_an_empty_fold_is_made_of_the_artifact_too(
+    server: NatsServer, artifacts: PublishedArtifacts, tmp_path: Path
+) -> None:
+    """A process that was killed before its first batch leaves one."""
+    last = write(server, "empty", {"a": b"1", "b": b"2"})
+    with strandline.follow(f"{server.url}/empty", tmp_path / "old") as fold:
+        fold.wait_for(last, PATIENCE_S)
+    publish_fold(tmp_path / "old", artifacts, tmp_path / "export")
+    open_fold(tmp_path / "fold").close()
+    told = Counted()
+    with strandline.follow(f"{server.url}/empty", tmp_path / "fold", bootstrap=artifacts, on_change=told) as fold:
+        assert dict(fold.wait_current(PATIENCE_S)) == {"a": b"1", "b": b"2"}
+    assert told.updates == 0
 
 
 def test_a_mirror_whose_artifact_the_log_no_longer_continues_lists_the_bucket(
@@ -272,9 +295,7 @@ class TestRestores:
 
         asyncio.run(check())
 
-    def test_a_fold_is_made_only_of_an_artifact_that_fits_and_one_that_is_whole_is_left_alone(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_fold_is_made_only_of_an_artifact_that_fits(self, tmp_path: Path) -> None:
         fleet = Fleet(MemoryObjects(), tmp_path)  # a mirror
         fleet.write("a", "b")
         fleet.publish()
@@ -283,4 +304,3 @@ class TestRestores:
         assert bootstrap_fold(fleet.artifacts, tmp_path / "mirror", mode=FoldMode.MIRROR, scope=ALL) is not None
         with closing(open_read_only(tmp_path / "mirror")) as mirror:
             assert len(mirror.range()) == 2
-        assert bootstrap_fold(fleet.artifacts, tmp_path / "mirror") is None

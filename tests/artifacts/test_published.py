@@ -96,6 +96,19 @@ def test_a_second_export_uploads_and_a_later_fetch_downloads_only_what_changed(f
         assert everything(copy) == everything(fleet.store)
 
 
+@pytest.mark.parametrize("whole_bytes_max", [100, 1 << 20])
+def test_a_file_that_changed_after_its_export_is_not_uploaded(
+    whole_bytes_max: int, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "WHOLE_BYTES_MAX", whole_bytes_max)
+    path = fleet.export()
+    (file,) = (path / "data").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    with pytest.raises(ArtifactInvalid):
+        fleet.artifacts.publish(path)
+    assert [info.key for info in fleet.objects.list()] == []
+
+
 def test_raw_files_that_did_not_change_are_not_uploaded_again(fleet: Fleet) -> None:
     assert fleet.artifacts.publish(fleet.export(raw=True)).uploaded_bytes
     assert fleet.artifacts.publish(fleet.export(raw=True)).uploaded_bytes == 0

@@ -3,7 +3,7 @@
     with strandline.follow(bucket, "prices.fold", bootstrap="s3://bucket/prices", export_every_s=600) as fold:
         fold.wait_current()
 
-Invariants: those of `strandline.fold.followed_fold`. A fold that is absent, damaged or no fold is made of the newest
+Invariants: those of `strandline.fold.followed_fold`. A fold that is absent, empty or damaged is made of the newest
 artifact that fits; the watch then takes only what came after it, and decides as for every fold whether the log still
 continues there. A failed export never ends the fold.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strandline.errors import InvalidInput
-from strandline.fold import ALL, Backend, Batching, Exports, FoldMode, RepairPolicy, Scope, backend_of
+from strandline.fold import ALL, Backend, Batching, Exports, FoldMode, RepairPolicy, Scope
 from strandline.fold.followed_fold import FollowedFold
 from strandline.fold.followed_fold import follow as follow_fold
 from strandline.kv import UpdateBatch
@@ -73,15 +73,14 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
             settings=settings,
         )
     from strandline.artifacts.published import PublishedArtifacts  # noqa: PLC0415 - only with artifacts
-    from strandline.artifacts.restorer import ArtifactRestorer, bootstrap_fold  # noqa: PLC0415
+    from strandline.artifacts.restorer import ArtifactRestorer, open_bootstrapped  # noqa: PLC0415
 
     if export_every_s is not None and export_every_s <= 0:
         raise InvalidInput(f"exports every {export_every_s} s are none")
     artifacts = PublishedArtifacts.open(bootstrap) if isinstance(bootstrap, str) else bootstrap
     policy = policy or RepairPolicy()
-    wanted = backend or _named_backend(Path(path))
     if policy.restorer is None:
-        policy = replace(policy, restorer=ArtifactRestorer(artifacts, path, backend=wanted))
+        policy = replace(policy, restorer=ArtifactRestorer(artifacts, path, backend=backend))
     return follow_fold(
         bucket,
         path,
@@ -92,7 +91,9 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
         batching=batching,
         on_change=on_change,
         settings=settings,
-        before_open=lambda: bootstrap_fold(artifacts, path, backend=wanted, scope=scope, mode=mode or policy.fold_mode),
+        open_store=lambda: open_bootstrapped(
+            artifacts, path, backend=backend, scope=scope, mode=mode or policy.fold_mode
+        ),
         companion=None
         if export_every_s is None
         else periodic_exports(artifacts, Path(path), export_every_s, on_export),
@@ -128,8 +129,3 @@ def periodic_exports(
                 on_export(ended)
 
     return companion
-
-
-def _named_backend(path: Path) -> Backend:
-    """Return the backend that a new fold at a path would have, whatever is there now."""
-    return backend_of(path.with_name(f".{path.name}.new{path.suffix}"))

@@ -9,6 +9,7 @@ comes, and a file that was fetched in part is continued.
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -301,15 +302,15 @@ class PublishedArtifacts:
             each(lambda info: self._objects.delete(info.key), swept)
         return Pruned(len(gone), len(swept), sum(info.size for info in swept))
 
-    def _marked(self, kept: Iterable[str]) -> set[str]:
+    def _marked(self, kept: Iterable[str]) -> AbstractSet[str]:
         """Return the files of the manifests that are kept; one that cannot be read ends the removal."""
-        marked: set[str] = set()
+        files: list[set[str]] = []
         for key in kept:
             found = self._objects.get(key)
             if found is not None and parse_rank(key) is not None:
                 manifest = parse_manifest(found.body, f"{self.address}/{key}")
-                marked |= {format_file_key(file) for file in manifest.files}
-        return marked
+                files.append({format_file_key(file) for file in manifest.files})
+        return rules.marked_files(files)
 
     # Names
 
@@ -375,9 +376,11 @@ class _Uploads:
         if found is None or found.size != file.size:
             path = self._folder / file.path
             if file.size <= WHOLE_BYTES_MAX:
-                self._objects.put(key, path.read_bytes())
+                data = path.read_bytes()
+                check_bytes(str(self._folder), file, data)
+                self._objects.put(key, data)
             else:
-                self._objects.put_stream(key, _parts_of(path))
+                self._objects.put_stream(key, _parts_of(path, file))
             with self._lock:
                 self.bytes += file.size
         with self._lock:
@@ -390,10 +393,18 @@ def _shared_name(file: ArtifactFile, target: dict[str, ArtifactFile]) -> Artifac
     return replace(file, rank=same.get(file.blake3, file.rank))
 
 
-def _parts_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while part := file.read(CHUNK_BYTES):
+def _parts_of(path: Path, file: ArtifactFile) -> Iterator[bytes]:
+    """Yield a file in parts; it is refused before the last of them if it is not the one of the manifest."""
+    digest = blake3()
+    with path.open("rb") as reader:
+        part = reader.read(CHUNK_BYTES)
+        while part:
+            digest.update(part)
+            following = reader.read(CHUNK_BYTES)
+            if not following and digest.hexdigest() != file.blake3:
+                raise ArtifactInvalid(str(path), Refusal.TAMPERED, "it has not the hash that the manifest says")
             yield part
+            part = following
 
 
 def _known_files(reuse: Path | None) -> dict[str, Path]:

@@ -1,6 +1,6 @@
 """Folds from published artifacts: for a fold that is absent or damaged, and for the repair of one that fell behind.
 
-Invariants: a fold that is whole is never touched here; one that is damaged or foreign is moved aside, never removed.
+Invariants: a fold that is whole is never touched here; one that is damaged is moved aside, never removed.
 An artifact is used only if it covers the scope, and an archive is never made of a mirror. Whether the log still
 continues an artifact is for the watch to decide, by the artifact's cursor, as for every fold.
 """
@@ -14,7 +14,7 @@ from strandline.artifacts.importer import SIDE_SUFFIXES, import_fold, known_vers
 from strandline.artifacts.manifest import Manifest, check_fit
 from strandline.artifacts.published import PublishedArtifacts
 from strandline.artifacts.staging import remove_tree
-from strandline.errors import Damaged, FormatError
+from strandline.errors import Damaged
 from strandline.files import OsDisk, storage_errors
 from strandline.fold import (
     Backend,
@@ -24,8 +24,10 @@ from strandline.fold import (
     Held,
     Pages,
     Scope,
+    SnapshotStore,
     Verified,
     existing_backend,
+    open_fold,
     open_read_only,
 )
 from strandline.fold.paths import LOCK_SUFFIX
@@ -125,6 +127,39 @@ def fetch_fold(
         remove_tree(fetched)
 
 
+def open_bootstrapped(
+    artifacts: PublishedArtifacts,
+    path: Path | str,
+    *,
+    backend: Backend | None = None,
+    scope: Scope | None = None,
+    mode: FoldMode | None = None,
+) -> SnapshotStore:
+    """Open the fold at `path`; one that is absent, empty or damaged is made of the newest artifact first, if one fits.
+
+    A damaged fold is moved aside, once there is an artifact to take its place. What is no fold, or one of another
+    backend or a later version, is refused as `open_fold` does, and left alone.
+    """
+
+    def bootstrap() -> bool:
+        return bootstrap_fold(artifacts, path, backend=backend, scope=scope, mode=mode) is not None
+
+    if existing_backend(path) is None:
+        bootstrap()
+        return open_fold(path, backend)
+    try:
+        store = open_fold(path, backend)
+    except Damaged:
+        if not bootstrap():
+            raise
+        return open_fold(path, backend)
+    if store.load() is not None:
+        return store
+    store.close()
+    bootstrap()
+    return open_fold(path, backend)
+
+
 def bootstrap_fold(
     artifacts: PublishedArtifacts,
     path: Path | str,
@@ -133,13 +168,11 @@ def bootstrap_fold(
     scope: Scope | None = None,
     mode: FoldMode | None = None,
 ) -> Manifest | None:
-    """Make a fold of the newest artifact where there is none, or one that cannot be read; None if nothing was done.
+    """Make a fold of the newest artifact that fits, in place of what is at `path`, which is moved aside.
 
-    A damaged or foreign file is moved aside first, once there is an artifact to take its place.
+    None if there is no artifact, or it does not fit: then nothing was done.
     """
     path = Path(path)
-    if _is_readable(path):
-        return None
     wanted = None if backend is None else backend.value
     try:
         newest = artifacts.newest()
@@ -150,24 +183,8 @@ def bootstrap_fold(
     return fetch_fold(artifacts, path, backend=backend, scope=scope, mode=mode)
 
 
-def _is_readable(path: Path) -> bool:
-    """Tell whether there is a fold with something in it; a file that is none, or damaged, is not."""
-    try:
-        if existing_backend(path) is None:
-            return False
-        reader = open_read_only(path)
-    except (FormatError, Damaged):
-        return False
-    try:
-        return reader.load() is not None
-    except Damaged:
-        return False
-    finally:
-        reader.close()
-
-
 def _move_aside(path: Path) -> None:
-    """Rename a fold that cannot be read, with what is beside it, to the first free name."""
+    """Rename what is at a path, with what is beside it, to the first free name; nothing is removed."""
     present = [file for file in _with_side_files(path) if file.exists() or file.is_symlink()]
     if not present:
         return

@@ -61,7 +61,7 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
     batching: Batching | None = None,
     on_change: Callable[[UpdateBatch], object] | None = None,
     settings: "NatsSettings | None" = None,
-    before_open: Callable[[], object] | None = None,
+    open_store: Callable[[], SnapshotStore] | None = None,
     companion: Companion | None = None,
 ) -> "FollowedFold":
     """Keep a fold of a bucket up to date in the background; use it in a `with` block, or close it.
@@ -71,8 +71,7 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
     `backend` says by what (`strandline.fold.backends`). `mode` is what a new fold is to its bucket: a mirror drops what
     the bucket drops, an archive keeps it (`FoldMode`). `on_change` is called with every stored batch, in the
     background's thread; what it raises ends the fold. Returns when the watch has begun, not when it is current.
-    `before_open` is called each time before the store is opened, and may put a fold there; `companion` runs beside each
-    watch. `strandline.follow` uses both for artifacts.
+    `open_store` opens the store in another way, and `companion` runs beside each watch; `strandline.follow` uses both.
     """
     if isinstance(bucket, str):
         address = bucket
@@ -82,15 +81,14 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
             return connect_bucket(address, settings)
     else:
         connect = bucket
-    chosen = backend_of(path, backend) if before_open is None else backend
+    if open_store is None:
+        chosen = backend_of(path, backend)
+
+        def open_store() -> SnapshotStore:
+            return open_fold(path, chosen)
+
     policy = policy or RepairPolicy()
     policy = policy if mode is None else replace(policy, fold_mode=mode)
-
-    def open_store() -> SnapshotStore:
-        if before_open is not None:
-            before_open()
-        return open_fold(path, chosen)
-
     lender = SharedStore(open_store, str(path))
     background = BackgroundWatch(connect, scope, lender, policy, batching or Batching(), on_change, Events(), companion)
     return FollowedFold(background, lender, str(path))

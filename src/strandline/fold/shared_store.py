@@ -113,6 +113,12 @@ class StoreHandle:
         """Return the present moment."""
         return self._store.snapshot(beside)
 
+    def prepare_snapshot(self) -> None:
+        """Do beforehand what would make the next snapshot slow, where the store has such work."""
+        prepare: Callable[[], None] | None = getattr(self._store, "prepare_snapshot", None)
+        if prepare is not None:
+            prepare()
+
     def settle(self) -> None:
         """Do now what is otherwise done later."""
         self._store.settle()

@@ -5,6 +5,7 @@ is there. A payload below the pointer's rank can never be published again, so it
 shares stays in the chain of pointers, because only files of the pointer's present target may be shared.
 """
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -41,6 +42,11 @@ def shared_files_allowed(shared: AbstractSet[str], target_files: AbstractSet[str
     The pointer is then moved only if it still names that target, so that no removal can come between.
     """
     return shared <= target_files
+
+
+def marked_files(kept: Iterable[AbstractSet[str]]) -> AbstractSet[str]:
+    """Return the files that stay whatever their rank and age: those of every manifest that is kept."""
+    return frozenset[str]().union(*kept)
 
 
 def lease_is_free(now_s: float, expires_s: float, *, released: bool) -> bool:
