@@ -31,7 +31,7 @@ class Step:
     parts: list[dict[bytes, FoldEntry]] = field(default_factory=list)
 
 
-class World:
+class StoreModel:
     """A store, its disk, and every state that it went through."""
 
     def __init__(self) -> None:

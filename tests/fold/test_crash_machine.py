@@ -10,7 +10,7 @@ from strandline.fold import AppendLogStore, append_log
 from strandline.journal import SYNCED, WRITTEN, Durability
 from strandline.sim import SimDisk
 from tests.effort import Part, examples, parts
-from tests.fold.model import CHANGES, PLACE, Rows, World
+from tests.fold.model import CHANGES, PLACE, Rows, StoreModel
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d.e", b"d.f"])
 VALUES = st.one_of(st.none(), st.integers(0, 900).map(lambda size: b"v" * size))
@@ -25,13 +25,13 @@ INDEX_SIZES = st.sampled_from([0, append_log.INDEX_BYTES_MIN])
 class AppendLogMachine(RuleBasedStateMachine):
     """An append log that is compacted now and then."""
 
-    world: World
+    world: StoreModel
 
     @initialize(sync=MODES, compact_bytes=SIZES, index_bytes_min=INDEX_SIZES)
     def begin(self, sync: Durability, compact_bytes: int, index_bytes_min: int) -> None:
         self.patch = patch.object(append_log, "INDEX_BYTES_MIN", index_bytes_min)
         self.patch.start()
-        self.world = World()
+        self.world = StoreModel()
         assert self.world.open(sync, compact_bytes)
 
     def teardown(self) -> None:
@@ -100,9 +100,9 @@ TestAppendLogMachine = AppendLogMachine.TestCase
 TestAppendLogMachine.settings = examples(100, stateful_step_count=25)
 
 
-def live(random: Random) -> World:
+def live(random: Random) -> StoreModel:
     """Let a log go through thirty things that a machine of rules comes to too rarely."""
-    world = World()
+    world = StoreModel()
     assert world.open(random.choice([SYNCED, WRITTEN]), 2000)
     for _ in range(30):
         chance = random.random()

@@ -88,7 +88,7 @@ class Oracle:
         self.values = {key: record for key, record in self.values.items() if record.expires_ns}
 
 
-class World:
+class SimulatedFold:
     """A bucket, a fold that follows it, and chance."""
 
     def __init__(self, seed: int) -> None:
@@ -357,10 +357,10 @@ STEPS = {
 
 def run_seed(seed: int) -> None:
     """Run one schedule, and say which it was if it fails."""
-    worlds: list[World] = []
+    worlds: list[SimulatedFold] = []
 
     async def run() -> None:
-        worlds.append(World(seed))
+        worlds.append(SimulatedFold(seed))
         await worlds[0].run()
 
     try:

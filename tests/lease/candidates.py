@@ -26,7 +26,7 @@ class ElapsedTime:
         self.ns += int(seconds * NS_PER_S)
 
 
-class World:
+class SharedLease:
     """One store, and candidates that share its record."""
 
     def __init__(self, objects: MemoryObjects | None = None) -> None:

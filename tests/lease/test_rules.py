@@ -5,7 +5,7 @@ import pytest
 from strandline.lease import Fence, FenceStale, LeaseLost, ObjectLeaseStore, StoredRecord, open_lease_store, revoke
 from strandline.objects import ConditionsIgnored, MemoryObjects, ObjectConflict, StoreRefused, StoreUnavailable
 from strandline.objects import WriteUnknown as Unknown
-from tests.lease.candidates import KEY, MARGIN_S, TTL_S, World, epoch_of
+from tests.lease.candidates import KEY, MARGIN_S, TTL_S, SharedLease, epoch_of
 
 LOST = Unknown(KEY, "no answer came")
 UNDECIDED = StoreUnavailable("memory://", "another conditional write is being decided")
@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 class TestALeaseNeverFencesDataByItself:
     def test_a_delayed_write_of_a_paused_leader_is_refused_by_the_epoch_in_the_data(self) -> None:
-        world = World()
+        world = SharedLease()
         paused, other = world.candidate("a"), world.candidate("b")
         paused.claim()
         old = Fence(epoch_of(paused))
@@ -28,7 +28,7 @@ class TestALeaseNeverFencesDataByItself:
             old.check_over(new.epoch)
 
     def test_a_holder_that_was_paused_past_its_deadline_knows_it_at_the_next_call(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.time.advance(TTL_S - MARGIN_S - 0.001)
@@ -41,7 +41,7 @@ class TestALeaseNeverFencesDataByItself:
 
 class TestReleasing:
     def test_it_keeps_the_epoch_and_the_record(self) -> None:
-        world = World()
+        world = SharedLease()
         first, second = world.candidate("a"), world.candidate("b")
         first.claim()
         assert first.release()
@@ -53,7 +53,7 @@ class TestReleasing:
         assert epoch_of(second) == 2
 
     def test_a_release_that_races_a_claim_never_takes_the_next_leaders_lease(self) -> None:
-        world = World()
+        world = SharedLease()
         first, second = world.candidate("a"), world.candidate("b")
         first.claim()
         second.look()
@@ -66,7 +66,7 @@ class TestReleasing:
         assert (epoch_of(second), world.epoch()) == (2, 2)
 
     def test_it_stops_holding_before_it_asks_the_store(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.objects.faults.fail("put", StoreRefused("memory://", "denied"))
@@ -75,7 +75,7 @@ class TestReleasing:
         assert epoch_of(candidate) == 0
 
     def test_whose_answer_is_lost_is_read_back(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.objects.faults.fail("put", LOST, after=True)
@@ -83,7 +83,7 @@ class TestReleasing:
         assert world.objects.faults.calls["put"] == 2
 
     def test_after_a_renewal_that_arrived_unheard_gives_that_back(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.objects.faults.fail("put", LOST, after=True)
@@ -98,7 +98,7 @@ class TestReleasing:
 
 class TestClocks:
     def test_another_waits_a_whole_lease_from_when_it_first_saw_this_very_record(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         world.time.advance(TTL_S)  # the record is old, and new to the other
@@ -111,7 +111,7 @@ class TestClocks:
         assert epoch_of(other) == 2
 
     def test_a_renewal_begins_the_wait_anew(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         for _ in range(5):
@@ -121,7 +121,7 @@ class TestClocks:
         assert (epoch_of(holder), epoch_of(other)) == (1, 0)
 
     def test_the_holder_counts_from_before_the_request_was_sent(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
 
         class Slow(ObjectLeaseStore):
@@ -136,7 +136,7 @@ class TestClocks:
         assert epoch_of(candidate) == 0
 
     def test_another_counts_from_when_the_answer_came(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
 
@@ -154,7 +154,7 @@ class TestClocks:
         assert epoch_of(other) == 0
 
     def test_an_answer_that_comes_after_the_deadline_brings_nothing_back(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.time.advance(TTL_S - MARGIN_S - 1)
@@ -172,7 +172,7 @@ class TestClocks:
 
     @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
     def test_a_jump_of_the_wall_clock_changes_nothing(self, jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         other.claim()
@@ -191,7 +191,7 @@ class TestClocks:
 class TestAnAmbiguousWrite:
     @pytest.mark.parametrize("call", ["claim", "renew"])
     def test_that_was_done_is_recognised_by_session_and_nonce(self, call: str) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         if call == "renew":
             candidate.claim()
@@ -203,7 +203,7 @@ class TestAnAmbiguousWrite:
         assert world.objects.faults.calls["put"] == (1 if call == "claim" else 2)  # it was not repeated
 
     def test_that_was_not_done_is_not_taken_for_done(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         world.objects.faults.fail("put", LOST)
         candidate.claim()
@@ -212,7 +212,7 @@ class TestAnAmbiguousWrite:
         assert epoch_of(candidate) == 1
 
     def test_a_renewal_that_was_not_done_prolongs_nothing(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.time.advance(5)
@@ -222,7 +222,7 @@ class TestAnAmbiguousWrite:
         assert epoch_of(candidate) == 0
 
     def test_whose_read_back_fails_is_recognised_later_with_the_time_of_its_sending(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.time.advance(4)
@@ -238,7 +238,7 @@ class TestAnAmbiguousWrite:
         assert epoch_of(candidate) == 0
 
     def test_a_conflict_with_our_own_success_is_no_loss(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         # As a proxy does that sends a request twice and hands the second answer on.
@@ -247,7 +247,7 @@ class TestAnAmbiguousWrite:
         assert epoch_of(candidate) == 1
 
     def test_a_claim_that_arrives_an_hour_late_gives_nothing_and_is_claimed_over(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         world.objects.faults.fail("put", LOST, after=True)
         world.objects.faults.fail("get", StoreUnavailable("memory://", "slow down"), nth=2)
@@ -262,7 +262,7 @@ class TestAnAmbiguousWrite:
 
 class TestVersions:
     def test_no_two_writes_of_a_lease_are_equal_bytes(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         bodies = []
@@ -276,7 +276,7 @@ class TestVersions:
 
 class TestStatusCodes:
     def test_412_is_a_loss_that_is_read_back(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         other.look()
@@ -289,7 +289,7 @@ class TestStatusCodes:
         assert epoch_of(holder) == 0
 
     def test_a_storm_of_409_is_waited_out(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         for nth in range(1, 21):
             world.objects.faults.fail("put", UNDECIDED, nth=nth)
@@ -305,14 +305,14 @@ class TestStatusCodes:
             assert epoch_of(candidate) == 1
 
     def test_a_missing_record_is_a_loss_for_its_holder(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         world.objects.delete(KEY)
         assert candidate.renew() is None
 
     def test_what_no_retry_mends_is_raised(self) -> None:
-        world = World()
+        world = SharedLease()
         world.objects.faults.fail("put", StoreRefused("memory://", "denied"))
         with pytest.raises(StoreRefused):
             world.candidate().claim()
@@ -320,7 +320,7 @@ class TestStatusCodes:
 
 class TestARecordDeletedByHand:
     def test_who_knew_it_waits_a_lease_and_goes_on_above_its_epoch(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         other.claim()
@@ -332,7 +332,7 @@ class TestARecordDeletedByHand:
         assert (epoch_of(holder), epoch_of(other)) == (0, 2)
 
     def test_who_learns_the_epoch_from_the_data_does_so_too(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, newcomer = world.candidate("a"), world.candidate("b", floor=lambda: 41)
         holder.claim()
         world.objects.delete(KEY)
@@ -343,7 +343,7 @@ class TestARecordDeletedByHand:
         assert epoch_of(newcomer) == 42
 
     def test_an_epoch_that_is_news_begins_the_wait_anew(self) -> None:
-        world = World()
+        world = SharedLease()
         epochs = [1]
         holder, other = world.candidate("a", floor=lambda: 1), world.candidate("b", floor=lambda: epochs[-1])
         for candidate in (holder, other):
@@ -359,7 +359,7 @@ class TestARecordDeletedByHand:
         assert (epoch_of(holder), epoch_of(other)) == (0, 3)
 
     def test_who_knows_of_no_epoch_takes_it_for_the_first_start_and_begins_at_1(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, newcomer = world.candidate("a"), world.candidate("b")
         holder.claim()
         world.objects.delete(KEY)
@@ -370,7 +370,7 @@ class TestARecordDeletedByHand:
 
 class TestTheSameName:
     def test_a_restarted_holder_does_not_go_on_with_what_its_predecessor_held(self) -> None:
-        world = World()
+        world = SharedLease()
         before, after = world.candidate("a"), world.candidate("a")
         before.claim()
         after.claim()
@@ -382,7 +382,7 @@ class TestTheSameName:
 
 class TestEpochs:
     def test_they_only_grow_over_claims_releases_thefts_and_restarts(self) -> None:
-        world = World()
+        world = SharedLease()
         epochs = []
         for turn in range(12):
             candidate = world.candidate(f"node-{turn % 3}")
@@ -397,7 +397,7 @@ class TestEpochs:
 
 class TestRacing:
     def test_of_two_who_claim_at_once_exactly_one_wins(self) -> None:
-        world = World()
+        world = SharedLease()
         first, second = world.candidate("a"), world.candidate("b")
 
         class Between(ObjectLeaseStore):
@@ -410,7 +410,7 @@ class TestRacing:
         assert (epoch_of(first), epoch_of(second)) == (0, 1)
 
     def test_a_claim_costs_a_read_and_a_write_and_a_renewal_a_write(self) -> None:
-        world = World()
+        world = SharedLease()
         candidate = world.candidate()
         candidate.claim()
         assert world.objects.faults.calls == {"get": 1, "put": 1}
@@ -420,7 +420,7 @@ class TestRacing:
 
 class TestRevoking:
     def test_the_holder_cannot_renew_and_others_wait_its_time(self) -> None:
-        world = World()
+        world = SharedLease()
         holder, other = world.candidate("a"), world.candidate("b")
         holder.claim()
         revoke(ObjectLeaseStore(world.objects, KEY), 1)
@@ -432,7 +432,7 @@ class TestRevoking:
         assert epoch_of(other) == 2
 
     def test_it_needs_the_epoch_that_is_there(self) -> None:
-        world = World()
+        world = SharedLease()
         world.candidate().claim()
         with pytest.raises(LeaseLost, match="epoch 1"):
             revoke(ObjectLeaseStore(world.objects, KEY), 7)

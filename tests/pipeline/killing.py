@@ -27,7 +27,7 @@ SAYING = "write"
 LIFE_S = PATIENCE_S
 
 
-class World(NamedTuple):
+class KilledRun(NamedTuple):
     """Where a run is, and how many items it is over."""
 
     address: str
@@ -78,7 +78,7 @@ class World(NamedTuple):
 class Life:
     """A child that works while the test looks on; it waits for `allow`."""
 
-    def __init__(self, world: World, worker: int, seed: int, patience: int = 0) -> None:
+    def __init__(self, world: KilledRun, worker: int, seed: int, patience: int = 0) -> None:
         # The child writes through a file of its own: what shares one shares its position, and reading would move it.
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - `kill` closes them
         self._errors = tempfile.NamedTemporaryFile()  # noqa: SIM115
@@ -154,7 +154,7 @@ class Life:
         return status
 
 
-def live_and_die(world: World, said: Said, random: Random, *, at_once: int = 1) -> int:
+def live_and_die(world: KilledRun, said: Said, random: Random, *, at_once: int = 1) -> int:
     """Start children and kill each at a random moment, until the run is over; check, and return how many it took.
 
     Of several at once, mostly one works while the others sleep: they wake up as zombies.

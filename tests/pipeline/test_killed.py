@@ -16,7 +16,7 @@ from tests.effort import Part, long_parts
 from tests.pipeline.aftermath import Checker, Said
 from tests.pipeline.child import TYPED
 from tests.pipeline.databases import databases
-from tests.pipeline.killing import POSTGRES_CALLS, SAYING, SQLITE_CALLS, Life, World, live_and_die
+from tests.pipeline.killing import POSTGRES_CALLS, SAYING, SQLITE_CALLS, KilledRun, Life, live_and_die
 from tests.servers_postgres import PostgresServer
 
 BACKENDS = ("sqlite", "postgres")
@@ -32,7 +32,7 @@ SEED = 70
 BETWEEN_STAGES = (23, 24, 25)
 """Which lines it is about to say when the findings, the ledger and the checkpoint of a page are just durable."""
 RANDOM_S = 30.0
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., KilledRun]
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def new_world(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
         return f"killed{made}"
 
     if backend == "sqlite":
-        yield lambda items=48: World(str(tmp_path / f"{name()}.db"), items)
+        yield lambda items=48: KilledRun(str(tmp_path / f"{name()}.db"), items)
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     with databases(server) as create:
-        yield lambda items=48: World(create(name()), items)
+        yield lambda items=48: KilledRun(create(name()), items)
 
 
-def finish(world: World, checker: Checker, said: Said) -> None:
+def finish(world: KilledRun, checker: Checker, said: Said) -> None:
     """Let another worker go on to the end."""
     world.finish(said)
     checker.check_over(said)
@@ -202,7 +202,7 @@ def test_runs_survive_minutes_of_a_dying_server(new_world: NewWorld, postgres_se
 
 
 def kill_the_server(
-    world: World, checker: Checker, said: Said, server: PostgresServer, random: Random, kills: int
+    world: KilledRun, checker: Checker, said: Said, server: PostgresServer, random: Random, kills: int
 ) -> None:
     """Let two patient children work to the end, over a server that dies again and again."""
     lives = [Life(world, worker, random.getrandbits(32), patience=10_000) for worker in (1, 2)]

@@ -20,7 +20,7 @@ from strandline.scan.state import tenant_named
 from strandline.spark.streams import Target
 from tests.replica import databases as applications
 from tests.servers_nats import running_nats
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 from tests.waiting import PATIENCE_S
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "spark.md"
@@ -44,8 +44,8 @@ def names(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
             replicator.wait_durable(PATIENCE_S)
     with (
         running_nats() as server,
-        World(server.url, Target("stream", "ORDERS"), subjects=["orders.>", "ORDERS.>"]) as orders,
-        World(server.url, Target("bucket", "prices")) as prices,
+        ServerLog(server.url, Target("stream", "ORDERS"), subjects=["orders.>", "ORDERS.>"]) as orders,
+        ServerLog(server.url, Target("bucket", "prices")) as prices,
     ):
         orders.fill(10)
         prices.publish("apples", b"7")

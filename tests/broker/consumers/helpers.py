@@ -180,7 +180,7 @@ def inbound(rows: list[tuple[str, str, str]]) -> Inbound:
     return Inbound(frames, [row[0].encode() for row in rows], ORIGIN)
 
 
-class World:
+class StreamWithConsumers:
     """A stream, its consumers, what they told, and a clock that moves when told."""
 
     def __init__(self, *, on_disk: bool = False, executor: InlineExecutor | None = None, **options: Value) -> None:

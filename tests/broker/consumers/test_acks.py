@@ -6,14 +6,14 @@ from strandline.broker.api.advisories import AckSample, MaxDeliveries, MessageNa
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.consumers import Consumer
-from tests.broker.consumers.helpers import SECOND, Sent, Value, World, sequences, statuses, words
+from tests.broker.consumers.helpers import SECOND, Sent, StreamWithConsumers, Value, sequences, statuses, words
 
 
 def delivered(
     policy: AckPolicy = AckPolicy.EXPLICIT, count: int = 5, **options: Value
-) -> tuple[World, Consumer, list[Sent]]:
+) -> tuple[StreamWithConsumers, Consumer, list[Sent]]:
     """Return a consumer that has delivered so many messages."""
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*map(str, range(count)))
     consumer = world.consumer(ack_policy=policy, **options)
     return world, consumer, world.pull(consumer, str(count))
@@ -213,7 +213,7 @@ def test_a_message_that_is_given_back_too_often_is_given_up() -> None:
 
 
 def test_no_more_than_so_many_may_be_outstanding() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*"12345")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=2)
 
@@ -315,7 +315,7 @@ def test_with_acknowledgements_of_all_everything_before_is_done() -> None:
 
 
 def test_without_acknowledgements_what_is_delivered_is_told_as_done() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     done: list[int] = []
     consumer.on_done = lambda found: done.extend(found.tolist())

@@ -7,13 +7,13 @@ from hypothesis import given
 from strandline.broker.api.consumer_config import DeliverPolicy
 from strandline.broker.api.requests import PurgeRequest
 from tests.broker.consumers.executors import Later
-from tests.broker.consumers.helpers import SECOND, Value, World, sequences
+from tests.broker.consumers.helpers import SECOND, StreamWithConsumers, Value, sequences
 from tests.effort import examples
 
 
-def a_stream() -> World:
+def a_stream() -> StreamWithConsumers:
     """Return a stream with six messages, one second apart, the first of which is gone."""
-    world = World(max_msgs_per_subject=5)
+    world = StreamWithConsumers(max_msgs_per_subject=5)
     for number, subject in enumerate(("s.a", "s.a", "s.b", "s.a", "s.c", "s.b"), 1):
         world.publish((subject, str(number)))
         world.wait(1)
@@ -63,7 +63,7 @@ def test_a_consumer_begins_where_its_policy_says(options: dict[str, Value], expe
 
 
 def test_a_start_beyond_the_end_waits_for_that_sequence() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=3)
     assert consumer.info(0).delivered.stream_seq == 2
     world.pull(consumer, "5")
@@ -83,7 +83,7 @@ def test_what_is_shown_before_anything_is_delivered_is_the_place_before_the_firs
 
 
 def test_a_message_that_goes_before_it_is_delivered_is_not_counted() -> None:
-    world = World(max_msgs_per_subject=2)
+    world = StreamWithConsumers(max_msgs_per_subject=2)
     world.publish(("s.a", "1"), ("s.b", "2"), ("s.a", "3"))
     one = world.consumer("ONE", deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject="s.>")
     other = world.consumer("OTHER", filter_subject="s.a")
@@ -108,7 +108,7 @@ KINDS: dict[str, dict[str, Value]] = {
 @examples(60)
 @given(st.data())
 def test_what_is_left_is_exact_whatever_comes_and_goes(data: st.DataObject) -> None:
-    world = World(
+    world = StreamWithConsumers(
         max_msgs_per_subject=data.draw(st.sampled_from([-1, 1, 2])), max_msgs=data.draw(st.sampled_from([-1, 12]))
     )
     subjects = ("s.a", "s.b", "s.c.d")
@@ -141,7 +141,7 @@ def test_what_is_left_is_exact_whatever_comes_and_goes(data: st.DataObject) -> N
 
 def test_nothing_is_delivered_before_it_is_durable() -> None:
     executor = Later()
-    world = World(on_disk=True, executor=executor)
+    world = StreamWithConsumers(on_disk=True, executor=executor)
     world.routes.listen("d.1")
     push = world.consumer("PUSH", deliver_subject="d.1")
     world.publish("1", "2")

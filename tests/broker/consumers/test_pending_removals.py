@@ -14,7 +14,7 @@ from strandline.broker.streams.storage import JournalLog
 from strandline.errors import StorageRefused
 from strandline.groups import GroupConfig
 from tests.broker.consumers.executors import Later
-from tests.broker.consumers.helpers import Sent, World
+from tests.broker.consumers.helpers import Sent, StreamWithConsumers
 
 
 class Slow:
@@ -22,7 +22,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.executor = Later()
-        self.world = World(on_disk=True, executor=self.executor, max_msgs=3)
+        self.world = StreamWithConsumers(on_disk=True, executor=self.executor, max_msgs=3)
         state = self.world.state("C", GroupConfig(compact_bytes_min=1024))
         self.consumer: Consumer = self.world.consumer(state=state, ack_policy=AckPolicy.EXPLICIT)
         self.world.publish("1", "2", "3")

@@ -3,17 +3,19 @@
 from strandline.broker.api.advisories import GroupPinned, GroupUnpinned
 from strandline.broker.api.consumer_config import AckPolicy, PriorityPolicy
 from strandline.broker.consumers import Consumer
-from tests.broker.consumers.helpers import SECOND, Value, World, sequences, statuses
+from tests.broker.consumers.helpers import SECOND, StreamWithConsumers, Value, sequences, statuses
 
 
-def grouped(policy: PriorityPolicy, **options: Value) -> tuple[World, Consumer]:
+def grouped(policy: PriorityPolicy, **options: Value) -> tuple[StreamWithConsumers, Consumer]:
     """Return a consumer with one priority group."""
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, priority_groups=("g",), priority_policy=policy, **options)
     return world, consumer
 
 
-def pull(world: World, consumer: Consumer, more: str = "", inbox: str = "_INBOX.1", batch: int = 10) -> list[str]:
+def pull(
+    world: StreamWithConsumers, consumer: Consumer, more: str = "", inbox: str = "_INBOX.1", batch: int = 10
+) -> list[str]:
     """WaitingPull for the group; return the statuses that came at once."""
     sent = world.pull(consumer, f'{{"group": "g", "batch": {batch}, "expires": 60000000000{more}}}', inbox)
     world.routes.sent = sent + world.routes.sent

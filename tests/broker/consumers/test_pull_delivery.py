@@ -3,11 +3,11 @@
 import pytest
 
 from strandline.broker.api.consumer_config import AckPolicy, ReplayPolicy
-from tests.broker.consumers.helpers import MILLI, SECOND, Value, World, sequences, statuses
+from tests.broker.consumers.helpers import MILLI, SECOND, StreamWithConsumers, Value, sequences, statuses
 
 
 def test_a_pull_gets_as_many_messages_as_it_asks_for() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1", "2", "3")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)
 
@@ -19,7 +19,7 @@ def test_a_pull_gets_as_many_messages_as_it_asks_for() -> None:
 
 
 def test_an_empty_pull_asks_for_one_message_and_a_number_for_so_many() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1", "2", "3", "4")
     consumer = world.consumer()
 
@@ -29,7 +29,7 @@ def test_an_empty_pull_asks_for_one_message_and_a_number_for_so_many() -> None:
 
 
 def test_a_pull_waits_for_messages_to_come() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     assert not world.pull(consumer, '{"batch": 2, "expires": 5000000000}')
 
@@ -42,7 +42,7 @@ def test_a_pull_waits_for_messages_to_come() -> None:
 
 
 def test_a_pull_that_expires_is_told_what_it_did_not_get() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1")
     consumer = world.consumer()
     assert sequences(world.pull(consumer, '{"batch": 50, "expires": 400000000, "idle_heartbeat": 100000000}')) == [1]
@@ -58,7 +58,7 @@ def test_a_pull_that_expires_is_told_what_it_did_not_get() -> None:
 
 @pytest.mark.parametrize(("every_ns", "count"), [(1, 19), (-5, 0)])
 def test_heartbeats_come_no_more_often_than_is_good(every_ns: int, count: int) -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     assert world.pull(consumer, f'{{"batch": 1, "expires": {SECOND}, "idle_heartbeat": {every_ns}}}') == []
     world.wait(2)
@@ -66,7 +66,7 @@ def test_heartbeats_come_no_more_often_than_is_good(every_ns: int, count: int) -
 
 
 def test_a_pull_that_does_not_wait_is_told_that_there_is_nothing() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
 
     sent = world.pull(consumer, '{"batch": 5, "no_wait": true}')
@@ -75,7 +75,7 @@ def test_a_pull_that_does_not_wait_is_told_that_there_is_nothing() -> None:
 
 
 def test_a_pull_that_does_not_wait_ends_when_it_has_all_there_is() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1", "2")
     consumer = world.consumer()
 
@@ -86,7 +86,7 @@ def test_a_pull_that_does_not_wait_ends_when_it_has_all_there_is() -> None:
 
 
 def test_a_pull_that_waits_once_ends_with_the_first_messages() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     assert not world.pull(consumer, '{"batch": 5, "no_wait": true, "expires": 5000000000}')
 
@@ -98,7 +98,7 @@ def test_a_pull_that_waits_once_ends_with_the_first_messages() -> None:
 
 
 def test_a_pull_that_does_not_wait_is_refused_while_others_want_more_than_there_is() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=1)
     world.publish("1", "2", "3")
     assert sequences(world.pull(consumer, '{"batch": 10, "expires": 5000000000}', "_INBOX.1")) == [1]
@@ -130,7 +130,7 @@ def test_a_pull_that_does_not_wait_is_refused_while_others_want_more_than_there_
     ],
 )
 def test_a_pull_is_refused_in_the_words_of_nats_server(options: dict[str, Value], payload: str, status: str) -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1")
     consumer = world.consumer(**options)
 
@@ -140,7 +140,7 @@ def test_a_pull_is_refused_in_the_words_of_nats_server(options: dict[str, Value]
 
 
 def test_a_pull_that_needs_a_newer_server_is_refused() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
 
     sent = world.pull(consumer, "1", headers="NATS/1.0\r\nNats-Required-Api-Level: 6\r\n\r\n")
@@ -149,7 +149,7 @@ def test_a_pull_that_needs_a_newer_server_is_refused() -> None:
 
 
 def test_only_so_many_pulls_may_wait() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(max_waiting=1)
     world.pull(consumer, "1", "_INBOX.1")
 
@@ -159,7 +159,7 @@ def test_only_so_many_pulls_may_wait() -> None:
 
 
 def test_a_pull_ends_when_the_next_message_does_not_fit_its_bytes() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1234567890", "1234567890")
     consumer = world.consumer()
     size = len("s.a" + "$JS.ACK.S.C.1.1.1.1700000000000000000.1" + "1234567890")
@@ -173,7 +173,7 @@ def test_a_pull_ends_when_the_next_message_does_not_fit_its_bytes() -> None:
 
 
 def test_a_pull_whose_bytes_are_used_up_exactly_ends_without_a_word() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1234567890", "1234567890")
     consumer = world.consumer()
     size = len("s.a" + "$JS.ACK.S.C.1.1.1.1700000000000000000.1" + "1234567890")
@@ -186,7 +186,7 @@ def test_a_pull_whose_bytes_are_used_up_exactly_ends_without_a_word() -> None:
 
 
 def test_a_pull_that_has_its_messages_is_told_which_bytes_are_left() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1")
     consumer = world.consumer()
 
@@ -198,7 +198,7 @@ def test_a_pull_that_has_its_messages_is_told_which_bytes_are_left() -> None:
 
 
 def test_pulls_that_wait_share_what_is_there() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     for number in (1, 2):
         world.pull(consumer, '{"batch": 10, "expires": 5000000000}', f"_INBOX.{number}")
@@ -211,7 +211,7 @@ def test_pulls_that_wait_share_what_is_there() -> None:
 
 
 def test_pulls_are_served_in_turns() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     for number in (1, 2):
         world.pull(consumer, '{"batch": 10, "expires": 5000000000}', f"_INBOX.{number}")
@@ -223,7 +223,7 @@ def test_pulls_are_served_in_turns() -> None:
 
 
 def test_a_pull_that_nobody_listens_for_any_more_is_dropped() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     world.pull(consumer, '{"batch": 1, "expires": 5000000000}', "_INBOX.1")
     world.pull(consumer, '{"batch": 1, "expires": 5000000000}', "_INBOX.2")
@@ -236,7 +236,7 @@ def test_a_pull_that_nobody_listens_for_any_more_is_dropped() -> None:
 
 
 def test_a_pull_outlasts_the_absence_of_its_client() -> None:
-    world = World(on_disk=True)
+    world = StreamWithConsumers(on_disk=True)
     world.publish("1")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, state=world.state("C"))
     consumer.info(world.now_ns)
@@ -253,7 +253,7 @@ def test_a_pull_outlasts_the_absence_of_its_client() -> None:
 
 
 def test_messages_that_found_nobody_go_to_the_next_and_are_not_counted() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)
     world.routes.listen("_INBOX.1", limit=1)
     world.pull(consumer, '{"batch": 5, "expires": 5000000000}', "_INBOX.1")
@@ -266,7 +266,7 @@ def test_messages_that_found_nobody_go_to_the_next_and_are_not_counted() -> None
 
 
 def test_a_client_without_room_is_served_when_it_has_some() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     world.routes.give_room("_INBOX.1", 0)
     world.publish("1")
@@ -279,7 +279,7 @@ def test_a_client_without_room_is_served_when_it_has_some() -> None:
 
 
 def test_pulls_that_wait_are_told_that_the_consumer_is_deleted() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     world.pull(consumer, '{"batch": 1, "expires": 5000000000}')
 
@@ -289,14 +289,14 @@ def test_pulls_that_wait_are_told_that_the_consumer_is_deleted() -> None:
 
 
 def test_a_push_consumer_cannot_be_pulled_from() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(deliver_subject="d.1")
 
     assert statuses(world.pull(consumer, "1")) == ["409 Consumer is push based"]
 
 
 def test_a_large_batch_takes_several_turns_and_misses_nothing() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*["x" * 1000] * 3000)
     consumer = world.consumer()
 
@@ -307,7 +307,7 @@ def test_a_large_batch_takes_several_turns_and_misses_nothing() -> None:
 
 
 def test_a_pull_consumer_is_idle_since_it_was_asked_last() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     assert world.idle_since(consumer) == world.now_ns
 
@@ -320,7 +320,7 @@ def test_a_pull_consumer_is_idle_since_it_was_asked_last() -> None:
 
 
 def test_nothing_is_due_when_no_pull_waits_any_more() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     world.pull(consumer, f'{{"batch": 1, "expires": {SECOND}}}')
     world.publish("1")
@@ -331,7 +331,7 @@ def test_nothing_is_due_when_no_pull_waits_any_more() -> None:
 
 
 def test_a_pull_that_does_not_wait_stays_while_too_much_is_outstanding() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1", "2", "3")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=1)
     sent = world.pull(consumer, "1")
@@ -348,7 +348,7 @@ def test_a_pull_that_does_not_wait_stays_while_too_much_is_outstanding() -> None
 
 
 def test_a_replay_keeps_its_pace_for_pulls_too() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1")
     world.wait(0.3)
     world.publish("2")

@@ -3,14 +3,14 @@
 from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy, ReplayPolicy
 from strandline.broker.consumers import Consumer
 from strandline.broker.consumers.flow_control import WINDOW_FIRST, Replay, Window
-from tests.broker.consumers.helpers import MILLI, SECOND, Value, World, sequences, statuses
+from tests.broker.consumers.helpers import MILLI, SECOND, StreamWithConsumers, Value, sequences, statuses
 
 MiB = 1 << 20
 
 
-def pushing(**options: Value) -> tuple[World, Consumer]:
+def pushing(**options: Value) -> tuple[StreamWithConsumers, Consumer]:
     """Return a consumer that sends to somebody."""
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1")
     return world, world.consumer(deliver_subject="d.1", **options)
 
@@ -29,7 +29,7 @@ def test_messages_are_sent_as_they_come_under_their_own_subject() -> None:
 
 
 def test_nothing_is_sent_while_nobody_listens() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(deliver_subject="d.1", ack_policy=AckPolicy.EXPLICIT)
     world.publish("1")
     assert not consumer.info(0).push_bound
@@ -48,7 +48,7 @@ def test_nothing_is_sent_while_nobody_listens() -> None:
 
 
 def test_a_consumer_for_a_queue_group_waits_for_that_group() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(deliver_subject="d.1", deliver_group="workers")
     world.routes.listen("d.1")
     world.publish("1")
@@ -71,7 +71,7 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
 
 
 def test_what_found_nobody_is_sent_to_the_next_who_listens() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1", limit=2)
     world.consumer(deliver_subject="d.1")
     world.publish("1", "2", "3")
@@ -187,7 +187,7 @@ def test_a_client_without_room_is_sent_nothing() -> None:
 
 
 def test_messages_are_sent_no_faster_than_the_rate_allows() -> None:
-    world = World(max_msg_size=1000)
+    world = StreamWithConsumers(max_msg_size=1000)
     world.routes.listen("d.1")
     world.publish(*["x" * 900] * 5)
     world.consumer(deliver_subject="d.1", rate_limit_bps=8 * 1000)
@@ -200,7 +200,7 @@ def test_messages_are_sent_no_faster_than_the_rate_allows() -> None:
 
 
 def test_a_replay_keeps_the_distances_and_catches_up_with_what_is_new() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1")
     for pause in (0, 1, 2):
         world.wait(pause)
@@ -229,7 +229,7 @@ def test_messages_close_together_are_replayed_together() -> None:
 
 
 def test_a_watcher_gets_the_last_of_each_subject_and_then_everything() -> None:
-    world = World(max_msgs_per_subject=5)
+    world = StreamWithConsumers(max_msgs_per_subject=5)
     world.routes.listen("d.1")
     world.publish(("s.a", "1"), ("s.b", "2"), ("s.a", "3"), ("s.c", "4"), ("s.b", "5"))
 

@@ -10,7 +10,7 @@ import pytest
 from strandline.broker.api.consumer_config import AckPolicy
 from strandline.groups import GroupConfig
 from tests import tally
-from tests.broker.consumers.helpers import SECOND, Sent, World
+from tests.broker.consumers.helpers import SECOND, Sent, StreamWithConsumers
 
 SMALL = GroupConfig(compact_bytes_min=1024)
 WAIT = 5
@@ -22,7 +22,7 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         tally.count(tally.SEEDS)
         self.random = Random(seed)
-        self.world = World(on_disk=True)
+        self.world = StreamWithConsumers(on_disk=True)
         self.filter = self.random.choice(["", "s.a", "s.*"])
         self.world.consumer(
             state=self.world.state("C", SMALL),

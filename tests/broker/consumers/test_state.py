@@ -13,13 +13,13 @@ from strandline.broker.consumers import Consumer, open_state
 from strandline.clock import ManualClock
 from strandline.groups import WRITTEN, GroupConfig, inspect_group
 from strandline.sim import SimDisk
-from tests.broker.consumers.helpers import CONSUMERS, SECOND, Value, World, sequences
+from tests.broker.consumers.helpers import CONSUMERS, SECOND, StreamWithConsumers, Value, sequences
 from tests.broker.jetstream.fakes import Held
 
 
-def durable(count: int = 5, **options: Value) -> tuple[World, Consumer]:
+def durable(count: int = 5, **options: Value) -> tuple[StreamWithConsumers, Consumer]:
     """Return a consumer on disk, and a stream with so many messages."""
-    world = World(on_disk=True)
+    world = StreamWithConsumers(on_disk=True)
     world.publish(*map(str, range(1, count + 1)))
     options.setdefault("ack_policy", AckPolicy.EXPLICIT)
     return world, world.consumer(state=world.state("C"), **options)
@@ -103,7 +103,7 @@ def test_what_was_given_up_stays_given_up() -> None:
 
 
 def test_a_place_between_the_last_messages_of_subjects_is_kept() -> None:
-    world = World(on_disk=True, max_msgs_per_subject=5)
+    world = StreamWithConsumers(on_disk=True, max_msgs_per_subject=5)
     world.publish(("s.a", "1"), ("s.b", "2"), ("s.a", "3"), ("s.c", "4"), ("s.d", "5"), ("s.b", "6"))
     policy = DeliverPolicy.LAST_PER_SUBJECT
     consumer = world.consumer(state=world.state("C"), deliver_policy=policy, filter_subject="s.>")
@@ -119,7 +119,7 @@ def test_a_place_between_the_last_messages_of_subjects_is_kept() -> None:
 def test_a_consumer_that_is_ahead_of_its_stream_falls_back() -> None:
     world, consumer = durable(3)
     world.pull(consumer, "3")
-    world.stream = World(on_disk=True).stream
+    world.stream = StreamWithConsumers(on_disk=True).stream
     world.publish("1")
 
     made = world.consumer(state=world.consumers["C"].state, ack_policy=AckPolicy.EXPLICIT)

@@ -11,11 +11,11 @@ from strandline.broker.api.consumer_config import AckPolicy, DeliverPolicy
 from strandline.broker.api.requests import PurgeRequest
 from strandline.broker.api.times import ZERO_TIME_NS
 from strandline.broker.consumers.feed import ADVISORIES_MAX
-from tests.broker.consumers.helpers import SECOND, Value, World, sequences, statuses
+from tests.broker.consumers.helpers import SECOND, StreamWithConsumers, Value, sequences, statuses
 
 
 def test_a_paused_consumer_delivers_nothing_until_the_time_has_come() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1")
     consumer = world.consumer(deliver_subject="d.1", idle_heartbeat=SECOND)
     until_ns = world.now_ns + 10 * SECOND
@@ -35,7 +35,7 @@ def test_a_paused_consumer_delivers_nothing_until_the_time_has_come() -> None:
 
 
 def test_a_paused_consumer_can_be_told_to_go_on() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer()
     world.publish("1")
     consumer.pause(world.now_ns + 10 * SECOND, world.now_ns)
@@ -63,7 +63,7 @@ def test_a_paused_consumer_can_be_told_to_go_on() -> None:
 def test_a_reset_to_where_the_consumer_never_was_is_refused(
     options: dict[str, Value], sequence: int, problem: str
 ) -> None:
-    world = World()
+    world = StreamWithConsumers()
     for number in range(5):
         world.publish(str(number))
         world.wait(1)
@@ -76,7 +76,7 @@ def test_a_reset_to_where_the_consumer_never_was_is_refused(
 
 
 def test_a_reset_without_a_sequence_goes_back_to_what_is_acknowledged() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*"12345")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)
     sent = world.pull(consumer, "4")
@@ -90,7 +90,7 @@ def test_a_reset_without_a_sequence_goes_back_to_what_is_acknowledged() -> None:
 
 
 def test_another_filter_counts_anew_from_where_the_consumer_is() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(("s.a", "1"), ("s.b", "2"), ("s.a", "3"), ("s.b", "4"))
     consumer = world.consumer(filter_subject="s.a")
     world.pull(consumer, "1")
@@ -103,7 +103,7 @@ def test_another_filter_counts_anew_from_where_the_consumer_is() -> None:
 
 
 def test_another_deliver_subject_is_sent_to_when_somebody_listens_there() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1")
     consumer = world.consumer(deliver_subject="d.1")
 
@@ -117,7 +117,7 @@ def test_another_deliver_subject_is_sent_to_when_somebody_listens_there() -> Non
 
 
 def test_more_may_be_outstanding_after_an_update() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish("1", "2", "3")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=1)
     assert sequences(world.pull(consumer, '{"batch": 5, "expires": 60000000000}')) == [1]
@@ -129,7 +129,7 @@ def test_more_may_be_outstanding_after_an_update() -> None:
 
 
 def test_a_closed_consumer_does_nothing_more() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.routes.listen("d.1")
     consumer = world.consumer(deliver_subject="d.1", idle_heartbeat=SECOND)
 
@@ -144,7 +144,7 @@ def test_a_closed_consumer_does_nothing_more() -> None:
 
 
 def test_what_is_shown_has_the_times_of_the_last_delivery_and_answer() -> None:
-    world = World()
+    world = StreamWithConsumers()
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)
     assert consumer.info(0).delivered.last_active is None
     world.publish("1")
@@ -160,7 +160,7 @@ def test_what_is_shown_has_the_times_of_the_last_delivery_and_answer() -> None:
 
 
 def test_nobody_is_told_of_each_message_that_a_purge_takes_away() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*"12345")
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT)
     world.pull(consumer, "4")
@@ -177,7 +177,7 @@ def test_nobody_is_told_of_each_message_that_a_purge_takes_away() -> None:
 
 
 def test_nobody_is_told_of_each_of_many_messages_that_go_together() -> None:
-    world = World()
+    world = StreamWithConsumers()
     world.publish(*map(str, range(ADVISORIES_MAX + 1)))
     consumer = world.consumer(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=-1)
     world.pull(consumer, str(ADVISORIES_MAX + 1))

@@ -20,7 +20,7 @@ from strandline.broker.settings import (
     UserSettings,
     WebsocketSettings,
 )
-from tests.broker.core.world import CLOSED, Client, World
+from tests.broker.core.world import CLOSED, Client, InMemoryServer
 from tests.identities_nats import make_nkey
 
 REFUSED = b"-ERR 'Authorization Violation'\r\n" + CLOSED
@@ -37,7 +37,7 @@ def users(*given: UserSettings, **more: object) -> ServerSettings:
 
 
 def answer(settings: ServerSettings, **options: object) -> bytes:
-    return World(settings).client(b"").say(connect(**options), b"PING\r\n")
+    return InMemoryServer(settings).client(b"").say(connect(**options), b"PING\r\n")
 
 
 @pytest.mark.parametrize("secret", ["s3cret", HASH], ids=["plain", "hashed"])
@@ -86,7 +86,7 @@ def test_a_hash_is_looked_at_once_for_each_password(monkeypatch: pytest.MonkeyPa
 def test_nobody_waits_while_a_hash_is_looked_at() -> None:
     started: list[tuple[Callable[[], None], Callable[[], None]]] = []
     settings = users(UserSettings(user="ann", password=HASH), UserSettings(user="bob", password="p"))  # noqa: S106
-    world = World(settings, lambda work, done: started.append((work, done)))
+    world = InMemoryServer(settings, lambda work, done: started.append((work, done)))
     ann, eve = world.client(b""), world.client(b"")
     assert ann.say(connect(user="ann", **{"pass": "s3cret"}) + b"SUB a 1\r\nPING\r\n", b"PUB a 1\r\nx") == b""
     assert eve.say(connect(user="ann", **{"pass": "no"}) + b"PING\r\nNONSENSE", b"PING\r\n") == b""
@@ -117,7 +117,7 @@ def test_a_hash_is_looked_at_for_all_who_wait_and_for_nobody_who_is_gone(monkeyp
 
     monkeypatch.setattr(bcrypt, "checkpw", check)
     settings = users(UserSettings(user="ann", password=HASH))
-    world = World(settings, lambda work, done: started.append((work, done)))
+    world = InMemoryServer(settings, lambda work, done: started.append((work, done)))
     anns = [world.client(connect(user="ann", **{"pass": "s3cret"}) + b"PING\r\n") for _ in range(3)]
     eve = world.client(connect(user="ann", **{"pass": "no"}))
     eve.session.close()
@@ -131,7 +131,7 @@ def test_a_hash_is_looked_at_for_all_who_wait_and_for_nobody_who_is_gone(monkeyp
 
 def test_only_so_many_passwords_wait_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "PENDING_CHECKS_MAX", 2)
-    world = World(users(UserSettings(user="ann", password=HASH)), lambda work, done: None)  # noqa: ARG005 - none is done
+    world = InMemoryServer(users(UserSettings(user="ann", password=HASH)), lambda work, done: None)  # noqa: ARG005 - none is done
     said = [world.client(b"").say(connect(user="ann", **{"pass": secret})) for secret in ("1", "2", "1", "3")]
     assert said == [b"", b"", b"", REFUSED]
 
@@ -143,7 +143,7 @@ def signed_connect(client: Client, **changes: str) -> bytes:
 
 
 def test_an_nkey_signs_the_nonce_of_its_own_connection() -> None:
-    world = World(users(UserSettings(nkey=USER.public)))
+    world = InMemoryServer(users(UserSettings(nkey=USER.public)))
     client, other = world.client(b""), world.client(b"")
     assert client.say(signed_connect(client), b"PING\r\n") == b"PONG\r\n"
     assert client.session.origin.user == USER.public
@@ -158,10 +158,10 @@ def test_an_nkey_signs_the_nonce_of_its_own_connection() -> None:
 def test_nothing_is_done_before_somebody_has_logged_in() -> None:
     settings = users(UserSettings(user="ann", password="p"))  # noqa: S106
     for first in (b"PING\r\n", b"SUB a 1\r\n", b"PUB a 0\r\n\r\n", b"NONSENSE\r\n", b"\x16\x03\x01\r\n"):
-        world = World(settings)
+        world = InMemoryServer(settings)
         assert world.client(b"").say(first) == REFUSED
         assert not any(account.router.in_msgs for account in world.accounts.by_name.values())
-    world = World(settings)
+    world = InMemoryServer(settings)
     client = world.client(b"")
     assert b'"auth_required":true' in client.session.greeting()
     world.clock.advance(2.1)
@@ -171,7 +171,7 @@ def test_nothing_is_done_before_somebody_has_logged_in() -> None:
 
 def test_no_auth_user_is_who_says_nothing() -> None:
     ann, eve = UserSettings(user="ann", password="p"), UserSettings(user="eve", password="p")  # noqa: S106
-    world = World(users(ann, eve, no_auth_user="ann", websocket=WebsocketSettings(no_auth_user="eve")))
+    world = InMemoryServer(users(ann, eve, no_auth_user="ann", websocket=WebsocketSettings(no_auth_user="eve")))
     client = world.client(b"")
     assert b"auth_required" not in client.session.greeting()
     client.say(connect())
@@ -182,7 +182,7 @@ def test_no_auth_user_is_who_says_nothing() -> None:
 
 def test_a_user_may_be_bound_to_a_kind_of_connection() -> None:
     user = UserSettings(user="ann", password="p", connection_types=frozenset({"WEBSOCKET"}))  # noqa: S106
-    world = World(users(user))
+    world = InMemoryServer(users(user))
     assert world.client(b"").say(connect(user="ann", **{"pass": "p"})) == REFUSED
     assert world.client(b"", kind="WEBSOCKET").say(connect(user="ann", **{"pass": "p"})) == b""
 
@@ -190,7 +190,7 @@ def test_a_user_may_be_bound_to_a_kind_of_connection() -> None:
 def test_accounts_hear_nothing_of_each_other() -> None:
     ann, bob = UserSettings(user="ann", password="p"), UserSettings(user="bob", password="p")  # noqa: S106
     accounts = (AccountSettings(), AccountSettings("A", (ann,)), AccountSettings("B", (bob,)))
-    world = World(ServerSettings(accounts=accounts))
+    world = InMemoryServer(ServerSettings(accounts=accounts))
     one, two = (world.client(connect(user=name, **{"pass": "p"})) for name in ("ann", "bob"))
     one.say(b"SUB > 1\r\nSUB a q 2\r\n")
     two.say(b"PUB a 1\r\nx\r\n")
@@ -201,7 +201,7 @@ def test_accounts_hear_nothing_of_each_other() -> None:
 def test_an_account_has_limits_of_its_own() -> None:
     ann, eve = UserSettings(user="ann", password="p"), UserSettings(user="eve", password="p")  # noqa: S106
     limited = AccountSettings("L", (ann,), max_connections=1, max_subscriptions=2, max_payload=10)
-    world = World(ServerSettings(accounts=(AccountSettings(users=(eve,)), limited)))
+    world = InMemoryServer(ServerSettings(accounts=(AccountSettings(users=(eve,)), limited)))
     one, free = (world.client(connect(user=name, **{"pass": "p"})) for name in ("ann", "eve"))
     assert one.say(connect(user="ann", **{"pass": "p"})) == b""
     said = world.client(b"").say(connect(user="ann", **{"pass": "p"}))
@@ -215,7 +215,7 @@ def test_an_account_has_limits_of_its_own() -> None:
 
 def test_other_settings_take_effect_on_those_who_are_connected() -> None:
     ann, eve = UserSettings(user="ann", password="p"), UserSettings(user="eve", password="p")  # noqa: S106
-    world = World(users(ann, eve))
+    world = InMemoryServer(users(ann, eve))
     one, two = (world.client(connect(user=name, **{"pass": "p"})) for name in ("ann", "eve"))
     one.say(b"SUB a.b 1\r\nSUB b 2\r\nSUB c.* 3\r\n")
     router = world.accounts.by_name["A"].router

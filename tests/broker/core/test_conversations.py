@@ -8,7 +8,7 @@ import pytest
 
 from strandline.broker.settings import AccountSettings, JetStreamSettings, ServerSettings, UserSettings
 from strandline.broker.settings.configuration import read_configuration
-from tests.broker.core.world import CONNECT, Client, RealClient, World
+from tests.broker.core.world import CONNECT, Client, InMemoryServer, RealClient
 from tests.servers_nats import NatsServer, running_nats
 
 VERBOSE = CONNECT.replace(b'"verbose":false,"pedantic":false', b'"verbose":true,"pedantic":true')
@@ -116,27 +116,27 @@ ALONE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", ALONE)
 def test_one_client_is_answered_as_by_nats_server(name: str, nats_server: NatsServer) -> None:
     with closing(RealClient(nats_server.port)) as real:
-        assert World().client(b"").say(ALONE[name]) == real.say(ALONE[name])
+        assert InMemoryServer().client(b"").say(ALONE[name]) == real.say(ALONE[name])
 
 
 def test_how_a_conversation_is_cut_does_not_show() -> None:
     for name, data in ALONE.items():
         if len(data) < 1000 and "CONNECT" not in name:
-            whole = World().client(b"").say(data)
-            assert World().client(b"").say(*(bytes([byte]) for byte in data)) == whole, name
+            whole = InMemoryServer().client(b"").say(data)
+            assert InMemoryServer().client(b"").say(*(bytes([byte]) for byte in data)) == whole, name
 
 
 def test_the_greeting_has_the_fields_of_nats_server(nats_server: NatsServer) -> None:
     real = RealClient(nats_server.port)
     info = json.loads(real.greeting[5:])
-    ours = World().client(b"").session.greeting()
+    ours = InMemoryServer().client(b"").session.greeting()
     assert ours.endswith(b"} \r\n")
     # A key for authentication by another service, which we do not have.
     assert list(json.loads(ours[5:])) == [key for key in info if key != "xkey"]
     again = json.loads(
         real.say(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n').split(b"INFO ")[1].split(b"\r\n")[0]
     )
-    client = World().client(b'CONNECT {"verbose":false,"protocol":1}\r\n')
+    client = InMemoryServer().client(b'CONNECT {"verbose":false,"protocol":1}\r\n')
     told = client.say(b"PING\r\nPING\r\n").split(b"\r\n")
     assert (told[0], told[2:]) == (b"PONG", [b"PONG", b""])
     assert list(json.loads(told[1][5:])) == [key for key in again if key != "xkey"]
@@ -146,7 +146,7 @@ def test_the_greeting_has_the_fields_of_nats_server(nats_server: NatsServer) -> 
 def test_the_greeting_of_a_domain_has_its_fields_in_their_order() -> None:
     user = UserSettings(nkey="U" + "A" * 55)
     settings = ServerSettings(jetstream=JetStreamSettings(domain="X"), accounts=(AccountSettings(users=(user,)),))
-    client = World(settings).client(b"")
+    client = InMemoryServer(settings).client(b"")
     fields = list(json.loads(client.session.greeting()[5:]))
     assert fields[fields.index("client_ip") :] == ["client_ip", "nonce", "domain", "api_lvl"]
     fields = list(json.loads(client.session.server_info.format_info(1, "127.0.0.1", ldm=True)[5:]))
@@ -248,15 +248,15 @@ def real_clients(port: int) -> Iterator[dict[str, RealClient]]:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, World]]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, InMemoryServer]]:
     with running_nats(SETTINGS) as server:
         path = tmp_path_factory.mktemp("guarded") / "server.conf"
         path.write_text(SETTINGS)
-        yield server, World(read_configuration(path).settings)
+        yield server, InMemoryServer(read_configuration(path).settings)
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_several_clients_are_answered_as_by_nats_server(name: str, guarded: tuple[NatsServer, World]) -> None:
+def test_several_clients_are_answered_as_by_nats_server(name: str, guarded: tuple[NatsServer, InMemoryServer]) -> None:
     server, world = guarded
     ours: dict[str, Client] = {}
     with real_clients(server.port) as real:
@@ -271,7 +271,7 @@ def test_several_clients_are_answered_as_by_nats_server(name: str, guarded: tupl
         client.session.close()
 
 
-def test_a_wider_pattern_than_any_allowed_one_is_refused(guarded: tuple[NatsServer, World]) -> None:
+def test_a_wider_pattern_than_any_allowed_one_is_refused(guarded: tuple[NatsServer, InMemoryServer]) -> None:
     _, world = guarded  # nats-server takes it, and delivers what is not allowed
     client = world.client(connect("p"))
     assert client.say(b"SUB foo.> 1\r\n") == b"-ERR 'Permissions Violation for Subscription to \"foo.>\"'\r\n"

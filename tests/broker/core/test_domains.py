@@ -4,15 +4,15 @@ import pytest
 
 from strandline.broker.settings import JetStreamSettings, Permissions, Rule, ServerSettings, UserSettings
 from strandline.broker.settings.model import AccountSettings
-from tests.broker.core.world import CONNECT, Basket, World
+from tests.broker.core.world import CONNECT, Basket, InMemoryServer
 
 DENIED = Permissions(Rule(("$JS.API.>", "$JS.hub.API.>"), ("$KV.>", "$JS.API.STREAM.PURGE.>")))
 
 
-def world(permissions: Permissions | None = None, domain: str = "hub") -> World:
+def world(permissions: Permissions | None = None, domain: str = "hub") -> InMemoryServer:
     users = (UserSettings(user="ann", password="a", permissions=permissions),)  # noqa: S106 - of no real server
     settings = ServerSettings(jetstream=JetStreamSettings(domain=domain), accounts=(AccountSettings(users=users),))
-    return World(settings)
+    return InMemoryServer(settings)
 
 
 def connect(*, verbose: bool = False) -> bytes:

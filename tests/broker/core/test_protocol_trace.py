@@ -7,7 +7,7 @@ import pytest
 from strandline.broker.core.protocol_trace import ProtocolTracer
 from strandline.broker.logs import TRACE
 from strandline.broker.settings import LogSettings, ServerSettings
-from tests.broker.core.world import CONNECT, World
+from tests.broker.core.world import CONNECT, InMemoryServer
 
 WHO = "127.0.0.1:4711 - cid:1 - "
 
@@ -20,7 +20,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def traced(log: pytest.LogCaptureFixture, said: bytes, settings: LogSettings | None = None) -> list[str]:
     """Let a client say something, and return what the trace says of it."""
-    client = World(ServerSettings(max_payload=100)).client(b"", port=4711)
+    client = InMemoryServer(ServerSettings(max_payload=100)).client(b"", port=4711)
     client.session.tracer = ProtocolTracer(client.session, settings or LogSettings())
     client.session.feed(said)
     assert {record.levelno for record in log.records} <= {TRACE, logging.ERROR}

@@ -13,7 +13,7 @@ from strandline.broker.core.router import BY_CLIENT_MIN
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
 from strandline.wire import FrameParser, Side, format_headers, format_pubs
-from tests.broker.core.world import CONNECT, Basket, World
+from tests.broker.core.world import CONNECT, Basket, InMemoryServer
 from tests.effort import examples
 
 HEADERS = format_headers([("A", "b")])
@@ -28,7 +28,7 @@ def msgs(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes, bytes]]:
 
 
 def test_a_sink_hears_runs_and_a_client_the_same_messages() -> None:
-    world, basket = World(), Basket()
+    world, basket = InMemoryServer(), Basket()
     world.router.subscribe(b"s.>", basket)
     listener, publisher = world.client(CONNECT + b"SUB s.* 7\r\n"), world.client()
     sent = [(b"s.%d" % (n % 3), b"r.%d" % n, HEADERS if n % 5 == 0 else b"", b"%d" % n) for n in range(1000)]
@@ -41,7 +41,7 @@ def test_a_sink_hears_runs_and_a_client_the_same_messages() -> None:
 
 
 def test_messages_of_several_routes_keep_their_order_for_whoever_hears_both() -> None:
-    world, basket, other = World(), Basket(), Basket()
+    world, basket, other = InMemoryServer(), Basket(), Basket()
     world.router.subscribe(b"s.>", basket)
     world.router.subscribe(b"t.>", other)
     listener, publisher = world.client(CONNECT + b"SUB *.both 1\r\nSUB s.one 2\r\n"), world.client()
@@ -54,7 +54,7 @@ def test_messages_of_several_routes_keep_their_order_for_whoever_hears_both() ->
 
 
 def test_an_ordered_sink_comes_between_what_was_before_and_after_it() -> None:
-    world = World()
+    world = InMemoryServer()
     told: list[tuple[str, int]] = []
 
     class Teller(Basket):
@@ -72,7 +72,7 @@ def test_an_ordered_sink_comes_between_what_was_before_and_after_it() -> None:
 
 
 def test_each_message_goes_to_one_member_of_each_group() -> None:
-    world = World()
+    world = InMemoryServer()
     members = [world.client(CONNECT + b"SUB q.* g %d\r\nSUB q.one other 9\r\n" % sid) for sid in (1, 2, 3)]
     publisher = world.client()
     publisher.say(format_pubs([(b"q.one", b"", b"", b"%d" % n) for n in range(300)]))
@@ -86,7 +86,7 @@ def test_each_message_goes_to_one_member_of_each_group() -> None:
 
 
 def test_a_member_that_is_closing_is_passed_over() -> None:
-    world = World()
+    world = InMemoryServer()
     leaving, staying, publisher = (world.client(CONNECT + more) for more in (b"SUB q g 1\r\n", b"SUB q g 2\r\n", b""))
     leaving.session.closing = "Client Closed"  # it has not ended its subscriptions yet
     for _ in range(10):
@@ -96,7 +96,7 @@ def test_a_member_that_is_closing_is_passed_over() -> None:
 
 
 def test_a_subscription_with_a_limit_ends_in_the_middle_of_a_run() -> None:
-    world = World()
+    world = InMemoryServer()
     limited, publisher = world.client(CONNECT + b"SUB a 1\r\nUNSUB 1 3\r\n"), world.client(CONNECT + b"SUB r 1\r\n")
     said = publisher.say(format_pubs([(b"a", b"r", b"", b"%d" % n) for n in range(5)]))
     assert [payload for *_, payload in msgs(limited.heard())] == [b"0", b"1", b"2"]
@@ -106,7 +106,7 @@ def test_a_subscription_with_a_limit_ends_in_the_middle_of_a_run() -> None:
 
 
 def test_deliver_ends_where_a_subscription_does() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client(CONNECT + b"SUB inbox 5\r\nUNSUB 5 3\r\n")
     rows = Deliveries([b"s.%d" % n for n in range(5)], [b"%d" % n for n in range(5)], [b"ack.%d" % n for n in range(5)])
     assert world.router.deliver(b"inbox", rows) == 3
@@ -115,7 +115,7 @@ def test_deliver_ends_where_a_subscription_does() -> None:
 
 
 def test_deliver_goes_to_one_member_of_a_group_while_there_is_one() -> None:
-    world = World()
+    world = InMemoryServer()
     one, two, plain = (world.client(CONNECT + b"SUB to %b1\r\n" % queue) for queue in (b"g ", b"g ", b""))
     rows = Deliveries([b"s"] * 4, [b"x"] * 4)
     assert world.router.deliver(b"to", rows, b"g") == 4
@@ -127,7 +127,7 @@ def test_deliver_goes_to_one_member_of_a_group_while_there_is_one() -> None:
 
 
 def test_only_a_subscription_to_the_subject_itself_binds() -> None:
-    world = World()
+    world = InMemoryServer()
     world.client(CONNECT + b"SUB to.> 1\r\nSUB to.* g 2\r\nSUB there 3\r\nSUB here g 4\r\n")
     asked = [(b"to.x", b""), (b"to.x", b"g"), (b"there", b""), (b"there", b"g"), (b"here", b""), (b"here", b"g")]
     assert [world.router.has_subscription(*each) for each in asked] == [False, False, True, False, False, True]
@@ -168,7 +168,7 @@ def test_frames_are_passed_on_with_everything(size: int, count: int, reply: byte
 
 
 def test_a_client_without_headers_gets_payloads_alone() -> None:
-    world = World()
+    world = InMemoryServer()
     client, publisher = world.client(NO_HEADERS + b"SUB a 1\r\n"), world.client()
     publisher.say(format_pubs([(b"a", b"r", HEADERS, b"x")]))
     world.router.send(b"a", b"y", headers=HEADERS)
@@ -176,7 +176,7 @@ def test_a_client_without_headers_gets_payloads_alone() -> None:
 
 
 def test_send_many_finds_each_subject() -> None:
-    world = World()
+    world = InMemoryServer()
     one, two = world.client(CONNECT + b"SUB in.1.* 1\r\n"), world.client(CONNECT + b"SUB in.2.* 1\r\nSUB in.1.7 2\r\n")
     subjects = [b"in.%d.%d" % (1 + n % 2, n) for n in range(20)] + [b"in.3.1"]
     world.router.send_many(Deliveries(subjects, [b"x"] * len(subjects)))
@@ -188,7 +188,7 @@ def test_send_many_finds_each_subject() -> None:
 
 
 def test_whoever_watches_is_told_soon_and_once() -> None:
-    world = World()
+    world = InMemoryServer()
     told: list[str] = []
     cancel = world.router.watch_interest(b"to.me", lambda: told.append("changed"))
     client = world.client(CONNECT + b"SUB to.* 1\r\nSUB to.me q 2\r\nSUB to.you 3\r\n")
@@ -206,7 +206,7 @@ def test_whoever_watches_is_told_soon_and_once() -> None:
 
 
 def test_room_shrinks_with_what_is_unsent_and_whoever_waits_is_called_once() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client(CONNECT + b"SUB to 1\r\n")
     whole = world.router.room(b"to")
     world.router.send(b"to", b"x" * 2_000_000)
@@ -231,7 +231,7 @@ def test_room_shrinks_with_what_is_unsent_and_whoever_waits_is_called_once() -> 
 
 
 def test_whoever_waits_for_several_is_called_when_the_first_has_room() -> None:
-    world = World()
+    world = InMemoryServer()
     clients = [world.client(CONNECT + b"SUB to 1\r\n") for _ in range(2)]
     world.router.send(b"to", b"x" * 2_000_000)
     told: list[int] = []
@@ -243,7 +243,7 @@ def test_whoever_waits_for_several_is_called_when_the_first_has_room() -> None:
 
 
 def test_there_is_room_while_one_of_those_who_listen_has_some() -> None:
-    world = World()
+    world = InMemoryServer()
     slow, quick = (world.client(CONNECT + b"SUB to 1\r\n") for _ in range(2))
     whole = world.router.room(b"to")
     world.router.send(b"to", b"x" * whole)
@@ -257,7 +257,7 @@ def test_there_is_room_while_one_of_those_who_listen_has_some() -> None:
 
 
 def test_a_group_gives_to_those_who_have_room() -> None:
-    world = World()
+    world = InMemoryServer()
     slow, quick = (world.client(CONNECT + b"SUB to group 1\r\nSUB own%d 2\r\n" % number) for number in range(2))
     world.router.send(b"own0", b"x" * world.router.room(b"own0"))
     waiting = slow.session.out_bytes
@@ -270,7 +270,7 @@ def test_a_group_gives_to_those_who_have_room() -> None:
 
 
 def test_whoever_waits_again_and_again_is_kept_and_called_once() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client(CONNECT + b"SUB to 1\r\n")
     world.router.send(b"to", b"x" * 2_000_000)
     told: list[int] = []
@@ -287,7 +287,7 @@ def test_whoever_waits_again_and_again_is_kept_and_called_once() -> None:
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_nobody_else() -> None:
-    world = World(ServerSettings(max_pending=10_000, max_payload=2000))
+    world = InMemoryServer(ServerSettings(max_pending=10_000, max_payload=2000))
     slow, quick, publisher = (world.client(CONNECT + more) for more in (b"SUB a 1\r\n", b"SUB a 1\r\n", b""))
     for _ in range(12):
         publisher.say(b"PUB a 1000\r\n" + b"x" * 1000 + b"\r\n")
@@ -299,7 +299,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_nobody_else() -> None:
 
 
 def test_no_responders_is_told_to_the_sender_alone() -> None:
-    world, basket = World(), Basket()
+    world, basket = InMemoryServer(), Basket()
     world.router.subscribe(b"api.>", basket)
     asker, other = world.client(CONNECT + b"SUB r.> 1\r\n"), world.client(CONNECT + b"SUB r.> 1\r\n")
     asker.say(format_pubs([(b"api.1", b"r.1", b"", b""), (b"api.2", b"", b"", b""), (b"api.3", b"r.3", b"", b"")]))
@@ -313,7 +313,7 @@ def test_no_responders_is_told_to_the_sender_alone() -> None:
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
 def test_counts_are_of_messages_and_bytes(cut: int) -> None:
-    world = World()
+    world = InMemoryServer()
     world.client(CONNECT + b"SUB a 1\r\n")
     publisher = world.client()
     data = format_pubs([(b"a", b"", HEADERS, b"x" * 10)] * 8)
@@ -326,7 +326,7 @@ def test_counts_are_of_messages_and_bytes(cut: int) -> None:
 
 
 def test_a_crowd_is_counted_as_its_members_would_be() -> None:
-    world = World()
+    world = InMemoryServer()
     hearer, publisher = world.client(), world.client()
     hearer.say(b"".join(b"SUB a %d\r\n" % sid for sid in range(BY_CLIENT_MIN + 1)))
     publisher.say(b"PUB a 5\r\nhello\r\n" * 3)
@@ -337,7 +337,7 @@ def test_a_crowd_is_counted_as_its_members_would_be() -> None:
 
 
 def test_a_crowd_of_one_client_takes_no_more_memory_than_the_client_may() -> None:
-    world = World(ServerSettings(max_pending=8 << 20))
+    world = InMemoryServer(ServerSettings(max_pending=8 << 20))
     hearer, publisher = world.client(), world.client()
     hearer.say(b"".join(b"SUB big %d\r\n" % sid for sid in range(200)))
     payload = bytes(1 << 20)

@@ -6,13 +6,13 @@ import pytest
 
 from strandline.broker.routes import Deliveries
 from strandline.broker.settings import ServerSettings
-from tests.broker.core.world import CLOSED, CONNECT, World
+from tests.broker.core.world import CLOSED, CONNECT, InMemoryServer
 
 SECOND_NS = 1_000_000_000
 
 
 def test_whoever_writes_is_called_once_for_each_turn() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client()
     client.say(b"SUB a 1\r\n")
     world.woken.clear()
@@ -25,7 +25,7 @@ def test_whoever_writes_is_called_once_for_each_turn() -> None:
 
 
 def test_a_client_that_says_nothing_is_pinged_and_then_left() -> None:
-    world = World(ServerSettings(ping_interval_s=10, ping_max=2))
+    world = InMemoryServer(ServerSettings(ping_interval_s=10, ping_max=2))
     client = world.client()
     said = b""
     for _ in range(8):
@@ -39,7 +39,7 @@ def test_a_client_that_says_nothing_is_pinged_and_then_left() -> None:
 
 
 def test_a_client_that_answers_or_talks_stays() -> None:
-    world = World(ServerSettings(ping_interval_s=10, ping_max=2))
+    world = InMemoryServer(ServerSettings(ping_interval_s=10, ping_max=2))
     client = world.client()
     for n in range(20):
         world.clock.advance(10)
@@ -53,7 +53,7 @@ def test_a_client_that_answers_or_talks_stays() -> None:
 
 
 def test_nothing_is_heard_or_done_once_it_closes() -> None:
-    world = World()
+    world = InMemoryServer()
     client, other = world.client(CONNECT + b"SUB a 1\r\n"), world.client(CONNECT + b"SUB b 1\r\n")
     assert client.say(b"NONSENSE\r\nPUB b 0\r\n\r\n") == b"-ERR 'Unknown Protocol Operation'\r\n" + CLOSED
     assert client.say(b"PUB b 0\r\n\r\n") == CLOSED
@@ -64,7 +64,7 @@ def test_nothing_is_heard_or_done_once_it_closes() -> None:
 
 
 def test_what_came_before_a_violation_took_effect() -> None:
-    world = World()
+    world = InMemoryServer()
     client, other = world.client(), world.client(CONNECT + b"SUB b 1\r\n")
     assert (
         client.say(b"PUB b 1\r\nx\r\nPING\r\nPUB b 99999999\r\n")
@@ -78,7 +78,7 @@ def test_what_came_before_a_violation_took_effect() -> None:
     [(b"SUB c 3\r\n", b"maximum subscriptions exceeded"), (b"SUB a.b.c.d 3\r\n", b'to "a.b.c.d", too')],
 )
 def test_subscriptions_are_limited(sent: bytes, said: bytes) -> None:
-    world = World(ServerSettings(max_subscriptions=2, max_subscription_tokens=3))
+    world = InMemoryServer(ServerSettings(max_subscriptions=2, max_subscription_tokens=3))
     client = world.client(CONNECT + b"SUB a.b.c 1\r\nSUB b 2\r\n")
     assert said in client.say(sent)
     assert len(client.session.subscriptions) == 2
@@ -86,14 +86,14 @@ def test_subscriptions_are_limited(sent: bytes, said: bytes) -> None:
 
 
 def test_lines_and_payloads_are_limited() -> None:
-    world = World(ServerSettings(max_control_line=100, max_payload=10))
+    world = InMemoryServer(ServerSettings(max_control_line=100, max_payload=10))
     assert world.client().say(b"PUB a 10\r\n0123456789\r\n") == b""
     assert world.client().say(b"PUB a 11\r\n") == b"-ERR 'Maximum Payload Violation'\r\n" + CLOSED
     assert world.client().say(b"SUB " + b"a" * 200) == b"-ERR 'maximum control line exceeded'\r\n" + CLOSED
 
 
 def test_a_lame_duck_says_so_to_those_who_understand() -> None:
-    world = World()
+    world = InMemoryServer()
     modern, plain = world.client(CONNECT.replace(b"{", b'{"protocol":1,')), world.client()
     for client in (modern, plain):
         client.session.lame_duck()
@@ -102,7 +102,7 @@ def test_a_lame_duck_says_so_to_those_who_understand() -> None:
 
 
 def test_a_subscription_before_connect_hears_as_connect_says() -> None:
-    world = World()
+    world = InMemoryServer()
     client, publisher = world.client(b"SUB a 1\r\n"), world.client()
     assert client.heard() == b""
     client.say(b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"echo":false}\r\n')
@@ -111,7 +111,7 @@ def test_a_subscription_before_connect_hears_as_connect_says() -> None:
 
 
 def test_the_origin_tells_who_it_is() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client(b'CONNECT {"verbose":false,"name":"n","lang":"python","version":"1.2"}\r\n')
     origin = client.session.origin
     assert (origin.account, origin.name, origin.language, origin.version) == ("$G", "n", "python", "1.2")
@@ -119,7 +119,7 @@ def test_the_origin_tells_who_it_is() -> None:
 
 
 def test_a_drained_subscription_hears_what_was_sent_before_it_ended() -> None:
-    world = World()
+    world = InMemoryServer()
     client = world.client(CONNECT + b"SUB a 1\r\n")
     world.router.send_many(Deliveries([b"a"] * 3, [b"x"] * 3))
     assert client.say(b"UNSUB 1\r\nPING\r\n") == b"MSG a 1 1\r\nx\r\n" * 3 + b"PONG\r\n"

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.broker.core import session as sessions
 from strandline.broker.core.session import CONTROLS_PER_LOOK, DELIVERIES_PER_RUN, SLICE_S, SLOW_PER_RUN
-from tests.broker.core.world import Basket, Client, World
+from tests.broker.core.world import Basket, Client, InMemoryServer
 
 LOOKS_PER_SLICE = int(SLICE_S / 1e-3) + 1
 PER_SLICE = (LOOKS_PER_SLICE + 1) * CONTROLS_PER_LOOK
@@ -24,7 +24,7 @@ def milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "thread_time", lambda: next(ticks) * 1e-3)
 
 
-def _sliced(world: World) -> tuple[Client, list[Callable[[], None]]]:
+def _sliced(world: InMemoryServer) -> tuple[Client, list[Callable[[], None]]]:
     """Return a client whose frames wait for their turn, and those turns."""
     client = world.client()
     turns: list[Callable[[], None]] = []
@@ -53,7 +53,7 @@ FLOODS = {
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_takes_effect_in_slices_in_its_order_and_as_a_whole(kind: str) -> None:
     data, answer, total = FLOODS[kind]
-    client, turns = _sliced(World())
+    client, turns = _sliced(InMemoryServer())
     slices = list(_slices(client, turns, data))
     answers = [heard.count(answer) for heard in slices]
     assert sum(answers) == total
@@ -62,7 +62,7 @@ def test_a_flood_takes_effect_in_slices_in_its_order_and_as_a_whole(kind: str) -
 
 
 def test_messages_that_thousands_hear_go_out_in_runs() -> None:
-    world = World()
+    world = InMemoryServer()
     client, turns = _sliced(world)
     for _ in _slices(client, turns, b"".join(b"SUB %b %d\r\n" % ((b"*.*", b"a.>")[n % 2], n) for n in range(4096))):
         pass
@@ -79,7 +79,7 @@ def test_messages_that_thousands_hear_go_out_in_runs() -> None:
 def test_messages_that_take_long_by_themselves_go_in_few_at_a_time(kind: str) -> None:
     block = b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n"
     traced = b"HPUB a %d %d\r\n%b\r\n" % (len(block), len(block), block)
-    world, basket = World(), Basket()
+    world, basket = InMemoryServer(), Basket()
     world.router.subscribe(b"$SYS.REQ.USER.INFO" if kind == "asked" else b"a", basket)
     client, turns = _sliced(world)
     taken: list[int] = []
@@ -90,7 +90,7 @@ def test_messages_that_take_long_by_themselves_go_in_few_at_a_time(kind: str) ->
 
 
 def test_a_crowd_that_is_gone_slows_nobody_down() -> None:
-    world = World()
+    world = InMemoryServer()
     by_client, turns = _sliced(world)
     for _ in _slices(by_client, turns, b"".join(b"SUB wide %d\r\n" % n for n in range(DELIVERIES_PER_RUN))):
         pass
@@ -103,7 +103,7 @@ def test_a_crowd_that_is_gone_slows_nobody_down() -> None:
 
 
 def test_what_comes_meanwhile_waits_behind_what_was_put_aside() -> None:
-    client, turns = _sliced(World())
+    client, turns = _sliced(InMemoryServer())
     client.session.feed(b"SUB a 1\r\n" + b"PING\r\n" * 1000 + b"PUB a 5\r\nfirst\r\n")
     client.session.feed(b"PUB a 6\r\nsecond\r\n")
     heard = client.heard()
@@ -115,7 +115,7 @@ def test_what_comes_meanwhile_waits_behind_what_was_put_aside() -> None:
 
 
 def test_a_violation_behind_what_was_put_aside_ends_the_connection_when_its_turn_comes() -> None:
-    client, turns = _sliced(World())
+    client, turns = _sliced(InMemoryServer())
     heard = b"".join(_slices(client, turns, b"PING\r\n" * 1000 + b"NONSENSE\r\n"))
     assert heard.count(b"PONG") == 1000
     assert b"Unknown Protocol" in heard
@@ -123,7 +123,7 @@ def test_a_violation_behind_what_was_put_aside_ends_the_connection_when_its_turn
 
 
 def test_a_client_that_leaves_before_its_turn_leaves_nothing_behind() -> None:
-    client, turns = _sliced(World())
+    client, turns = _sliced(InMemoryServer())
     client.session.feed(b"PING\r\n" * 1000)
     client.session.close()
     client.heard()

@@ -17,7 +17,7 @@ CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_respond
 CLOSED = b"<closed>"
 
 
-class World:
+class InMemoryServer:
     """One server; nothing in it happens by itself."""
 
     def __init__(self, settings: ServerSettings | None = None, background: Background | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from strandline.journal import WRITTEN
 from tests.broker.durability.child import Mortal, mortal
-from tests.broker.durability.workload import World, check_all, clients, prepare
+from tests.broker.durability.workload import RestartedServer, check_all, clients, prepare
 from tests.broker.socket_client import SocketClient
 from tests.journal.helpers import telling
 from tests.straced import strace_problem
@@ -34,9 +34,9 @@ def server(tmp_path: Path) -> Iterator[Mortal]:
         yield server
 
 
-def die_often(server: Mortal, deaths: Sequence[Death]) -> World:
+def die_often(server: Mortal, deaths: Sequence[Death]) -> RestartedServer:
     """Live and die under load, in each of some ways, and once more live until everything is brought to an end."""
-    world = World(server.port)
+    world = RestartedServer(server.port)
     assert server.start()
     with SocketClient(server.port) as client:
         prepare(client)
@@ -57,7 +57,7 @@ def die_often(server: Mortal, deaths: Sequence[Death]) -> World:
     return world
 
 
-def live(server: Mortal, world: World, words: float, life_s: float) -> None:
+def live(server: Mortal, world: RestartedServer, words: float, life_s: float) -> None:
     """Wait until the server has said so much, or is dead, or has lived for so long."""
     give_up, until = time.monotonic() + life_s, world.told.total() + words
     while time.monotonic() < give_up and world.told.total() < until and not server.wait_for_death(0.001):

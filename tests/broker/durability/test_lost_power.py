@@ -16,8 +16,8 @@ from tests.broker.durability.workload import (
     CONFIRMED,
     CONSUMERS,
     Publisher,
+    RestartedServer,
     Worker,
-    World,
     Writer,
     check_all,
     is_taken,
@@ -37,7 +37,7 @@ class Simulation:
     def __init__(self, seed: str) -> None:
         self.random = Random(seed)
         self.broker = SimBroker()
-        self.world = World(port=0, disk_fails=self._is_off)
+        self.world = RestartedServer(port=0, disk_fails=self._is_off)
         self.broker.start()
         prepare(self.broker.connect())
         self.publishers = [Publisher(self.world, stream, number) for stream in CONSUMERS for number in range(2)]
@@ -169,7 +169,7 @@ def changes_of(seed: str) -> int:
     return simulation.broker.cut.seen - before
 
 
-def lose_power(seed: str, cut: int) -> World:
+def lose_power(seed: str, cut: int) -> RestartedServer:
     """Lose power after so many changes, and again in the next life, and see what is left."""
     with telling(seed=seed, cut=cut):
         simulation = Simulation(seed)

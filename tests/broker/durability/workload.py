@@ -63,7 +63,7 @@ class Stored(NamedTuple):
 
 
 @dataclass
-class World:
+class RestartedServer:
     """The address of the server, how many lives it had, and what it said in them."""
 
     port: int
@@ -114,7 +114,7 @@ def prepare(client: SocketClient) -> None:
 
 
 @contextmanager
-def clients(world: World, publishers: int = 2, workers: int = 2, writers: int = 3) -> Iterator[None]:
+def clients(world: RestartedServer, publishers: int = 2, workers: int = 2, writers: int = 3) -> Iterator[None]:
     """Let many clients work while the block runs; afterwards they bring to an end what they began."""
     jobs = [
         *(Publisher(world, stream, number) for stream in CONSUMERS for number in range(publishers)),
@@ -138,7 +138,7 @@ def clients(world: World, publishers: int = 2, workers: int = 2, writers: int = 
         assert not thread.is_alive(), "a client hangs"
 
 
-def _is_worked_off(world: World, stream: str) -> bool:
+def _is_worked_off(world: RestartedServer, stream: str) -> bool:
     if not set(world.published[stream].values()) <= world.tried[stream]:
         return False
     with SocketClient(world.port) as client:
@@ -162,7 +162,7 @@ def _wait(condition: Callable[[], bool], within_s: float = WAIT_S) -> None:
 class Job:
     """What one client does, over as many connections as it takes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RestartedServer) -> None:
         self.world = world
 
     def run(self) -> None:
@@ -191,7 +191,7 @@ class Job:
 class Publisher(Job):
     """Publishes with many publishes under way, each with an identifier."""
 
-    def __init__(self, world: World, stream: str, number: int) -> None:
+    def __init__(self, world: RestartedServer, stream: str, number: int) -> None:
         super().__init__(world)
         self._stream = stream
         self._number = number
@@ -259,7 +259,7 @@ class Publisher(Job):
 class Worker(Job):
     """Pulls, acknowledges each message and waits until the server confirms that."""
 
-    def __init__(self, world: World, stream: str) -> None:
+    def __init__(self, world: RestartedServer, stream: str) -> None:
         super().__init__(world)
         self._stream = stream
 
@@ -318,7 +318,7 @@ class Worker(Job):
 class Writer(Job):
     """Updates and deletes keys of a bucket to which others write too, expecting what it knows as the last revision."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: RestartedServer, number: int) -> None:
         super().__init__(world)
         self._number = number
         self._tries = 0
@@ -395,7 +395,7 @@ def read_all(client: SocketClient, stream: str) -> list[Stored]:
     return found
 
 
-def check_published(world: World, stored: list[Stored]) -> None:
+def check_published(world: RestartedServer, stored: list[Stored]) -> None:
     """Everything acknowledged is there under its sequence, nothing is there twice, and publishers kept their order."""
     by_payload = Counter((each.subject, each.payload) for each in stored)
     assert max(by_payload.values(), default=1) == 1, f"stored twice: {by_payload.most_common(3)}"
@@ -407,7 +407,7 @@ def check_published(world: World, stored: list[Stored]) -> None:
         assert numbers == list(range(len(numbers))), f"{subject} is out of order"
 
 
-def check_wins(world: World, stored: list[Stored]) -> None:
+def check_wins(world: RestartedServer, stored: list[Stored]) -> None:
     """Every win is there or gave way to later ones; each took the place of the one it expected: nobody won twice."""
     taken = Counter((win.key, win.expected) for win in world.wins)
     assert max(taken.values(), default=1) == 1, f"two winners: {taken.most_common(3)}"
@@ -428,7 +428,7 @@ def check_wins(world: World, stored: list[Stored]) -> None:
         assert latest <= (last or 0), f"the last win of {key!r} is not there"
 
 
-def check_queue(world: World, client: SocketClient) -> None:
+def check_queue(world: RestartedServer, client: SocketClient) -> None:
     """Everything acknowledged was taken, and is gone."""
     state = client.api("STREAM.INFO.QUEUE")["state"]
     assert isinstance(state, dict)
@@ -436,7 +436,7 @@ def check_queue(world: World, client: SocketClient) -> None:
     assert state["last_seq"] >= max(world.published["QUEUE"].values(), default=0), state
 
 
-def check_all(world: World, client: SocketClient) -> None:
+def check_all(world: RestartedServer, client: SocketClient) -> None:
     """Compare what the server has with what it said in all its lives."""
     world.check()
     check_published(world, read_all(client, "ALL"))

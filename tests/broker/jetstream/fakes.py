@@ -144,7 +144,7 @@ class Held(Executor):
             self.waiting.pop(0)()
 
 
-class World:
+class FakeAccount:
     """JetStream of an account, with its context in a test's hands."""
 
     def __init__(

@@ -10,21 +10,21 @@ import pytest
 
 from strandline.broker.jetstream import inflight_bytes
 from strandline.journal import WRITTEN
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[FakeAccount]:
+    made = FakeAccount(tmp_path)
     yield made
     made.close()
 
 
-def _acks(world: World) -> list[tuple[str, Any]]:
+def _acks(world: FakeAccount) -> list[tuple[str, Any]]:
     return [(subject, json.loads(payload)) for subject, payload in world.routes.take()]
 
 
-def test_an_ack_comes_only_after_its_message_is_durable(world: World) -> None:
+def test_an_ack_comes_only_after_its_message_is_durable(world: FakeAccount) -> None:
     world.stream("S")
     world.routes.publish(("S", b"1", "one"), ("S", b"2", "two"))
     world.turn()
@@ -34,7 +34,7 @@ def test_an_ack_comes_only_after_its_message_is_durable(world: World) -> None:
 
 
 def test_page_cache_is_enough_where_that_was_asked_for(tmp_path: Path) -> None:
-    world = World(tmp_path, durability=WRITTEN)
+    world = FakeAccount(tmp_path, durability=WRITTEN)
     world.stream("S")
     world.routes.publish(("S", b"1", "one"))
     world.turn()
@@ -42,7 +42,7 @@ def test_page_cache_is_enough_where_that_was_asked_for(tmp_path: Path) -> None:
     world.close()
 
 
-def test_acks_keep_the_order_of_publishes_over_many_turns(world: World) -> None:
+def test_acks_keep_the_order_of_publishes_over_many_turns(world: FakeAccount) -> None:
     world.stream("S", "s.*")
     for number in range(50):
         world.routes.publish((f"s.{number % 3}", b"", f"r{number}"), client=number % 4)
@@ -53,7 +53,7 @@ def test_acks_keep_the_order_of_publishes_over_many_turns(world: World) -> None:
     assert _acks(world) == [(f"r{number}", {"stream": "S", "seq": number + 1}) for number in range(50)]
 
 
-def test_what_asks_for_no_ack_gets_none(world: World) -> None:
+def test_what_asks_for_no_ack_gets_none(world: FakeAccount) -> None:
     world.stream("S")
     world.stream("QUIET", no_ack=True)
     world.routes.publish(("S", b"1", ""), ("QUIET", b"1", "never"), ("S", b"2", "two"))
@@ -63,7 +63,7 @@ def test_what_asks_for_no_ack_gets_none(world: World) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 60])
-def test_fast_ingest_is_refused_and_what_came_with_it_is_stored(world: World, count: int) -> None:
+def test_fast_ingest_is_refused_and_what_came_with_it_is_stored(world: FakeAccount, count: int) -> None:
     world.stream("S", allow_batched=True)
     replies = [f"in.{number}.$FI" if number % 3 == 1 else f"in.{number}.FI" for number in range(count)]
 
@@ -78,7 +78,7 @@ def test_fast_ingest_is_refused_and_what_came_with_it_is_stored(world: World, co
     assert _acks(world) == [(reply, {"stream": "S", "seq": at + 1}) for at, reply in enumerate(others)]
 
 
-def test_a_request_sees_what_was_published_before_it_and_nothing_after(world: World) -> None:
+def test_a_request_sees_what_was_published_before_it_and_nothing_after(world: FakeAccount) -> None:
     world.stream("S")
     world.routes.publish(("S", b"1", ""), ("S", b"2", ""), ("$JS.API.STREAM.PURGE.S", b"", "purged"), ("S", b"3", ""))
     world.turn()
@@ -87,7 +87,7 @@ def test_a_request_sees_what_was_published_before_it_and_nothing_after(world: Wo
     assert world.ask("STREAM.INFO.S")["state"]["messages"] == 1
 
 
-def test_an_answer_waits_for_what_it_tells_of(world: World) -> None:
+def test_an_answer_waits_for_what_it_tells_of(world: FakeAccount) -> None:
     world.stream("S", allow_direct=True)
     world.routes.publish(("S", b"1", ""))
     world.routes.publish(("$JS.API.DIRECT.GET.S", b'{"seq":1}', "got"), ("$JS.API.STREAM.INFO.S", b"", "info"))
@@ -96,7 +96,7 @@ def test_an_answer_waits_for_what_it_tells_of(world: World) -> None:
     assert [subject for subject, _ in world.routes.take()] == ["got", "info"]
 
 
-def test_a_consumer_is_given_nothing_that_is_not_durable(world: World) -> None:
+def test_a_consumer_is_given_nothing_that_is_not_durable(world: FakeAccount) -> None:
     world.stream("S")
     assert "error" not in world.ask("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": {"durable_name": "C"}})
     world.routes.listened.add(b"pull")
@@ -109,7 +109,7 @@ def test_a_consumer_is_given_nothing_that_is_not_durable(world: World) -> None:
     assert world.routes.take() == [("pull", b"1")]
 
 
-def test_who_asks_for_what_nobody_serves_is_told_so_and_others_are_not_answered(world: World) -> None:
+def test_who_asks_for_what_nobody_serves_is_told_so_and_others_are_not_answered(world: FakeAccount) -> None:
     world.stream("S")
     world.routes.publish(
         ("$JS.API.CONSUMER.MSG.NEXT.S.NONE", b"", "a"),
@@ -123,7 +123,7 @@ def test_who_asks_for_what_nobody_serves_is_told_so_and_others_are_not_answered(
     assert world.routes.take() == []
 
 
-def test_a_stream_that_is_removed_no_longer_hears(world: World) -> None:
+def test_a_stream_that_is_removed_no_longer_hears(world: FakeAccount) -> None:
     world.stream("S")
     assert world.ask("STREAM.DELETE.S")["success"]
     world.routes.publish(("S", b"2", "after"))
@@ -132,7 +132,7 @@ def test_a_stream_that_is_removed_no_longer_hears(world: World) -> None:
     assert [pattern for pattern, _ in world.routes.sinks if not pattern.startswith(b"$JS")] == []
 
 
-def test_a_changed_stream_hears_what_it_says_now(world: World) -> None:
+def test_a_changed_stream_hears_what_it_says_now(world: FakeAccount) -> None:
     world.stream("S", "a")
     answer = world.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["b"]})
     assert "error" not in answer
@@ -142,7 +142,7 @@ def test_a_changed_stream_hears_what_it_says_now(world: World) -> None:
     assert _acks(world) == [("new", {"stream": "S", "seq": 1})]
 
 
-def test_what_is_published_again_reaches_clients_and_streams_when_it_is_durable(world: World) -> None:
+def test_what_is_published_again_reaches_clients_and_streams_when_it_is_durable(world: FakeAccount) -> None:
     world.stream("S", "s", republish={"src": "s", "dest": "again"})
     world.stream("COPY", "again")
     world.routes.publish(("s", b"x", ""))
@@ -155,7 +155,7 @@ def test_what_is_published_again_reaches_clients_and_streams_when_it_is_durable(
     assert world.ask("STREAM.INFO.COPY")["state"]["messages"] == 1
 
 
-def test_what_is_for_a_stream_is_no_request(world: World) -> None:
+def test_what_is_for_a_stream_is_no_request(world: FakeAccount) -> None:
     world.stream("KV_B", "$KV.B.>")
     world.routes.publish(("$JS.API.$KV.B.key", b"v", "put"))
     world.turn()
@@ -164,7 +164,7 @@ def test_what_is_for_a_stream_is_no_request(world: World) -> None:
     assert world.ask("STREAM.INFO.KV_B")["state"]["messages"] == 0
 
 
-def test_advisories_are_made_only_where_somebody_hears_them(world: World) -> None:
+def test_advisories_are_made_only_where_somebody_hears_them(world: FakeAccount) -> None:
     world.stream("S")
     world.routes.listened.add(b"$JS.EVENT.ADVISORY.STREAM.CREATED.T")
     world.routes.publish(("$JS.API.STREAM.CREATE.T", b'{"name":"T"}', "made"))
@@ -174,7 +174,7 @@ def test_advisories_are_made_only_where_somebody_hears_them(world: World) -> Non
     assert "$JS.EVENT.ADVISORY.API" not in told
 
 
-def test_streams_can_keep_advisories(world: World) -> None:
+def test_streams_can_keep_advisories(world: FakeAccount) -> None:
     world.stream("EVENTS", "$JS.EVENT.ADVISORY.>", no_ack=True)
     world.stream("S")
     world.turn()
@@ -182,7 +182,7 @@ def test_streams_can_keep_advisories(world: World) -> None:
     assert world.ask("STREAM.INFO.EVENTS")["state"]["messages"] >= 2
 
 
-def test_messages_go_when_their_time_has_come(world: World) -> None:
+def test_messages_go_when_their_time_has_come(world: FakeAccount) -> None:
     world.stream("S", max_age=1_000_000_000)
     world.routes.publish(("S", b"1", ""))
     world.turn()
@@ -196,7 +196,7 @@ def test_messages_go_when_their_time_has_come(world: World) -> None:
 
 
 def test_a_client_that_is_ahead_of_the_disk_is_paused_until_it_has_caught_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inflight_bytes, "CLIENT_BYTES_MAX", 1_000)
     world.stream("S")
@@ -210,16 +210,16 @@ def test_a_client_that_is_ahead_of_the_disk_is_paused_until_it_has_caught_up(
 
 
 def test_what_was_gathered_is_stored_before_it_closes(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = FakeAccount(tmp_path)
     world.stream("S")
     world.routes.publish(("S", b"last", "r"))
     world.close()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert again.ask("STREAM.INFO.S")["state"]["messages"] == 1
     again.close()
 
 
-def _fail(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def _fail(world: FakeAccount, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the disk refuse every write of one stream from now on."""
     journal = world.jetstream.streams.streams[name]._log._journal  # type: ignore[attr-defined] # noqa: SLF001 - its disk
 
@@ -230,7 +230,7 @@ def _fail(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_publishers_are_told_when_storage_fails_and_others_do_not_notice(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     world.stream("BAD")
     world.stream("GOOD")
@@ -255,7 +255,7 @@ def test_publishers_are_told_when_storage_fails_and_others_do_not_notice(
     assert list(world.jetstream.failures) == ["BAD"]
 
 
-def test_a_request_whose_change_was_not_kept_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_whose_change_was_not_kept_is_refused(world: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     world.stream("BAD", allow_direct=True)
     world.routes.publish(("BAD", b"1", ""))
     world.turn()
@@ -271,14 +271,14 @@ def test_a_request_whose_change_was_not_kept_is_refused(world: World, monkeypatc
 def test_a_stream_that_cannot_be_opened_is_left_alone_and_the_others_work(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(tmp_path)
+    world = FakeAccount(tmp_path)
     world.stream("BAD")
     world.stream("GOOD")
     world.close()
     front = next(path for path in (tmp_path / "streams" / "BAD").iterdir() if path.is_file())
     front.write_bytes(b"nonsense")
     caplog.clear()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert "stream BAD cannot be opened" in caplog.text
     assert f"strandline journal verify {tmp_path}" in caplog.text  # what to do is said, too
     assert list(again.jetstream.failures) == ["BAD"]
@@ -291,7 +291,7 @@ def test_a_stream_that_cannot_be_opened_is_left_alone_and_the_others_work(
 
 
 def test_acks_name_the_domain(tmp_path: Path) -> None:
-    world = World(tmp_path, domain="hub")
+    world = FakeAccount(tmp_path, domain="hub")
     world.stream("S")
     for reply in ("one", "two"):
         world.routes.publish(("S", b"x", reply), headers=b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n")
@@ -304,7 +304,7 @@ def test_acks_name_the_domain(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_shorter_age_holds_from_the_moment_it_is_set(world: World) -> None:
+def test_a_shorter_age_holds_from_the_moment_it_is_set(world: FakeAccount) -> None:
     world.stream("S", max_age=3_600_000_000_000)
     world.routes.publish(("S", b"1", ""))
     world.turn()
@@ -318,7 +318,7 @@ def test_a_shorter_age_holds_from_the_moment_it_is_set(world: World) -> None:
     assert due_ns <= world.clock.now_ns() + 1_000_000_000
 
 
-def test_many_direct_gets_in_a_row_are_answered_as_single_ones_are(world: World) -> None:
+def test_many_direct_gets_in_a_row_are_answered_as_single_ones_are(world: FakeAccount) -> None:
     world.stream("KV", "k.>", allow_direct=True)
     world.routes.publish(*[(f"k.{number}", b"%d" % number, "") for number in range(5)])
     world.turn()
@@ -337,7 +337,7 @@ def test_many_direct_gets_in_a_row_are_answered_as_single_ones_are(world: World)
 def test_whatever_goes_wrong_with_one_stream_the_others_of_the_turn_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    world = World(tmp_path, durability=WRITTEN)
+    world = FakeAccount(tmp_path, durability=WRITTEN)
     world.stream("BAD")
     world.stream("GOOD")
     with monkeypatch.context() as patched:
@@ -359,7 +359,9 @@ def _divide(*_: object) -> None:
     raise ZeroDivisionError
 
 
-def test_a_stream_that_keeps_what_is_told_of_its_own_end_leaves_nothing_to_the_next_of_its_name(world: World) -> None:
+def test_a_stream_that_keeps_what_is_told_of_its_own_end_leaves_nothing_to_the_next_of_its_name(
+    world: FakeAccount,
+) -> None:
     world.stream("S", "$JS.EVENT.ADVISORY.>")
     world.ask("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": {"durable_name": "C"}})
     world.turn()
@@ -378,7 +380,7 @@ def test_a_stream_that_keeps_what_is_told_of_its_own_end_leaves_nothing_to_the_n
     assert world.ask("STREAM.INFO.S")["state"]["messages"] == 0
 
 
-def test_names_that_no_file_can_have_are_refused(world: World) -> None:
+def test_names_that_no_file_can_have_are_refused(world: FakeAccount) -> None:
     world.stream("S")
     for name in ("\udcff", "a\0b"):
         refused = world.ask("CONSUMER.CREATE.S", {"stream_name": "S", "config": {"name": name}})
@@ -389,12 +391,12 @@ def test_names_that_no_file_can_have_are_refused(world: World) -> None:
 
 
 def test_a_lone_half_of_a_character_is_read_as_go_reads_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = FakeAccount(tmp_path)
     made = world.ask("STREAM.CREATE.S", {"name": "S", "subjects": ["a.\udcff"], "description": "\ud83d\ude00\ud83d"})
     assert made["config"]["subjects"] == ["a.\ufffd"]
     assert made["config"]["description"] == "\U0001f600\ufffd"
     world.close()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert again.ask("STREAM.INFO.S")["config"]["subjects"] == ["a.\ufffd"]
     again.close()
 
@@ -403,7 +405,7 @@ def test_a_lone_half_of_a_character_is_read_as_go_reads_it(tmp_path: Path) -> No
 def test_everything_is_let_go_of_when_a_consumer_could_not_be_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, has_failed_before: bool
 ) -> None:
-    world = World(tmp_path)
+    world = FakeAccount(tmp_path)
     for name in ("A", "B"):
         world.stream(name)
         for durable in ("c", "d"):
@@ -434,13 +436,13 @@ def test_everything_is_let_go_of_when_a_consumer_could_not_be_stored(
     assert "No space left" in caplog.text
     assert "Traceback" not in caplog.text
     let_go.assert_called()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert sorted(again.ask("STREAM.NAMES")["streams"]) == ["A", "B"]
     assert [again.ask(f"CONSUMER.NAMES.{name}")["consumers"] for name in ("A", "B")] == [["c", "d"], ["c", "d"]]
     again.close()
 
 
-def test_a_waiter_that_gives_up_cannot_cancel_what_others_wait_for(world: World) -> None:
+def test_a_waiter_that_gives_up_cannot_cancel_what_others_wait_for(world: FakeAccount) -> None:
     world.stream("S")
     world.routes.publish(("S", b"one", "ack"))
     world.turn()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.broker.consumers import Consumer
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 
 LARGEST = 2**64 - 1
 DIGITS = b"9" * 5_000
@@ -16,8 +16,8 @@ NEXT = "$JS.API.CONSUMER.MSG.NEXT.S."
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[FakeAccount]:
+    made = FakeAccount(tmp_path)
     made.stream("S")
     for name in "AB":
         create(made, name)
@@ -29,24 +29,24 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def create(world: World, name: str, **config: object) -> None:
+def create(world: FakeAccount, name: str, **config: object) -> None:
     config = {"durable_name": name, "ack_policy": "explicit", **config}
     answer = world.ask(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
     assert "error" not in answer, answer
 
 
-def pull(world: World, *names: str) -> list[tuple[str, bytes]]:
+def pull(world: FakeAccount, *names: str) -> list[tuple[str, bytes]]:
     """Ask for one message for each consumer in one turn, and return what came."""
     world.routes.publish(*[(NEXT + name, b"1", name) for name in names])
     world.turn()
     return world.routes.take()
 
 
-def info(world: World, name: str) -> dict[str, Any]:
+def info(world: FakeAccount, name: str) -> dict[str, Any]:
     return world.ask(f"CONSUMER.INFO.S.{name}")
 
 
-def test_numbers_of_any_length_are_refused_and_nobody_else_notices(world: World) -> None:
+def test_numbers_of_any_length_are_refused_and_nobody_else_notices(world: FakeAccount) -> None:
     for required in (DIGITS, b"\xc2\xb2"):
         headers = b"NATS/1.0\r\nNats-Required-Api-Level: %b\r\n\r\n" % required
         world.routes.publish((NEXT + "A", b"", "A"), headers=headers)
@@ -59,7 +59,7 @@ def test_numbers_of_any_length_are_refused_and_nobody_else_notices(world: World)
 @pytest.mark.parametrize(
     "payload", [b'-NAK {"delay": %d}' % (2**63 - 1), b'-NAK {"delay": %d}' % 2**70, b"-NAK 2562047h", b"-NAK " + DIGITS]
 )
-def test_a_message_may_be_given_back_for_as_long_as_one_likes(world: World, payload: bytes) -> None:
+def test_a_message_may_be_given_back_for_as_long_as_one_likes(world: FakeAccount, payload: bytes) -> None:
     assert len(pull(world, "A")) == 1
     world.routes.publish(("$JS.ACK.S.A.1.1.1.1.0", payload, ""), (NEXT + "B", b"1", "B"))
     world.turn()
@@ -68,7 +68,7 @@ def test_a_message_may_be_given_back_for_as_long_as_one_likes(world: World, payl
     assert len(pull(world, "A")) == 1
 
 
-def test_a_wait_for_answers_may_be_as_long_as_one_likes(world: World) -> None:
+def test_a_wait_for_answers_may_be_as_long_as_one_likes(world: FakeAccount) -> None:
     create(world, "C", ack_wait=2**63 - 1)
     world.routes.listened.add(b"C")
     assert pull(world, "C", "B") == [("C", b"1"), ("B", b"1")]
@@ -78,7 +78,7 @@ def test_a_wait_for_answers_may_be_as_long_as_one_likes(world: World) -> None:
 
 
 @pytest.mark.parametrize("asked", ["STREAM.PURGE.S", "CONSUMER.RESET.S.A"])
-def test_beyond_the_last_sequence_there_is_still_room(world: World, asked: str) -> None:
+def test_beyond_the_last_sequence_there_is_still_room(world: FakeAccount, asked: str) -> None:
     assert "error" not in world.ask(asked, {"seq": LARGEST})
     world.turn()
     world.routes.publish(("S", b"more", "stored"))
@@ -89,7 +89,7 @@ def test_beyond_the_last_sequence_there_is_still_room(world: World, asked: str) 
     assert "error" not in info(world, "A")
 
 
-def test_an_answer_to_what_was_never_delivered_does_no_harm(world: World) -> None:
+def test_an_answer_to_what_was_never_delivered_does_no_harm(world: FakeAccount) -> None:
     create(world, "C", ack_policy="all")
     for number in (10**18 - 1, 2**63, 10**19 - 1, LARGEST):
         for payload in (b"", b"-NAK", b"+WPI", b"+TERM"):
@@ -99,7 +99,7 @@ def test_an_answer_to_what_was_never_delivered_does_no_harm(world: World) -> Non
 
 
 def test_a_consumer_that_fails_is_offline_and_the_others_go_on(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     step = Consumer.step
 
@@ -115,13 +115,13 @@ def test_a_consumer_that_fails_is_offline_and_the_others_go_on(
     assert world.routes.lonely == ["A"]
     world.close()
     monkeypatch.undo()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     again.routes.listened.add(b"A")
     assert pull(again, "A") == [("A", b"1")]
     again.close()
 
 
-def test_a_consumer_in_memory_that_fails_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_in_memory_that_fails_is_gone(world: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     create(world, "C", mem_storage=True)
 
     def fail(self: Consumer, now_ns: int) -> bool:
@@ -134,7 +134,7 @@ def test_a_consumer_in_memory_that_fails_is_gone(world: World, monkeypatch: pyte
     create(world, "C", mem_storage=True)
 
 
-def test_nothing_is_due_for_a_consumer_that_is_gone(world: World) -> None:
+def test_nothing_is_due_for_a_consumer_that_is_gone(world: FakeAccount) -> None:
     assert len(pull(world, "A", "B")) == 2
     assert world.jetstream.timers.next_ns is not None
     assert world.ask("CONSUMER.DELETE.S.A")["success"]
@@ -143,7 +143,7 @@ def test_nothing_is_due_for_a_consumer_that_is_gone(world: World) -> None:
     assert world.jetstream.timers.next_ns is None
 
 
-def test_pulls_hear_that_the_server_ends(world: World) -> None:
+def test_pulls_hear_that_the_server_ends(world: FakeAccount) -> None:
     world.routes.publish((NEXT + "A", b'{"batch":9}', "A"))
     world.turn()
     world.routes.take()

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from strandline.broker.streams.stream import Stream
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 
 GET = "$JS.API.STREAM.MSG.GET.S"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[FakeAccount]:
+    world = FakeAccount(tmp_path)
     world.stream("S", "s.>", allow_direct=True)
     world.routes.publish(("s.1", b"<one>", ""))
     world.turn()
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def _count(monkeypatch: pytest.MonkeyPatch, world: World, *, takes_s: float = 0) -> list[int]:
+def _count(monkeypatch: pytest.MonkeyPatch, world: FakeAccount, *, takes_s: float = 0) -> list[int]:
     """Note every message that is read, which takes a while."""
     calls: list[int] = []
 
@@ -43,7 +43,9 @@ def _count(monkeypatch: pytest.MonkeyPatch, world: World, *, takes_s: float = 0)
 
 
 @pytest.mark.parametrize("subject", [GET, "$JS.API.DIRECT.GET.S"])
-def test_nothing_is_read_that_nobody_would_hear(world: World, monkeypatch: pytest.MonkeyPatch, subject: str) -> None:
+def test_nothing_is_read_that_nobody_would_hear(
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, subject: str
+) -> None:
     calls = _count(monkeypatch, world)
     world.routes.deaf = True
     world.routes.publish_together(*[(subject, b'{"seq":1}', "nobody")] * 10)
@@ -57,7 +59,7 @@ def test_nothing_is_read_that_nobody_would_hear(world: World, monkeypatch: pytes
 
 @pytest.mark.parametrize("subject", [GET, "$JS.API.DIRECT.GET.S"])
 def test_many_slow_reads_of_one_client_wait_while_others_are_served(
-    world: World, monkeypatch: pytest.MonkeyPatch, subject: str
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, subject: str
 ) -> None:
     calls = _count(monkeypatch, world, takes_s=0.003)
     world.routes.publish_together(*[(subject, b'{"seq":1}', f"r{number}") for number in range(7)])
@@ -73,7 +75,7 @@ def test_many_slow_reads_of_one_client_wait_while_others_are_served(
     assert [subject for subject, _ in world.routes.take()] == ["r4", "r5", "r6"]
 
 
-def test_many_direct_gets_together_are_cut_into_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_direct_gets_together_are_cut_into_parts(world: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _count(monkeypatch, world, takes_s=0.003)
     world.routes.publish_together(*[("$JS.API.DIRECT.GET.S.s.1", b"", f"r{number}") for number in range(1000)])
     assert (len(calls), world.paused) == (2, [1])
@@ -83,7 +85,7 @@ def test_many_direct_gets_together_are_cut_into_parts(world: World, monkeypatch:
     assert [subject for subject, _ in world.routes.take()] == [f"r{number}" for number in range(1000)]
 
 
-def test_a_message_that_is_got_reads_as_it_was(world: World) -> None:
+def test_a_message_that_is_got_reads_as_it_was(world: FakeAccount) -> None:
     payload, headers = bytes(range(256)), b"NATS/1.0\r\nA: <b>\r\n\r\n"
     world.routes.publish(("s.&", payload, ""), headers=headers)
     world.turn()

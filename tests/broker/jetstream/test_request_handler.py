@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[FakeAccount]:
+    made = FakeAccount(tmp_path)
     yield made
     made.close()
 
@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 )
 @pytest.mark.parametrize("reply", ["answer", ""])
 def test_nobody_is_told_of_a_change_that_a_crash_could_undo(
-    world: World, asked: str, payload: bytes, told: list[str], reply: str
+    world: FakeAccount, asked: str, payload: bytes, told: list[str], reply: str
 ) -> None:
     world.stream("S")
     world.routes.publish(("S", b"1", ""))
@@ -41,7 +41,7 @@ def test_nobody_is_told_of_a_change_that_a_crash_could_undo(
     assert heard == [*told, *([reply] if reply else []), "$JS.EVENT.ADVISORY.API"]
 
 
-def test_a_list_waits_for_every_stream_whatever_streams_are_called(world: World) -> None:
+def test_a_list_waits_for_every_stream_whatever_streams_are_called(world: FakeAccount) -> None:
     world.stream("LIST")
     world.stream("INFO")
     world.stream("S")

@@ -23,7 +23,7 @@ from strandline.broker.streams.registry import Streams
 from strandline.clock import NS_PER_S
 from strandline.errors import Closed, StorageRefused
 from strandline.files import OsDisk
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 from tests.journal.helpers import WatchedDisk
 from tests.waiting import PATIENCE_S
 
@@ -58,7 +58,7 @@ class StreamRecovery:
     def __init__(self, folder: Path, executor: ThreadPoolExecutor) -> None:
         self.folder = folder / "streams" / "BAD"
         self.fails = False
-        self.world = World(folder, executor=executor, disk=WatchedDisk(OsDisk(), self._watch))
+        self.world = FakeAccount(folder, executor=executor, disk=WatchedDisk(OsDisk(), self._watch))
         self.asked = 0
         for name in ("BAD", "GOOD"):
             config = {"name": name, "subjects": [f"{name}.*"], "allow_direct": True}
@@ -218,7 +218,7 @@ def test_a_server_that_ends_waits_for_a_stream_that_is_opened_again_and_lets_go_
     assert len(gate.opened) == 1
     monkeypatch.undo()
     mending.turn()
-    after = World(tmp_path)
+    after = FakeAccount(tmp_path)
     assert not after.jetstream.failures
     assert after.ask("STREAM.INFO.BAD")["state"]["messages"] in (1, 2)
     after.close()
@@ -246,7 +246,7 @@ def test_a_removal_that_fails_does_not_end_the_mending(
 
 
 def test_a_stream_is_not_opened_again_before_it_is_known_what_of_it_can_be_shown(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = FakeAccount(tmp_path)
     world.stream("S")
     stream = world.jetstream.streams.streams["S"]
     stream._store.append = Mock(side_effect=StorageRefused("S", "it fails", "EIO"))  # type: ignore[method-assign] # noqa: SLF001

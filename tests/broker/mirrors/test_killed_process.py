@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.mirrors.child import copy
 from tests.broker.mirrors.hub import Hub
-from tests.broker.mirrors.world import World
+from tests.broker.mirrors.world import MirrorAccount
 from tests.forkserver import forkserver
 from tests.servers_nats import running_nats
 from tests.waiting import PATIENCE_S
@@ -43,7 +43,7 @@ def kill_while_copying(folder: Path, times: int) -> None:
         published = 0
         for _ in range(times):
             published = copy_for_a_while(folder, hub, published, 0.2 + random.random() / 2)
-        world = World(folder, hub.remotes)
+        world = MirrorAccount(folder, hub.remotes)
         world.until_last(published, "M", "S", "CHAIN")
         expected = [b"%d" % number for number in range(published)]
         for name in ("M", "S", "CHAIN"):

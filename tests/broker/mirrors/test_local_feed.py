@@ -7,23 +7,23 @@ import pytest
 
 from strandline.broker.mirrors.source_names import stream_identity
 from strandline.clock import ManualClock
-from tests.broker.mirrors.world import World
+from tests.broker.mirrors.world import MirrorAccount
 
 HEAD = b"NATS/1.0\r\n"
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+def world() -> Iterator[MirrorAccount]:
+    world = MirrorAccount()
     yield world
     world.close()
 
 
-def sequences(world: World, name: str) -> list[int]:
+def sequences(world: MirrorAccount, name: str) -> list[int]:
     return [message.sequence for message in world.messages(name)]
 
 
-def test_a_mirror_keeps_sequences_times_headers_and_gaps(world: World) -> None:
+def test_a_mirror_keeps_sequences_times_headers_and_gaps(world: MirrorAccount) -> None:
     origin = world.create("O", subjects=["o.>"])
     world.publish("O", "o.1", "o.2", "o.3", "o.4", headers=HEAD + b"A: b\r\n\r\n")
     origin.delete(1)
@@ -37,7 +37,7 @@ def test_a_mirror_keeps_sequences_times_headers_and_gaps(world: World) -> None:
     assert sequences(world, "M") == [2, 4, 5]
 
 
-def test_a_mirror_may_begin_later_and_take_some_subjects_under_other_names(world: World) -> None:
+def test_a_mirror_may_begin_later_and_take_some_subjects_under_other_names(world: MirrorAccount) -> None:
     world.create("O", subjects=["o.>"])
     world.publish("O", *(f"o.{number % 3}" for number in range(9)))
     transforms = [{"src": "o.1", "dest": "t.{{wildcard(1)}}"}, {"src": "o.2", "dest": ""}]
@@ -52,10 +52,10 @@ def test_a_mirror_may_begin_later_and_take_some_subjects_under_other_names(world
     assert [m.subject for m in world.messages("OTHER")] == [b"t.one", b"o.2"] * 3
 
 
-def test_a_copy_may_begin_at_a_time(world: World) -> None:
+def test_a_copy_may_begin_at_a_time(world: MirrorAccount) -> None:
     world.close()
     clock = ManualClock(1_700_000_000_000_000_000)
-    world = World(clock=clock)
+    world = MirrorAccount(clock=clock)
     world.create("O", subjects=["o"])
     for _ in range(4):
         world.publish("O", "o")
@@ -65,7 +65,7 @@ def test_a_copy_may_begin_at_a_time(world: World) -> None:
     assert sequences(world, "M") == [3, 4]
 
 
-def test_a_source_says_where_each_message_came_from_as_nats_server_does(world: World) -> None:
+def test_a_source_says_where_each_message_came_from_as_nats_server_does(world: MirrorAccount) -> None:
     origin = world.create("S1", subjects=["s1.>"])
     world.publish("S1", "s1.m.0", "s1.n.1")
     transforms = [{"src": "s1.m.*", "dest": "t.{{wildcard(1)}}"}, {"src": "s1.n.*", "dest": ""}]
@@ -86,7 +86,7 @@ def test_identities_are_hashes_of_the_time_a_stream_was_made() -> None:
     assert stream_identity(1_794_778_036_910_233_335) == "A6NgNr0K"  # as nats-server 2.15.1 told of such a stream
 
 
-def test_a_chain_of_sources_names_only_the_last_and_conditions_of_the_origin_are_left_out(world: World) -> None:
+def test_a_chain_of_sources_names_only_the_last_and_conditions_of_the_origin_are_left_out(world: MirrorAccount) -> None:
     world.create("A", subjects=["a"])
     world.create("B", sources=[{"name": "A"}])
     world.create("C", sources=[{"name": "B"}])
@@ -98,7 +98,7 @@ def test_a_chain_of_sources_names_only_the_last_and_conditions_of_the_origin_are
     assert [line[:24] for line in lines[3:-2]] == [b"Nats-Stream-Source: B 1 "]
 
 
-def test_several_sources_flow_into_one_stream_beside_its_own_messages(world: World) -> None:
+def test_several_sources_flow_into_one_stream_beside_its_own_messages(world: MirrorAccount) -> None:
     world.create("A", subjects=["a"])
     world.create("B", subjects=["b"])
     world.create("T", subjects=["t"], sources=[{"name": "A"}, {"name": "B"}])
@@ -113,7 +113,7 @@ def test_several_sources_flow_into_one_stream_beside_its_own_messages(world: Wor
     assert all(0 < source["active"] < 10**9 for source in told)
 
 
-def test_counters_of_sources_are_summed(world: World) -> None:
+def test_counters_of_sources_are_summed(world: MirrorAccount) -> None:
     for name in ("C0", "C1"):
         world.create(name, subjects=[f"{name.lower()}.>"], allow_msg_counter=True, allow_direct=True)
     sources = [
@@ -131,7 +131,7 @@ def test_counters_of_sources_are_summed(world: World) -> None:
 
 
 def test_rollups_and_times_to_live_count_only_where_the_copy_allows_them(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = MirrorAccount(tmp_path)
     world.create("O", subjects=["o.>"], allow_rollup_hdrs=True, allow_msg_ttl=True)
     world.create("M", mirror={"name": "O"})
     world.create("R", mirror={"name": "O"}, allow_rollup_hdrs=True, allow_msg_ttl=True)
@@ -146,21 +146,21 @@ def test_rollups_and_times_to_live_count_only_where_the_copy_allows_them(tmp_pat
     world.close()
     for file in tmp_path.glob("*/index"):
         file.unlink()
-    world = World(tmp_path)
+    world = MirrorAccount(tmp_path)
     check_rollups(world)
     world.close()
 
 
-def check_rollups(world: World) -> None:
+def check_rollups(world: MirrorAccount) -> None:
     assert [sequences(world, name) for name in "MRST"] == [[1, 2, 3, 4, 5], [2, 4, 5], [1, 2, 3, 4, 5], [2, 4, 5]]
     due = [world.service.streams[name].next_expiry_ns for name in "MRST"]
     assert [moment is None for moment in due] == [True, False, True, False]
 
 
-def test_a_full_copy_waits_for_room_and_says_so(world: World) -> None:
+def test_a_full_copy_waits_for_room_and_says_so(world: MirrorAccount) -> None:
     world.close()
     clock = ManualClock(1_700_000_000_000_000_000)
-    world = World(clock=clock)
+    world = MirrorAccount(clock=clock)
     world.create("O", subjects=["o"])
     world.create("F", sources=[{"name": "O"}], max_msgs=2, discard="new")
     world.create("M", mirror={"name": "O"}, max_msgs=2, discard="new")
@@ -179,7 +179,7 @@ def test_a_full_copy_waits_for_room_and_says_so(world: World) -> None:
     assert (sequences(world, "F"), sequences(world, "M")) == ([3, 4], [3, 4])
 
 
-def test_a_purged_origin_leaves_its_copies_alone(world: World) -> None:
+def test_a_purged_origin_leaves_its_copies_alone(world: MirrorAccount) -> None:
     world.create("O", subjects=["o"])
     world.create("M", mirror={"name": "O"})
     world.create("S", sources=[{"name": "O"}])
@@ -191,7 +191,7 @@ def test_a_purged_origin_leaves_its_copies_alone(world: World) -> None:
     assert sequences(world, "M") == sequences(world, "S") == [1, 2, 3, 4, 5]
 
 
-def test_an_origin_that_is_made_anew_begins_anew_for_sources_and_goes_on_for_mirrors(world: World) -> None:
+def test_an_origin_that_is_made_anew_begins_anew_for_sources_and_goes_on_for_mirrors(world: MirrorAccount) -> None:
     world.create("O", subjects=["o"])
     world.create("M", mirror={"name": "O"})
     world.create("S", sources=[{"name": "O"}])
@@ -208,7 +208,7 @@ def test_an_origin_that_is_made_anew_begins_anew_for_sources_and_goes_on_for_mir
     assert "error" not in world.info("M")["mirror"]
 
 
-def test_an_origin_may_come_later(world: World) -> None:
+def test_an_origin_may_come_later(world: MirrorAccount) -> None:
     world.create("S", sources=[{"name": "O"}])
     world.settle()
     told = world.info("S")["sources"][0]
@@ -219,14 +219,14 @@ def test_an_origin_may_come_later(world: World) -> None:
     assert sequences(world, "S") == [1]
 
 
-def test_an_unknown_remote_is_an_error_that_is_told(world: World) -> None:
+def test_an_unknown_remote_is_an_error_that_is_told(world: MirrorAccount) -> None:
     world.create("M", mirror={"name": "O", "external": {"api": "$JS.far.API", "deliver": ""}})
     world.settle()
     error = world.info("M")["mirror"]["error"]
     assert (error["err_code"], "$JS.far.API" in error["description"]) == (10029, True)
 
 
-def test_sources_may_be_taken_away_and_added_again(world: World) -> None:
+def test_sources_may_be_taken_away_and_added_again(world: MirrorAccount) -> None:
     world.create("A", subjects=["a"])
     world.create("B", subjects=["b"])
     world.create("T", sources=[{"name": "A"}, {"name": "B"}])
@@ -243,7 +243,7 @@ def test_sources_may_be_taken_away_and_added_again(world: World) -> None:
 
 
 def test_after_a_restart_copies_go_on_where_they_were_though_nothing_is_left_of_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = MirrorAccount(tmp_path)
     world.create("O", subjects=["o"])
     world.create("M", mirror={"name": "O"})
     world.create("S", sources=[{"name": "O"}])
@@ -254,18 +254,18 @@ def test_after_a_restart_copies_go_on_where_they_were_though_nothing_is_left_of_
     world.close()
     for file in tmp_path.glob("*/index"):
         file.unlink()
-    again = World(tmp_path)
+    again = MirrorAccount(tmp_path)
     again.publish("O", "o")
     again.settle()
     assert sequences(again, "M") == sequences(again, "S") == [5]
     again.close()
-    with_index = World(tmp_path)
+    with_index = MirrorAccount(tmp_path)
     with_index.settle()
     assert sequences(with_index, "S") == [5]
     with_index.close()
 
 
-def test_a_copy_takes_only_what_is_durable_in_its_origin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_takes_only_what_is_durable_in_its_origin(world: MirrorAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     origin = world.create("O", subjects=["o"])
     world.create("M", mirror={"name": "O"})
     monkeypatch.setattr(type(origin), "durable_seq", property(lambda self: 1 if self is origin else self.last_seq))
@@ -274,7 +274,7 @@ def test_a_copy_takes_only_what_is_durable_in_its_origin(world: World, monkeypat
     assert sequences(world, "M") == [1]
 
 
-def test_a_stream_that_goes_takes_its_feeds_with_it(world: World) -> None:
+def test_a_stream_that_goes_takes_its_feeds_with_it(world: MirrorAccount) -> None:
     world.create("O", subjects=["o"])
     world.create("M", mirror={"name": "O"})
     world.settle()

@@ -17,7 +17,7 @@ from strandline.broker.mirrors.source_names import short_hash
 from strandline.broker.settings import AccountSettings, ServerSettings
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
-from tests.broker.mirrors.world import World
+from tests.broker.mirrors.world import MirrorAccount
 from tests.servers_nats import SYNC_ALWAYS, NatsServer, running_nats
 
 HEAD = b"NATS/1.0\r\n"
@@ -30,8 +30,8 @@ def hub(nats_server: NatsServer) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def world(hub: Hub) -> Iterator[World]:
-    world = World(remotes=hub.remotes)
+def world(hub: Hub) -> Iterator[MirrorAccount]:
+    world = MirrorAccount(remotes=hub.remotes)
     yield world
     world.close()
 
@@ -41,7 +41,9 @@ def name() -> str:
     return f"O{uuid.uuid4().hex[:8]}"
 
 
-def test_a_mirror_of_a_remote_stream_is_the_same_to_the_last_nanosecond(world: World, hub: Hub, name: str) -> None:
+def test_a_mirror_of_a_remote_stream_is_the_same_to_the_last_nanosecond(
+    world: MirrorAccount, hub: Hub, name: str
+) -> None:
     hub.create(name, subjects=[f"{name}.>"])
     hub.publish(*(f"{name}.{number % 3}" for number in range(10)), headers=HEAD + b"A: b\r\n\r\n")
     hub.api(f"STREAM.MSG.DELETE.{name}", {"seq": 4})
@@ -57,7 +59,7 @@ def test_a_mirror_of_a_remote_stream_is_the_same_to_the_last_nanosecond(world: W
 
 
 def test_a_source_of_a_remote_stream_is_signed_as_the_real_server_signs_its_own(
-    world: World, hub: Hub, name: str
+    world: MirrorAccount, hub: Hub, name: str
 ) -> None:
     hub.create(name, subjects=[f"{name}.>"])
     hub.publish(*(f"{name}.m.{number}" for number in range(5)))
@@ -73,7 +75,7 @@ def test_a_source_of_a_remote_stream_is_signed_as_the_real_server_signs_its_own(
     ] == theirs
 
 
-def test_filters_and_starts_are_asked_of_the_remote(world: World, hub: Hub, name: str) -> None:
+def test_filters_and_starts_are_asked_of_the_remote(world: MirrorAccount, hub: Hub, name: str) -> None:
     hub.create(name, subjects=[f"{name}.>"], retention="workqueue")
     hub.publish(*(f"{name}.{number % 2}" for number in range(8)))
     common = {"name": name, "external": EXTERNAL}
@@ -88,7 +90,7 @@ def test_filters_and_starts_are_asked_of_the_remote(world: World, hub: Hub, name
 
 
 def test_purged_and_made_anew_as_the_real_server_treats_it(
-    world: World, hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
+    world: MirrorAccount, hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.broker.mirrors.nats_origin.HEARTBEAT_S", 0.2)
     hub.create(name, subjects=[name])
@@ -113,7 +115,7 @@ def test_a_copy_outlives_kills_of_its_origin_and_restarts_of_its_own(tmp_path: P
     with running_nats(jetstream=SYNC_ALWAYS) as server, closing(Hub(server.url)) as hub:
         hub.create("O", subjects=["o"])
         for part in range(3):
-            world = World(tmp_path, hub.remotes)
+            world = MirrorAccount(tmp_path, hub.remotes)
             if not part:
                 world.create("M", mirror={"name": "O", "external": EXTERNAL})
                 world.create("S", sources=[{"name": "O", "external": EXTERNAL}])
@@ -124,7 +126,7 @@ def test_a_copy_outlives_kills_of_its_origin_and_restarts_of_its_own(tmp_path: P
             server.start()
             world.until_last(200 * part + 120, "M")
             world.close()
-        world = World(tmp_path, hub.remotes)
+        world = MirrorAccount(tmp_path, hub.remotes)
         world.until_last(600, "M", "S")
         expected = [b"%d" % number for number in range(600)]
         assert [message.payload for message in world.messages("M")] == expected
@@ -135,7 +137,7 @@ def test_a_copy_outlives_kills_of_its_origin_and_restarts_of_its_own(tmp_path: P
 def test_a_copy_goes_on_after_its_origin_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strandline.broker.mirrors.nats_origin.HEARTBEAT_S", 0.1)
     with running_nats() as server, closing(Hub(server.url)) as hub:
-        world = World(remotes=hub.remotes)
+        world = MirrorAccount(remotes=hub.remotes)
         hub.create("O", subjects=["o"])
         world.create("M", mirror={"name": "O", "external": EXTERNAL})
         hub.publish("o")
@@ -150,7 +152,7 @@ def test_a_copy_goes_on_after_its_origin_was_silent(monkeypatch: pytest.MonkeyPa
 
 
 def test_who_cannot_be_reached_is_told_and_tried_again() -> None:
-    world = World(remotes={API: NatsSettings("nats://127.0.0.1:1", timeout_s=1.0)})
+    world = MirrorAccount(remotes={API: NatsSettings("nats://127.0.0.1:1", timeout_s=1.0)})
     world.create("M", mirror={"name": "O", "external": EXTERNAL})
     world.until(lambda: "error" in world.info("M")["mirror"])
     told = world.info("M")["mirror"]
@@ -164,7 +166,7 @@ def test_who_cannot_be_reached_is_told_and_tried_again() -> None:
 
 def test_an_account_has_so_many_connections_to_remotes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "REMOTE_FEEDS_MAX", 2)
-    world = World(remotes={API: NatsSettings("nats://127.0.0.1:1", timeout_s=1.0)})
+    world = MirrorAccount(remotes={API: NatsSettings("nats://127.0.0.1:1", timeout_s=1.0)})
     for name in ("A", "B", "C"):
         world.create(name, mirror={"name": "O", "external": EXTERNAL})
     assert "no more than 2" in world.info("C")["mirror"]["error"]["description"]

@@ -18,7 +18,7 @@ from strandline.nats import NatsSettings
 from tests.waiting import PATIENCE_S
 
 
-class World:
+class MirrorAccount:
     """A server's account without the server."""
 
     def __init__(

@@ -19,24 +19,24 @@ from strandline.broker.consumers.state import SavedPosition
 from strandline.broker.snapshots import restore as restore_module
 from strandline.broker.snapshots.restore import Restore
 from strandline.errors import Closed
-from tests.broker.jetstream.fakes import World
+from tests.broker.jetstream.fakes import FakeAccount
 from tests.broker.snapshots.packing import done_with, messages, packed, saved_consumer
 from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[FakeAccount]:
     """Return an account where everything is done at once."""
-    world = World(tmp_path, inline=True)
+    world = FakeAccount(tmp_path, inline=True)
     yield world
     world.close()
 
 
 @pytest.fixture
-def threaded(tmp_path: Path) -> Iterator[World]:
+def threaded(tmp_path: Path) -> Iterator[FakeAccount]:
     """Return an account that has threads for its disk."""
     with ThreadPoolExecutor(2) as executor:
-        world = World(tmp_path, executor=executor)
+        world = FakeAccount(tmp_path, executor=executor)
         yield world
         world.close()
 
@@ -66,12 +66,12 @@ def _until(is_so: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-def _begin(world: World, name: str = "S", **config: object) -> dict[str, Any]:
+def _begin(world: FakeAccount, name: str = "S", **config: object) -> dict[str, Any]:
     plain = {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config}
     return world.ask(f"STREAM.RESTORE.{name}", {"config": plain})
 
 
-def _send(world: World, data: bytes, **config: object) -> None:
+def _send(world: FakeAccount, data: bytes, **config: object) -> None:
     """Send a whole restore, and let it be unpacked."""
     place = _begin(world, "S", **config)["deliver_subject"]
     world.routes.publish((place, data, "chunk"))
@@ -79,11 +79,11 @@ def _send(world: World, data: bytes, **config: object) -> None:
     world.settle()
 
 
-def _answers(world: World) -> list[dict[str, Any]]:
+def _answers(world: FakeAccount) -> list[dict[str, Any]]:
     return [json.loads(payload) for subject, payload in world.routes.take() if subject == "end"]
 
 
-def _answered(world: World) -> dict[str, Any]:
+def _answered(world: FakeAccount) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
 
     def is_there() -> bool:
@@ -103,7 +103,7 @@ def _restore_threads() -> list[str]:
 
 
 def test_a_server_that_ends_waits_for_its_restores_and_nothing_of_them_follows(
-    threaded: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    threaded: FakeAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gate, order = Gate(monkeypatch), []
     _send(threaded, packed(*messages(3)))
@@ -129,13 +129,15 @@ def test_a_server_that_ends_waits_for_its_restores_and_nothing_of_them_follows(
     assert not threaded.jetstream.streams.streams
 
 
-def test_what_is_in_its_place_when_the_server_ends_stays_and_can_be_opened(threaded: World, tmp_path: Path) -> None:
+def test_what_is_in_its_place_when_the_server_ends_stays_and_can_be_opened(
+    threaded: FakeAccount, tmp_path: Path
+) -> None:
     _send(threaded, packed(saved_consumer(), *messages(3)))
     _until(lambda: threaded.posted)  # which is told, and not heard any more
     threaded.close()
     threaded.settle()
     assert not threaded.jetstream.streams.streams
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert again.jetstream.failures == {}
     assert again.ask("STREAM.INFO.S")["state"]["messages"] == 3
     assert again.ask("CONSUMER.INFO.S.C")["name"] == "C"
@@ -143,7 +145,7 @@ def test_what_is_in_its_place_when_the_server_ends_stays_and_can_be_opened(threa
 
 
 def test_consumers_that_are_being_opened_when_the_server_ends_are_closed_with_their_stream(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)
@@ -155,13 +157,13 @@ def test_consumers_that_are_being_opened_when_the_server_ends_are_closed_with_th
     assert not world.jetstream.consumers.entries
     world.close()
     monkeypatch.undo()
-    again = World(tmp_path)
+    again = FakeAccount(tmp_path)
     assert again.ask("STREAM.INFO.S")["state"]["consumer_count"] == 3
     assert again.jetstream.consumers.unreadable == {}
     again.close()
 
 
-def test_a_stream_that_is_in_the_way_is_not_touched(world: World) -> None:
+def test_a_stream_that_is_in_the_way_is_not_touched(world: FakeAccount) -> None:
     streams = world.jetstream.streams
     place = _begin(world)["deliver_subject"]
     world.routes.publish((place, packed(*messages(3)), "chunk"))
@@ -180,7 +182,7 @@ def test_a_stream_that_is_in_the_way_is_not_touched(world: World) -> None:
 
 
 def test_while_a_stream_is_put_in_its_place_nobody_takes_its_name_subjects_or_room(
-    threaded: World, monkeypatch: pytest.MonkeyPatch
+    threaded: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(monkeypatch)
     threaded.stream("A", "a", storage="memory")
@@ -207,7 +209,7 @@ def test_while_a_stream_is_put_in_its_place_nobody_takes_its_name_subjects_or_ro
     assert make("T", "S.a") == 0
 
 
-def test_after_a_restore_has_failed_its_name_is_free(threaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_restore_has_failed_its_name_is_free(threaded: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Restore, "finish", lambda _: json.loads("{"))
         _send(threaded, packed(*messages(3)))
@@ -221,7 +223,7 @@ def test_after_a_restore_has_failed_its_name_is_free(threaded: World, monkeypatc
 
 
 def test_consumers_are_opened_in_turns_and_the_stream_is_there_after_the_last(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)  # every look takes time
@@ -238,7 +240,7 @@ def test_consumers_are_opened_in_turns_and_the_stream_is_there_after_the_last(
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
-def test_nothing_goes_from_a_stream_whose_consumers_are_not_all_there(world: World, storage: str) -> None:
+def test_nothing_goes_from_a_stream_whose_consumers_are_not_all_there(world: FakeAccount, storage: str) -> None:
     consumers = [*(done_with(name, 10) for name in "CDE"), saved_consumer("LATE")]
     _send(world, packed(*consumers, *messages(10)), retention="interest", storage=storage)
     assert _answers(world)[0]["state"]["messages"] == 10
@@ -246,7 +248,7 @@ def test_nothing_goes_from_a_stream_whose_consumers_are_not_all_there(world: Wor
     assert world.jetstream.streams.find("S").state().messages == 0
 
 
-def test_what_a_consumer_acknowledges_stays_until_all_of_them_are_there(world: World) -> None:
+def test_what_a_consumer_acknowledges_stays_until_all_of_them_are_there(world: FakeAccount) -> None:
     _send(world, packed(*map(saved_consumer, "CD"), *messages(2)), retention="interest", storage="memory")
     registry = world.jetstream.consumers
     stream = world.jetstream.streams.find("S")
@@ -267,7 +269,7 @@ def test_what_a_consumer_acknowledges_stays_until_all_of_them_are_there(world: W
 
 @pytest.mark.parametrize("cut", [0, 2])
 def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cut: int
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cut: int
 ) -> None:
     """A crash is one before the stream is there for anybody: in the middle of its consumers, or after them."""
     written: list[object] = []
@@ -290,11 +292,11 @@ def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
     else:
         restore.finish()
         restore.hand_over().close()
-    again = World(tmp_path / "copy")
+    again = FakeAccount(tmp_path / "copy")
     again.close()
     (tmp_path / "copy" / "streams").rmdir()
     (tmp_path / "streams").rename(tmp_path / "copy" / "streams")
-    again = World(tmp_path / "copy")
+    again = FakeAccount(tmp_path / "copy")
     if cut:
         assert again.ask("STREAM.INFO.S")["error"]["err_code"] == 10059
     else:
@@ -304,7 +306,7 @@ def test_a_crash_leaves_a_stream_with_all_its_consumers_or_nothing(
     (tmp_path / "copy" / "streams").rename(tmp_path / "streams")
 
 
-def test_consumers_of_a_work_queue_that_share_messages_are_refused(world: World) -> None:
+def test_consumers_of_a_work_queue_that_share_messages_are_refused(world: FakeAccount) -> None:
     _send(world, packed(*map(saved_consumer, "CD"), *messages(2)), retention="workqueue")
     refused = _answers(world)[0]["error"]
     assert refused["err_code"] == 10062
@@ -312,7 +314,7 @@ def test_consumers_of_a_work_queue_that_share_messages_are_refused(world: World)
     assert not world.jetstream.streams.streams
 
 
-def test_a_consumer_in_memory_comes_back_as_one(world: World) -> None:
+def test_a_consumer_in_memory_comes_back_as_one(world: FakeAccount) -> None:
     memory = done_with("M", 2, mem_storage=True)
     _send(world, packed(memory, done_with("C", 1), *messages(3)))
     assert _answers(world)[0]["state"]["consumer_count"] == 2
@@ -326,7 +328,7 @@ def test_a_consumer_in_memory_comes_back_as_one(world: World) -> None:
 
 
 def test_chunks_of_two_clients_are_unpacked_in_their_order_and_each_is_answered(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_queue, "BUDGET_NS", 1)
     monkeypatch.setattr(world.jetstream.clock, "now_ns", count(10**18).__next__)

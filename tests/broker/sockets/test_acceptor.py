@@ -34,7 +34,7 @@ class Guest(asyncio.Protocol):
         self._acceptor.release(self)
 
 
-class World:
+class CountedAcceptor:
     """An acceptor with some places, and who was there at the same time."""
 
     def __init__(self, places: int) -> None:
@@ -69,8 +69,8 @@ class Visitor:
 
 
 @asynccontextmanager
-async def world(places: int, sockets: int = 1) -> AsyncIterator[World]:
-    made = World(places)
+async def world(places: int, sockets: int = 1) -> AsyncIterator[CountedAcceptor]:
+    made = CountedAcceptor(places)
     for _ in range(sockets):
         made.ports.append(await made.acceptor.listen("127.0.0.1", 0, made.make))
     try:

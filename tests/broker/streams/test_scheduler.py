@@ -23,7 +23,7 @@ START = 1_800_000_000 * SECOND
 FOLDER = Path("/sim/S")
 
 
-class World:
+class ScheduledStream:
     """A stream with schedules, and a clock."""
 
     def __init__(self, disk: SimDisk | None = None) -> None:
@@ -66,7 +66,7 @@ def _at(seconds: float) -> str:
 
 
 def test_a_message_is_published_at_its_time_and_the_schedule_goes() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.plan", "hello", Schedule=_at(5), Schedule_Target="s.out", own="1", Msg_Id="m")
     world.wait(4.9)
     assert world.found("s.out") == []
@@ -81,7 +81,7 @@ def test_a_message_is_published_at_its_time_and_the_schedule_goes() -> None:
 
 
 def test_messages_are_published_again_and_again() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.plan", "tick", Schedule="@every 2s", Schedule_Target="s.out", Schedule_TTL="5s")
     world.wait(8.5)
     assert world.found("s.out") == ["tick"] * 3  # of four, one went by its time to live
@@ -89,7 +89,7 @@ def test_messages_are_published_again_and_again() -> None:
 
 
 def test_a_later_schedule_on_the_same_subject_takes_the_place_of_an_earlier_one() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.plan", "one", Schedule=_at(5), Schedule_Target="s.out")
     world.publish("s.plan", "two", Schedule=_at(8), Schedule_Target="s.out")
     assert world.found("s.plan") == ["two"]
@@ -98,7 +98,7 @@ def test_a_later_schedule_on_the_same_subject_takes_the_place_of_an_earlier_one(
 
 
 def test_a_schedule_that_was_deleted_publishes_nothing() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.plan", Schedule=_at(5), Schedule_Target="s.out")
     world.stream.delete(1)
     world.wait(10)
@@ -107,7 +107,7 @@ def test_a_schedule_that_was_deleted_publishes_nothing() -> None:
 
 
 def test_a_schedule_can_copy_the_last_message_of_a_subject() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.plan", "own", Schedule="@every 1s", Schedule_Target="s.out", Schedule_Source="s.in")
     world.wait(1.5)
     assert world.found("s.out") == []
@@ -119,7 +119,7 @@ def test_a_schedule_can_copy_the_last_message_of_a_subject() -> None:
 
 
 def test_what_was_due_while_the_stream_was_closed_is_published_once() -> None:
-    world = World()
+    world = ScheduledStream()
     world.publish("s.once", "once", Schedule=_at(5), Schedule_Target="s.out")
     world.publish("s.often", "often", Schedule="@every 2s", Schedule_Target="s.out")
     world.stream.close()
@@ -135,18 +135,18 @@ def test_what_was_due_while_the_stream_was_closed_is_published_once() -> None:
 
 
 def test_the_power_goes_at_every_change_of_the_disk_and_nothing_comes_twice() -> None:
-    def run(world: World) -> None:
+    def run(world: ScheduledStream) -> None:
         world.publish("s.plan", "a", Schedule=_at(3), Schedule_Target="s.out")
         world.publish("s.more", "b", Schedule=_at(4), Schedule_Target="s.out")
         world.wait(5)
 
-    world = World()
+    world = ScheduledStream()
     before = world.disk.operations
     run(world)
     changes = world.disk.operations - before
     assert changes > 5
     for count in range(1, changes + 1):
-        world = World()
+        world = ScheduledStream()
         world.disk.fault = Fault(CHANGES, count, sticky=True)
         with contextlib.suppress(StrandlineError, OSError):
             run(world)
@@ -178,6 +178,6 @@ def test_the_power_goes_at_every_change_of_the_disk_and_nothing_comes_twice() ->
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(headers: dict[str, str], code: int) -> None:
-    world = World()
+    world = ScheduledStream()
     assert f'"err_code":{code},' in world.publish("s.plan", **headers)
     assert world.stream.last_seq == 0

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.broker.streams.helpers import SECOND, make
-from tests.broker.streams.world import World, everything_small, headers
+from tests.broker.streams.world import StreamModel, everything_small, headers
 from tests.journal.helpers import telling
 from tests.journal.model import CHANGES, fault_at
 
@@ -19,20 +19,20 @@ CONFIGS = {
     "expiring": {"allow_msg_ttl": True, "max_msgs_per_subject": 1, "subject_delete_marker_ttl": 2 * SECOND},
 }
 BY_CONFIG = pytest.mark.parametrize("name", CONFIGS)
-Step = Callable[[World], object]
+Step = Callable[[StreamModel], object]
 
 
-def _overwrite(world: World) -> None:
+def _overwrite(world: StreamModel) -> None:
     for _ in range(6):
         world.publish([(b"s.a", b"", b"v" * 90), (b"s.b", b"", b"w" * 90)])
 
 
-def _with_ttl(world: World) -> None:
+def _with_ttl(world: StreamModel) -> None:
     ttl = headers(TTL="1s") if world.model.config.allow_msg_ttl else b""
     world.publish([(b"s.t", ttl, b"t"), (b"s.u", headers(Msg_Id="one"), b"u")])
 
 
-def _reopen(world: World) -> None:
+def _reopen(world: StreamModel) -> None:
     if world.close():
         world.open()
 
@@ -67,7 +67,7 @@ def small() -> Iterator[None]:
         yield
 
 
-def run(world: World) -> None:
+def run(world: StreamModel) -> None:
     """Do one step after another; once the stream is gone, the rest does nothing."""
     for step in WORKLOAD:
         step(world)
@@ -75,7 +75,7 @@ def run(world: World) -> None:
 
 def changes_of(name: str) -> int:
     """Return how many changes of the disk the workload makes."""
-    world = World(make(**CONFIGS[name]))
+    world = StreamModel(make(**CONFIGS[name]))
     assert world.create()
     run(world)
     world.check()
@@ -87,7 +87,7 @@ def cut_power_everywhere(name: str, seeds: range, stride: int) -> None:
         for seed in seeds:
             with telling(changes=changes, seed=seed):
                 random = Random(f"{changes}/{seed}")
-                world = World(make(**CONFIGS[name]))
+                world = StreamModel(make(**CONFIGS[name]))
                 world.cut.left = changes
                 if world.create():
                     run(world)
@@ -102,7 +102,7 @@ def cut_power_everywhere(name: str, seeds: range, stride: int) -> None:
 
 def test_the_workload_compacts(tmp_path: object) -> None:
     del tmp_path
-    world = World(make(max_msgs_per_subject=1))
+    world = StreamModel(make(max_msgs_per_subject=1))
     assert world.create()
     run(world)
     assert world.stream is not None
@@ -124,7 +124,7 @@ def fail_everywhere(name: str, stride: int) -> None:
     for countdown in range(1, changes_of(name) + 1, stride):
         with telling(countdown=countdown):
             random = Random(countdown)
-            world = World(make(**CONFIGS[name]))
+            world = StreamModel(make(**CONFIGS[name]))
             world.disk.fault = fault_at(countdown, CHANGES, errno.EIO)
             if world.create():
                 run(world)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from strandline.broker.api.config import Discard
 from tests.broker.streams.helpers import SECOND, make
-from tests.broker.streams.world import Row, World, everything_small, headers
+from tests.broker.streams.world import Row, StreamModel, everything_small, headers
 from tests.effort import examples
 
 CONFIGS = [
@@ -65,7 +65,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @initialize(options=st.sampled_from(CONFIGS))
     def begin(self, options: dict[str, object]) -> None:
-        self.world = World(make(**options))
+        self.world = StreamModel(make(**options))
         self.options = options
         assert self.world.create()
 

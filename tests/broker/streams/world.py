@@ -59,7 +59,7 @@ def headers(**pairs: object) -> bytes:
     return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
-class World:
+class StreamModel:
     """The disk, the stream on it, and what it must hold."""
 
     def __init__(self, config: StreamConfig) -> None:

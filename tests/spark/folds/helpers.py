@@ -10,10 +10,10 @@ from strandline.fold.store import Verified
 from strandline.fold.watch import catch_up
 from strandline.kv import WatchCursor
 from strandline.kv.nats import NatsConnection
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 
 
-def watched(world: World, path: Path, scope: Scope | None = None) -> Verified:
+def watched(world: ServerLog, path: Path, scope: Scope | None = None) -> Verified:
     """Fold the bucket by watching it, as people do without Spark."""
 
     async def run() -> None:

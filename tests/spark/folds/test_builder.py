@@ -17,7 +17,7 @@ from strandline.spark.logs import ranges
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.helpers import verified, watched
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 
 
 def beside(path: Path) -> list[str]:
@@ -26,7 +26,7 @@ def beside(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("backend", list(Backend))
 def test_a_built_fold_equals_a_watched_one_and_is_gone_on_from(
-    spark: SparkSession, bucket: World, tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder, "CUT_BYTES", 50_000)
     bucket.fill(6000, subjects=1500)
@@ -47,7 +47,9 @@ def test_a_built_fold_equals_a_watched_one_and_is_gone_on_from(
     assert watched(bucket, tmp_path / "f").digest == watched(bucket, tmp_path / "w").digest
 
 
-def test_a_fold_of_some_prefixes_has_their_keys_and_scope(spark: SparkSession, bucket: World, tmp_path: Path) -> None:
+def test_a_fold_of_some_prefixes_has_their_keys_and_scope(
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
+) -> None:
     for key in ("a.1", "a.2", "b.1", "c.1"):
         bucket.publish(key, key.encode())
     built = fold_build(spark, {**bucket.options, "prefix": "a., b."}, tmp_path / "f")
@@ -57,7 +59,7 @@ def test_a_fold_of_some_prefixes_has_their_keys_and_scope(spark: SparkSession, b
     assert verified(tmp_path / "f").digest == theirs.digest
 
 
-def test_a_stream_is_folded_by_subject(spark: SparkSession, stream: World, tmp_path: Path) -> None:
+def test_a_stream_is_folded_by_subject(spark: SparkSession, stream: ServerLog, tmp_path: Path) -> None:
     stream.fill(5000, subjects=20)
     built = fold_build(spark, stream.options, tmp_path / "f.db")
     assert (built.backend, built.entries, built.messages) == (Backend.SQLITE, 20, 5000)
@@ -67,14 +69,14 @@ def test_a_stream_is_folded_by_subject(spark: SparkSession, stream: World, tmp_p
         assert (entry.value, int.from_bytes(entry.version, "big")) == (b"value 4983", 4983)
 
 
-def test_an_empty_bucket_makes_an_empty_fold(spark: SparkSession, bucket: World, tmp_path: Path) -> None:
+def test_an_empty_bucket_makes_an_empty_fold(spark: SparkSession, bucket: ServerLog, tmp_path: Path) -> None:
     built = fold_build(spark, bucket.options, tmp_path / "f")
     assert (built.entries, built.cursor.revision) == (0, 0)
     assert verified(tmp_path / "f").entries == 0
 
 
 def test_what_is_there_is_never_replaced_and_a_kept_fold_is_locked(
-    spark: SparkSession, bucket: World, tmp_path: Path
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
 ) -> None:
     bucket.fill(10)
     fold_build(spark, bucket.options, tmp_path / "f")
@@ -87,7 +89,7 @@ def test_what_is_there_is_never_replaced_and_a_kept_fold_is_locked(
 
 
 def test_a_build_that_fails_leaves_nothing_under_the_name(
-    spark: SparkSession, bucket: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.fill(100, subjects=50)
 
@@ -109,7 +111,7 @@ def test_a_bucket_that_evicted_is_built_with_what_is_there_and_an_archive_says_f
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     evicting = {"max_msgs": 50, "discard": "old", "max_msgs_per_subject": 5}
-    with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
         world.fill(40, subjects=40)
         built = fold_build(spark, world.options, tmp_path / "f", mode=FoldMode.ARCHIVE)
         assert (built.cursor.seen_evicting, built.cursor.floor) == (True, 1), "it evicts, though it has not yet"
@@ -123,7 +125,7 @@ def test_a_bucket_that_evicted_is_built_with_what_is_there_and_an_archive_says_f
 def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_on(
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
-    with World(nats_server.url, Target("bucket", nats_bucket), allow_msg_ttl=True) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket), allow_msg_ttl=True) as world:
         world.publish("stays", b"1")
         world.publish("goes", b"2", [("Nats-TTL", "1s")])
         built = fold_build(spark, world.options, tmp_path / "f")
@@ -140,7 +142,7 @@ def test_values_that_expire_keep_their_deadline_and_leave_the_mirror_that_goes_o
 
 
 def test_a_bucket_that_is_purged_or_made_again_meanwhile_is_refused(
-    spark: SparkSession, bucket: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_parts = builder.read_parts
     for change in (bucket.purge, bucket.make_again):
@@ -160,7 +162,7 @@ def test_a_bucket_that_is_purged_or_made_again_meanwhile_is_refused(
 
 
 def test_a_task_that_fails_is_told_as_what_it_was(
-    spark: SparkSession, stream: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, stream: ServerLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.fill(100)
     split: Any = ranges.split_range

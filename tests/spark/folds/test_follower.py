@@ -22,12 +22,12 @@ from strandline.spark.folds.scope import options_of
 from strandline.spark.streams import RecordsMissing, Target
 from tests.servers_nats import NatsServer
 from tests.spark.folds.helpers import verified, watched
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 from tests.waiting import PATIENCE_S, eventually
 
 
 def caught_up(
-    spark: SparkSession, world: World, path: Path, mode: FoldMode | None = None, **options: str
+    spark: SparkSession, world: ServerLog, path: Path, mode: FoldMode | None = None, **options: str
 ) -> FoldFollower:
     given = {**world.options, **options}
     with keep_current(spark, given, path, mode=mode, follow=False, records_per_trigger=500) as kept:
@@ -36,7 +36,7 @@ def caught_up(
 
 
 def test_a_fold_is_begun_and_gone_on_with_and_equals_a_watched_one(
-    spark: SparkSession, bucket: World, tmp_path: Path
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
 ) -> None:
     bucket.fill(1200, subjects=300)
     kept = caught_up(spark, bucket, tmp_path / "f")
@@ -53,7 +53,7 @@ def test_a_fold_is_begun_and_gone_on_with_and_equals_a_watched_one(
     assert caught_up(spark, bucket, tmp_path / "f").applied == 0
 
 
-def test_a_built_fold_is_kept_current_while_it_is_asked(spark: SparkSession, bucket: World, tmp_path: Path) -> None:
+def test_a_built_fold_is_kept_current_while_it_is_asked(spark: SparkSession, bucket: ServerLog, tmp_path: Path) -> None:
     bucket.fill(1000, subjects=100)
     fold_build(spark, bucket.options, tmp_path / "f.rocks", Backend.ROCKSDB)
     with keep_current(spark, bucket.options, tmp_path / "f.rocks") as kept:
@@ -69,7 +69,7 @@ def test_a_built_fold_is_kept_current_while_it_is_asked(spark: SparkSession, buc
 
 
 def test_the_mark_moves_with_the_bucket_though_only_other_keys_are_written(
-    spark: SparkSession, bucket: World, tmp_path: Path
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
 ) -> None:
     bucket.publish("a.1", b"v")
     bucket.fill(50)
@@ -128,7 +128,7 @@ def test_a_cursor_beyond_the_end_of_the_log_is_refused(mark: FoldCursor) -> None
 
 
 def test_a_fold_of_another_bucket_or_of_other_keys_is_refused(
-    spark: SparkSession, bucket: World, tmp_path: Path
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
 ) -> None:
     bucket.fill(10)
     fold_build(spark, bucket.options, tmp_path / "f")
@@ -144,7 +144,7 @@ def test_a_bucket_that_evicted_is_begun_with_what_is_there_and_what_leaves_it_le
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     evicting = {"max_msgs": 20, "discard": "old", "max_msgs_per_subject": 5}
-    with World(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket), **evicting) as world:
         world.fill(30, subjects=30)
         assert caught_up(spark, world, tmp_path / "f").revision == 30
         caught_up(spark, world, tmp_path / "a", mode=FoldMode.ARCHIVE)
@@ -180,7 +180,7 @@ def test_a_marker_of_an_expired_value_is_no_delete_to_an_archive() -> None:
 def test_the_value_before_an_expired_one_is_back_in_a_kept_mirror(
     spark: SparkSession, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
-    with World(nats_server.url, Target("bucket", nats_bucket), max_msgs_per_subject=5, allow_msg_ttl=True) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket), max_msgs_per_subject=5, allow_msg_ttl=True) as world:
         world.publish("a", b"old")
         world.publish("a", b"new", [("Nats-TTL", "1s")])
         world.publish("b", b"new", [("Nats-TTL", "1s")])
@@ -192,7 +192,7 @@ def test_the_value_before_an_expired_one_is_back_in_a_kept_mirror(
         assert {entry.key: entry.value for entry in fold.range()} == {b"a": b"old", b"c": b"1"}
 
 
-def test_a_stream_is_kept_by_subject(spark: SparkSession, stream: World, tmp_path: Path) -> None:
+def test_a_stream_is_kept_by_subject(spark: SparkSession, stream: ServerLog, tmp_path: Path) -> None:
     stream.fill(700, subjects=7)
     kept = caught_up(spark, stream, tmp_path / "f")
     assert kept.revision == 700

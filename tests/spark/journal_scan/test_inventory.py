@@ -21,7 +21,7 @@ from strandline.spark.journal_scan.inventory import StreamInventory
 TENANT = tenant_named("t")
 
 
-class World:
+class ScannedJournal:
     """A journal, a state, and streams over them."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,12 +55,12 @@ def parts(*bounds: int) -> list[BlockPart]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScannedJournal:
     monkeypatch.setattr(inventory, "CHUNK_ROWS", 3)
-    return World(tmp_path)
+    return ScannedJournal(tmp_path)
 
 
-def test_every_part_is_listed_in_order_over_many_chunks(world: World) -> None:
+def test_every_part_is_listed_in_order_over_many_chunks(world: ScannedJournal) -> None:
     inventory = world.stream(done=0, end=10)
     for at in range(0, 20, 2):
         inventory.add(parts(at, at + 1, at + 2))
@@ -69,19 +69,19 @@ def test_every_part_is_listed_in_order_over_many_chunks(world: World) -> None:
     assert (head.rows, head.chunks) == (20, 7)
 
 
-def test_what_was_never_committed_goes_when_the_next_begins(world: World) -> None:
+def test_what_was_never_committed_goes_when_the_next_begins(world: ScannedJournal) -> None:
     world.stream(done=0, end=5).add(parts(0, 5, 9))
     world.stream(done=5, end=9).add(parts(5, 7))
     assert world.listed() == [b"blk:0:5", b"blk:5:7"]
 
 
-def test_what_retention_took_goes_when_the_next_begins(world: World) -> None:
+def test_what_retention_took_goes_when_the_next_begins(world: ScannedJournal) -> None:
     world.stream(done=0, end=5).add(parts(0, 5, 9))
     world.stream(done=9, end=9, begin=5)
     assert world.listed() == [b"blk:5:9"]
 
 
-def test_it_is_shown_once_the_stream_has_come_to_where_the_journal_ended(world: World) -> None:
+def test_it_is_shown_once_the_stream_has_come_to_where_the_journal_ended(world: ScannedJournal) -> None:
     inventory = world.stream(done=0, end=10)
     inventory.add(parts(0, 4))
     assert world.listed() == []
@@ -94,7 +94,7 @@ def test_it_is_shown_once_the_stream_has_come_to_where_the_journal_ended(world: 
     assert len(world.listed()) == 3, "and stays shown"
 
 
-def test_a_stream_that_lost_its_shard_changes_nothing(world: World) -> None:
+def test_a_stream_that_lost_its_shard_changes_nothing(world: ScannedJournal) -> None:
     old = world.stream(done=0, end=5)
     old.add(parts(0, 5))
     world.fence = 2
@@ -104,7 +104,7 @@ def test_a_stream_that_lost_its_shard_changes_nothing(world: World) -> None:
     assert world.listed() == [b"blk:0:5", b"blk:5:6"]
 
 
-def test_nothing_is_left_of_chunks_that_were_replaced(world: World) -> None:
+def test_nothing_is_left_of_chunks_that_were_replaced(world: ScannedJournal) -> None:
     for done in range(5):
         world.stream(done=done, end=5).add(parts(done, done + 1))
     (head,) = read_inventories(world.state, TENANT)

@@ -27,7 +27,7 @@ SCHEMA = """
 """
 
 
-class World:
+class SmallReplica:
     """A replica in a folder, and what its database held after two transactions."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,9 +57,9 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> SmallReplica:
     """Give all tests one replica."""
-    return World(tmp_path_factory.mktemp("replica"))
+    return SmallReplica(tmp_path_factory.mktemp("replica"))
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> list[tuple[object, ...]]:
@@ -72,7 +72,7 @@ def as_text(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return [(*row[:3], str(row[3]), *row[4:]) for row in rows]
 
 
-def test_a_table_is_a_dataframe_at_any_position(spark: SparkSession, world: World) -> None:
+def test_a_table_is_a_dataframe_at_any_position(spark: SparkSession, world: SmallReplica) -> None:
     source = spark.read.format("strandline").option("replica", world.address).option("table", "orders")
     frame = source.option("partitions", 3).load()
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
@@ -92,7 +92,7 @@ def test_a_table_is_a_dataframe_at_any_position(spark: SparkSession, world: Worl
     assert [tuple(row) for row in earlier.orderBy("id").collect()] == [row[1::-1] for row in world.rows_at_first]
 
 
-def test_what_a_replica_cannot_do_is_told(spark: SparkSession, world: World) -> None:
+def test_what_a_replica_cannot_do_is_told(spark: SparkSession, world: SmallReplica) -> None:
     options = {"replica": world.address, "table": "codes"}
     frame = spark.read.format("strandline").options(**options).load()
     assert sorted(tuple(row) for row in frame.collect()) == [("a", "first"), ("b", "second")]
@@ -126,7 +126,7 @@ def test_all_tasks_read_the_position_that_was_planned(tmp_path: Path) -> None:
     assert [row for part in parts for row in rows_of(read_part(options, part, schema))] == expected
 
 
-def test_batches_without_spark(world: World) -> None:
+def test_batches_without_spark(world: SmallReplica) -> None:
     assert rows_of(read_replica(world.address, "Orders", ["id", "price"], at=world.between)) == [
         (row[0], row[2]) for row in world.rows_at_first
     ]
@@ -138,7 +138,7 @@ def test_batches_without_spark(world: World) -> None:
 
 @pytest.mark.parametrize(("column", "problem"), [("number", "has a text, which is no BIGINT"), ("text", "has a blob")])
 def test_a_value_that_does_not_fit_is_an_error_and_another_type_may_be_chosen(
-    world: World, column: str, problem: str
+    world: SmallReplica, column: str, problem: str
 ) -> None:
     with pytest.raises(InvalidInput, match=problem) as raised:
         list(read_replica(world.address, "wrong", [column]))
@@ -165,7 +165,7 @@ def test_options_that_cannot_work_are_refused(options: dict[str, str], problem: 
         parse_replica_options(options)
 
 
-def test_positions_and_places_that_are_not_there_are_refused(world: World, tmp_path: Path) -> None:
+def test_positions_and_places_that_are_not_there_are_refused(world: SmallReplica, tmp_path: Path) -> None:
     with pytest.raises(RestorePointMissing):
         list(read_replica(world.address, "orders", at=datetime(2020, 1, 1, tzinfo=UTC)))
     with pytest.raises(InvalidInput, match="there is no folder"):

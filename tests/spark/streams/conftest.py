@@ -6,20 +6,20 @@ import pytest
 
 from strandline.spark.streams.options import Target
 from tests.servers_nats import NatsServer
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 
 
 @pytest.fixture
-def stream(nats_server: NatsServer, nats_bucket: str) -> Iterator[World]:
+def stream(nats_server: NatsServer, nats_bucket: str) -> Iterator[ServerLog]:
     """Give a test a stream of its own."""
-    world = World(nats_server.url, Target("stream", nats_bucket))
+    world = ServerLog(nats_server.url, Target("stream", nats_bucket))
     yield world
     world.close()
 
 
 @pytest.fixture
-def bucket(nats_server: NatsServer, nats_bucket: str) -> Iterator[World]:
+def bucket(nats_server: NatsServer, nats_bucket: str) -> Iterator[ServerLog]:
     """Give a test a bucket of its own that keeps one value of each key."""
-    world = World(nats_server.url, Target("bucket", nats_bucket))
+    world = ServerLog(nats_server.url, Target("bucket", nats_bucket))
     yield world
     world.close()

@@ -30,7 +30,7 @@ from strandline.wire import format_headers
 from tests.waiting import PATIENCE_S
 
 
-class World:
+class ServerLog:
     """A stream or bucket of a server, changed as people would change it."""
 
     def __init__(self, url: str, target: Target, **config: object) -> None:
@@ -147,9 +147,9 @@ class World:
             time.sleep(0.01)
         return True
 
-    def another(self) -> "World":
+    def another(self) -> "ServerLog":
         """Return the same over a connection of its own."""
-        world = World.__new__(World)
+        world = ServerLog.__new__(ServerLog)
         world.__dict__.update({**self.__dict__, "socket": NatsSocket.connect(self.settings)})
         return world
 
@@ -169,22 +169,22 @@ def numbered(begin: int, end: int) -> list[bytes]:
     return [b"value %d" % number for number in range(begin, end)]
 
 
-def batch_options(world: World, **options: object) -> StreamOptions:
+def batch_options(world: ServerLog, **options: object) -> StreamOptions:
     """Return the options of a bounded read."""
     return parse_batch_options(_given(world, options), world.target.kind)
 
 
-def stream_options(world: World, **options: object) -> StreamOptions:
+def stream_options(world: ServerLog, **options: object) -> StreamOptions:
     """Return the options of a streaming read."""
     return parse_stream_options(_given(world, options), world.target.kind)
 
 
-def batch_reader(world: World, ddl: str | None = None, **options: object) -> LogBatchReader:
+def batch_reader(world: ServerLog, ddl: str | None = None, **options: object) -> LogBatchReader:
     """Return a bounded reader as a planner makes it."""
     return cast("LogBatchReader", _source(world, options).reader(schema(ddl or DDL[world.target.kind])))
 
 
-def stream_reader(world: World, ddl: str | None = None, **options: object) -> LogStreamReader:
+def stream_reader(world: ServerLog, ddl: str | None = None, **options: object) -> LogStreamReader:
     """Return a streaming reader as the runner makes it."""
     return cast("LogStreamReader", _source(world, options).streamReader(schema(ddl or DDL[world.target.kind])))
 
@@ -214,9 +214,9 @@ def column_of(reader: LogBatchReader | LogStreamReader, parts: Sequence[Any], na
     return cast("list[Any]", table[name].to_pylist()) if table.num_columns else []
 
 
-def _source(world: World, options: Mapping[str, object]) -> StrandlineSource:
+def _source(world: ServerLog, options: Mapping[str, object]) -> StrandlineSource:
     return StrandlineSource(_given(world, options))
 
 
-def _given(world: World, options: Mapping[str, object]) -> dict[str, str]:
+def _given(world: ServerLog, options: Mapping[str, object]) -> dict[str, str]:
     return {**world.options, **{name.lower(): str(value) for name, value in options.items()}}

@@ -18,24 +18,24 @@ from strandline.spark.streams.options import parse_publish_options
 from strandline.spark.streams.publisher import Publisher
 from strandline.spark.streams.sink import StreamSink
 from tests.servers_nats import NatsCluster
-from tests.spark.streams.helpers import World, batch_options
+from tests.spark.streams.helpers import ServerLog, batch_options
 
 pytestmark = pytest.mark.long
 COUNT = 20_000
 
 
 @pytest.fixture
-def replicated(nats_cluster: NatsCluster, nats_bucket: str) -> Iterator[World]:
-    with World(",".join(nats_cluster.urls), Target("stream", nats_bucket), num_replicas=3) as world:
+def replicated(nats_cluster: NatsCluster, nats_bucket: str) -> Iterator[ServerLog]:
+    with ServerLog(",".join(nats_cluster.urls), Target("stream", nats_bucket), num_replicas=3) as world:
         yield world
 
 
-def values_of(world: World) -> Sequence[bytes]:
+def values_of(world: ServerLog) -> Sequence[bytes]:
     batches = read_stream(world.settings, world.target, ["data"])
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, replicated: World) -> None:
+def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, replicated: ServerLog) -> None:
     replicated.fill(COUNT)
     options = batch_options(replicated)
     with open_session(options) as session:
@@ -49,7 +49,7 @@ def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, re
 
 
 def test_a_commit_whose_leader_is_killed_is_finished_and_each_row_is_there_once(
-    nats_cluster: NatsCluster, replicated: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_cluster: NatsCluster, replicated: ServerLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher_module, "WINDOW_ROWS", 500)
     options = parse_publish_options({**replicated.options, "checkpointLocation": "/none"}, "stream", is_stream=True)

@@ -14,7 +14,7 @@ from strandline.spark.streams import Target
 from tests.servers_nats import NatsServer
 from tests.servers_spark import ROOT
 from tests.spark.streams.child import BATCH, WINDOW, KilledSource, copy
-from tests.spark.streams.helpers import World, numbered
+from tests.spark.streams.helpers import ServerLog, numbered
 from tests.waiting import PATIENCE_S
 
 COUNT = 4 * BATCH
@@ -22,13 +22,13 @@ PUBLISHED = {"intent": 0, "window": 3 * WINDOW, "task": 3 * WINDOW, "published":
 
 
 @pytest.fixture
-def target(nats_server: NatsServer, nats_bucket: str) -> Iterator[World]:
+def target(nats_server: NatsServer, nats_bucket: str) -> Iterator[ServerLog]:
     # The shortest window that the sink takes: what is repeated here comes after the server has forgotten.
-    with World(nats_server.url, Target("stream", f"{nats_bucket}-t"), duplicate_window=10**10) as world:
+    with ServerLog(nats_server.url, Target("stream", f"{nats_bucket}-t"), duplicate_window=10**10) as world:
         yield world
 
 
-def killed_in_the_sink(spark: SparkSession, stream: World, target: World, folder: Path, moment: str) -> None:
+def killed_in_the_sink(spark: SparkSession, stream: ServerLog, target: ServerLog, folder: Path, moment: str) -> None:
     stream.fill(COUNT)
     checkpoint = folder / "c"
     arguments = (stream.url, stream.name, target.name, str(checkpoint))
@@ -47,7 +47,7 @@ def killed_in_the_sink(spark: SparkSession, stream: World, target: World, folder
 
 @pytest.mark.long
 def test_t5_a_sink_killed_between_two_windows_has_every_row_once(
-    spark: SparkSession, stream: World, target: World, tmp_path: Path
+    spark: SparkSession, stream: ServerLog, target: ServerLog, tmp_path: Path
 ) -> None:
     killed_in_the_sink(spark, stream, target, tmp_path, "window")
 
@@ -55,6 +55,6 @@ def test_t5_a_sink_killed_between_two_windows_has_every_row_once(
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["intent", "published", "done", "task"])
 def test_a_sink_killed_at_any_moment_has_every_row_once(
-    spark: SparkSession, stream: World, target: World, tmp_path: Path, moment: str
+    spark: SparkSession, stream: ServerLog, target: ServerLog, tmp_path: Path, moment: str
 ) -> None:
     killed_in_the_sink(spark, stream, target, tmp_path, moment)

@@ -26,17 +26,17 @@ from strandline.spark.streams.pull_consumer import ConsumerLost, check_order
 from strandline.wire.acks import AckColumns
 from tests.identities_nats import USER, USER_INFO
 from tests.servers_nats import NatsServer, running_nats
-from tests.spark.streams.helpers import World, batch_options, batch_reader, column_of, numbered, rows_of
+from tests.spark.streams.helpers import ServerLog, batch_options, batch_reader, column_of, numbered, rows_of
 from tests.waiting import PATIENCE_S
 
 
-def plan(world: World, **options: object) -> StreamRange:
+def plan(world: ServerLog, **options: object) -> StreamRange:
     wanted = batch_options(world, **options)
     with open_session(wanted) as session:
         return resolve_range(StreamLog(session, wanted), wanted)
 
 
-def read(world: World, wanted: StreamRange | None = None, **options: object) -> list[int]:
+def read(world: ServerLog, wanted: StreamRange | None = None, **options: object) -> list[int]:
     parsed = batch_options(world, **options)
     name = "sequence" if world.target.kind == "stream" else "revision"
     schema = COLUMNS[world.target.kind].chosen([name])
@@ -44,7 +44,7 @@ def read(world: World, wanted: StreamRange | None = None, **options: object) -> 
     return [sequence for batch in batches for sequence in batch.column(0).to_pylist()]
 
 
-def test_all_doors_yield_the_same_rows(stream: World) -> None:
+def test_all_doors_yield_the_same_rows(stream: ServerLog) -> None:
     stream.fill(5000)
     reader = batch_reader(stream, partitions=3, rowsPerBatch=100)
     parts = reader.partitions()
@@ -58,7 +58,7 @@ def test_all_doors_yield_the_same_rows(stream: World) -> None:
     assert max(batch.num_rows for batch in plain) == 100
 
 
-def test_a_range_has_a_start_and_an_exclusive_end(stream: World) -> None:
+def test_a_range_has_a_start_and_an_exclusive_end(stream: ServerLog) -> None:
     stream.fill(100)
     assert read(stream, startingOffset=10, endingOffset=15) == [10, 11, 12, 13, 14]
     assert read(stream, startingOffset=0, endingOffset=2) == [1]
@@ -67,7 +67,7 @@ def test_a_range_has_a_start_and_an_exclusive_end(stream: World) -> None:
         read(stream, startingOffset=102)
 
 
-def test_a_range_can_begin_and_end_by_time(stream: World) -> None:
+def test_a_range_can_begin_and_end_by_time(stream: ServerLog) -> None:
     stream.fill(10)
     table = rows_of(batch_reader(stream), batch_reader(stream).partitions())
     times = [time.isoformat() for time in table["time"].to_pylist()]
@@ -76,7 +76,7 @@ def test_a_range_can_begin_and_end_by_time(stream: World) -> None:
     assert read(stream, startingTimestamp="2001-01-01T00:00:00Z") == list(range(1, 11))
 
 
-def test_deleted_messages_leave_gaps_and_nothing_hangs(stream: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_messages_leave_gaps_and_nothing_hangs(stream: ServerLog, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.fill(100)
     for sequence in (1, 2, 50, *range(91, 101)):
         stream.delete_message(sequence)
@@ -90,7 +90,7 @@ def test_deleted_messages_leave_gaps_and_nothing_hangs(stream: World, monkeypatc
 
 
 def test_a_range_whose_messages_are_deleted_while_it_is_read_ends(
-    stream: World, monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that was counted as pending and is deleted then never comes: the consumer is asked."""
     monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
@@ -105,7 +105,7 @@ def test_a_range_whose_messages_are_deleted_while_it_is_read_ends(
     assert came in (40, 50), "those that were on their way may come"
 
 
-def test_subjects_are_filtered_by_the_server(stream: World) -> None:
+def test_subjects_are_filtered_by_the_server(stream: ServerLog) -> None:
     stream.fill(100)
     assert read(stream, subjects=f"{stream.name}.k1, {stream.name}.k2") == [
         number for number in range(1, 101) if number % 10 in (1, 2)
@@ -113,7 +113,7 @@ def test_subjects_are_filtered_by_the_server(stream: World) -> None:
     assert read(stream, subjects=f"{stream.name}.nobody") == []
 
 
-def test_headers_large_values_and_empty_ones_come_as_they_are(stream: World) -> None:
+def test_headers_large_values_and_empty_ones_come_as_they_are(stream: ServerLog) -> None:
     stream.publish("a", b"")
     stream.publish("b", b"x" * 1_000_000, [("Nats-Msg-Id", "7"), ("Two", "1"), ("Two", "2")])
     stream.publish("c", b"\r\nMSG a 1 1\r\n\x00\xff")
@@ -122,7 +122,7 @@ def test_headers_large_values_and_empty_ones_come_as_they_are(stream: World) -> 
     assert table["headers"].to_pylist() == [None, [("Nats-Msg-Id", ["7"]), ("Two", ["1", "2"])], None]
 
 
-def test_many_values_of_a_mebibyte_are_read_within_bounded_requests(stream: World) -> None:
+def test_many_values_of_a_mebibyte_are_read_within_bounded_requests(stream: ServerLog) -> None:
     for _ in range(30):
         stream.publish("large", b"y" * 1_000_000)
     sizes = [batch.num_rows for batch in read_stream(stream.settings, stream.target, ["sequence", "data"])]
@@ -130,7 +130,7 @@ def test_many_values_of_a_mebibyte_are_read_within_bounded_requests(stream: Worl
     assert max(sizes) <= 8, "a batch has at most eight mebibytes"
 
 
-def test_messages_that_are_evicted_before_they_are_read_are_told(stream: World) -> None:
+def test_messages_that_are_evicted_before_they_are_read_are_told(stream: ServerLog) -> None:
     stream.fill(100)
     wanted = plan(stream)
     stream.purge(below=31)
@@ -139,7 +139,7 @@ def test_messages_that_are_evicted_before_they_are_read_are_told(stream: World) 
     assert read(stream, wanted, failOnDataLoss="false") == list(range(31, 101))
 
 
-def test_messages_that_are_evicted_after_they_were_read_are_no_loss(stream: World) -> None:
+def test_messages_that_are_evicted_after_they_were_read_are_no_loss(stream: ServerLog) -> None:
     stream.fill(100)
     frames = read_frames(batch_options(stream), plan(stream))
     came = 0
@@ -149,7 +149,7 @@ def test_messages_that_are_evicted_after_they_were_read_are_no_loss(stream: Worl
     assert list(frames) == []
 
 
-def test_a_purge_in_the_middle_of_a_query_is_told(stream: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_in_the_middle_of_a_query_is_told(stream: ServerLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 10)
     monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     stream.fill(100)
@@ -160,7 +160,7 @@ def test_a_purge_in_the_middle_of_a_query_is_told(stream: World, monkeypatch: py
         list(frames)
 
 
-def test_a_stream_that_is_made_again_in_the_middle_of_a_query_is_told(stream: World) -> None:
+def test_a_stream_that_is_made_again_in_the_middle_of_a_query_is_told(stream: ServerLog) -> None:
     stream.fill(100)
     wanted = plan(stream)
     stream.make_again()
@@ -170,7 +170,7 @@ def test_a_stream_that_is_made_again_in_the_middle_of_a_query_is_told(stream: Wo
             read(stream, wanted, failOnDataLoss=allowed)
 
 
-def test_a_start_that_was_trimmed_is_refused_unless_loss_is_allowed(stream: World) -> None:
+def test_a_start_that_was_trimmed_is_refused_unless_loss_is_allowed(stream: ServerLog) -> None:
     stream.fill(100)
     stream.purge(below=11)
     assert read(stream) == list(range(11, 101)), "earliest is where it begins now"
@@ -180,7 +180,7 @@ def test_a_start_that_was_trimmed_is_refused_unless_loss_is_allowed(stream: Worl
 
 
 def test_a_lost_connection_is_made_again_and_the_range_goes_on(nats_bucket: str) -> None:
-    with running_nats() as server, World(server.url, Target("stream", nats_bucket)) as world:
+    with running_nats() as server, ServerLog(server.url, Target("stream", nats_bucket)) as world:
         world.fill(40_000)
         frames = read_frames(batch_options(world), plan(world))
         came = [next(frames)]
@@ -190,7 +190,7 @@ def test_a_lost_connection_is_made_again_and_the_range_goes_on(nats_bucket: str)
         assert sequences == list(range(1, 40_001))
 
 
-def test_a_consumer_that_is_deleted_is_made_again(stream: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_is_deleted_is_made_again(stream: ServerLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 100)
     monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     stream.fill(5000)
@@ -215,7 +215,7 @@ def test_messages_that_a_consumer_skips_are_noticed() -> None:
         check_order(acks(4)._replace(known=np.zeros(1, np.bool_)), 4)
 
 
-def test_a_reader_leaves_no_consumer_behind(stream: World) -> None:
+def test_a_reader_leaves_no_consumer_behind(stream: ServerLog) -> None:
     stream.fill(100)
     read(stream)
     frames = read_frames(batch_options(stream), plan(stream))
@@ -225,14 +225,14 @@ def test_a_reader_leaves_no_consumer_behind(stream: World) -> None:
 
 
 def test_a_stream_that_is_not_kept_by_limits_is_refused(nats_server: NatsServer, nats_bucket: str) -> None:
-    with World(nats_server.url, Target("stream", nats_bucket), retention="workqueue") as world:
+    with ServerLog(nats_server.url, Target("stream", nats_bucket), retention="workqueue") as world:
         world.fill(10)
         with pytest.raises(InvalidInput, match="kept by workqueue"):
             read(world)
         assert world.state().messages == 10
 
 
-def test_a_missing_stream_a_missing_server_and_wrong_credentials_are_told_apart(stream: World) -> None:
+def test_a_missing_stream_a_missing_server_and_wrong_credentials_are_told_apart(stream: ServerLog) -> None:
     with pytest.raises(InvalidInput, match="there is no stream nobody"):
         list(read_stream(stream.settings, Target("stream", "nobody")))
     with pytest.raises(InvalidInput, match="there is no bucket nobody"):
@@ -244,12 +244,12 @@ def test_a_missing_stream_a_missing_server_and_wrong_credentials_are_told_apart(
         with pytest.raises(AccessRefused) as refusal:
             list(read_stream(NatsSettings(server.url_with("zebra:crossing")), stream.target))
         assert "crossing" not in str(refusal.value)
-        with World(server.url_with(USER_INFO), Target("stream", "mine")) as world:
+        with ServerLog(server.url_with(USER_INFO), Target("stream", "mine")) as world:
             world.fill(3)
             assert read(world) == [1, 2, 3]
 
 
-def test_latest_values_are_one_row_for_each_key_that_has_one(bucket: World) -> None:
+def test_latest_values_are_one_row_for_each_key_that_has_one(bucket: ServerLog) -> None:
     bucket.fill(100)
     bucket.take_away("k3")
     bucket.take_away("k4", purge=True)
@@ -266,7 +266,7 @@ def test_latest_values_are_one_row_for_each_key_that_has_one(bucket: World) -> N
 
 
 def test_changes_of_a_bucket_are_all_that_it_keeps(nats_server: NatsServer, nats_bucket: str) -> None:
-    with World(nats_server.url, Target("bucket", nats_bucket), max_msgs_per_subject=5) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket), max_msgs_per_subject=5) as world:
         world.fill(30)
         world.take_away("k3")
         world.publish("k5", b"")
@@ -278,7 +278,7 @@ def test_changes_of_a_bucket_are_all_that_it_keeps(nats_server: NatsServer, nats
     assert table.num_rows == 30 + 3 - 3, "a purge takes the history of its key"
 
 
-def test_prefixes_of_a_bucket_are_filtered_by_the_server(bucket: World) -> None:
+def test_prefixes_of_a_bucket_are_filtered_by_the_server(bucket: ServerLog) -> None:
     for key in ("a.1", "a.2", "b.1", "ab.1"):
         bucket.publish(key, b"v")
     reader = batch_reader(bucket, prefix="a., b.")
@@ -288,7 +288,7 @@ def test_prefixes_of_a_bucket_are_filtered_by_the_server(bucket: World) -> None:
 
 
 def test_a_bucket_that_is_written_while_its_values_are_read_misses_no_key_and_repeats_none(
-    bucket: World, monkeypatch: pytest.MonkeyPatch
+    bucket: ServerLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 50)
     bucket.fill(500, subjects=500)
@@ -303,7 +303,9 @@ def test_a_bucket_that_is_written_while_its_values_are_read_misses_no_key_and_re
     assert {f"k{number}" for number in range(500)} <= set(names), "a key that moved on is not missed"
 
 
-def test_keys_that_are_purged_while_values_are_read_are_told(bucket: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_purged_while_values_are_read_are_told(
+    bucket: ServerLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pull_consumer, "FETCH_MESSAGES", 50)
     monkeypatch.setattr(pull_consumer, "QUIET_S", 0.1)
     for allowed in ("true", "false"):
@@ -318,7 +320,7 @@ def test_keys_that_are_purged_while_values_are_read_are_told(bucket: World, monk
             list(frames)
 
 
-def test_a_bucket_that_is_made_again_while_values_are_read_is_told(bucket: World) -> None:
+def test_a_bucket_that_is_made_again_while_values_are_read_is_told(bucket: ServerLog) -> None:
     bucket.fill(100)
     wanted = plan(bucket)
     bucket.make_again()
@@ -327,11 +329,11 @@ def test_a_bucket_that_is_made_again_while_values_are_read_is_told(bucket: World
         read(bucket, wanted)
 
 
-def test_a_mirror_of_a_bucket_has_the_keys_of_its_origin(bucket: World, nats_server: NatsServer) -> None:
+def test_a_mirror_of_a_bucket_has_the_keys_of_its_origin(bucket: ServerLog, nats_server: NatsServer) -> None:
     bucket.fill(20)
     copy = Target("bucket", f"{bucket.target.name}-m")
     mirror = {"mirror": {"name": bucket.name}, "subjects": None, "discard": "old"}
-    with World(nats_server.url, copy, **mirror) as world:
+    with ServerLog(nats_server.url, copy, **mirror) as world:
         while world.state().last < 20:
             time.sleep(0.01)
         reader = batch_reader(world, prefix="")
@@ -351,14 +353,14 @@ def test_a_range_is_cut_into_contiguous_parts() -> None:
     assert split_range(latest, 4, ROWS_PER_PART) == [latest]
 
 
-def test_errors_and_options_pickle_and_options_show_no_secret(stream: World) -> None:
+def test_errors_and_options_pickle_and_options_show_no_secret(stream: ServerLog) -> None:
     options = batch_options(stream, userSecret="zebra:crossing", startingOffset=3)
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own
     assert "crossing" not in repr(options)
     assert str(pickle.loads(pickle.dumps(ConsumerLost("x")))) == str(ConsumerLost("x"))  # noqa: S301
 
 
-def test_a_read_while_messages_arrive_ends_at_the_end_that_was_planned(stream: World) -> None:
+def test_a_read_while_messages_arrive_ends_at_the_end_that_was_planned(stream: ServerLog) -> None:
     stream.fill(20_000)
     wanted = plan(stream)
     stop = threading.Event()
@@ -383,7 +385,7 @@ def test_a_reader_that_pauses_for_longer_than_a_server_waits_goes_on(
     nats_server: NatsServer, nats_bucket: str, kind: Kind
 ) -> None:
     """A task waits for Java, which sorts; a server gives a client up that takes nothing for ten seconds."""
-    with World(nats_server.url, Target(kind, nats_bucket)) as world:
+    with ServerLog(nats_server.url, Target(kind, nats_bucket)) as world:
         for number in range(80):
             world.publish(f"k{number}", b"y" * 1_000_000)
         frames = read_frames(batch_options(world), plan(world))

@@ -8,12 +8,12 @@ from strandline.spark.streams import Target
 from tests.identities_nats import USER, USER_INFO
 from tests.servers_nats import running_nats
 from tests.servers_spark import ROOT
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 
 
 def test_no_credential_is_shown_by_spark_or_by_us(tmp_path: Path) -> None:
     password = USER_INFO.partition(":")[2].encode()
-    with running_nats(USER) as server, World(server.url_with(USER_INFO), Target("stream", "orders")) as world:
+    with running_nats(USER) as server, ServerLog(server.url_with(USER_INFO), Target("stream", "orders")) as world:
         world.fill(100)
         command = [sys.executable, "-m", "tests.spark.streams.child", "secrets", world.url, "orders", str(tmp_path)]
         child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=200)

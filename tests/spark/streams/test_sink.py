@@ -20,7 +20,7 @@ from strandline.spark.streams.pull_consumer import Session
 from strandline.spark.streams.sink import StreamLog, StreamSink
 from strandline.spark.streams.sink_state import Entry, SinkStates, format_entry, key_of, parse_entry
 from tests.servers_nats import NatsServer, running_nats
-from tests.spark.streams.helpers import World
+from tests.spark.streams.helpers import ServerLog
 
 COMMIT = Commit("query/one", 0)
 Staging = Callable[..., list[StagedFile]]
@@ -30,7 +30,7 @@ class Killed(BaseException):
     """Stands for the death of the process."""
 
 
-def sink_of(world: World) -> StreamSink:
+def sink_of(world: ServerLog) -> StreamSink:
     options = {**world.options, "checkpointLocation": "/none"}
     return StreamSink(parse_publish_options(options, world.target.kind, is_stream=True))
 
@@ -39,7 +39,7 @@ def stage(folder: Path, sink: StreamSink, batches: Sequence[pa.RecordBatch]) -> 
     return staging.stage(folder, batches, sink.staged_schema(batches[0].schema), sink.convert)
 
 
-def rows(world: World, begin: int, end: int, *, keys: int = 3) -> pa.RecordBatch:
+def rows(world: ServerLog, begin: int, end: int, *, keys: int = 3) -> pa.RecordBatch:
     numbers = range(begin, end)
     if world.target.kind == "bucket":
         columns = {"key": [f"k{number % keys}" for number in numbers], "value": [b"%d" % number for number in numbers]}
@@ -48,7 +48,7 @@ def rows(world: World, begin: int, end: int, *, keys: int = 3) -> pa.RecordBatch
     return pa.RecordBatch.from_pydict(columns)
 
 
-def staged(world: World, folder: Path, begin: int, end: int, *, keys: int = 3) -> list[StagedFile]:
+def staged(world: ServerLog, folder: Path, begin: int, end: int, *, keys: int = 3) -> list[StagedFile]:
     """Stage rows as two tasks would."""
     middle = (begin + end) // 2
     sink = sink_of(world)
@@ -92,7 +92,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return arrange
 
 
-def test_a_commit_publishes_its_rows_in_order_and_once(stream: World, tmp_path: Path) -> None:
+def test_a_commit_publishes_its_rows_in_order_and_once(stream: ServerLog, tmp_path: Path) -> None:
     sink = sink_of(stream)
     for number in range(3):
         files = staged(stream, tmp_path, 50 * number, 50 * number + 50)
@@ -101,13 +101,13 @@ def test_a_commit_publishes_its_rows_in_order_and_once(stream: World, tmp_path: 
     assert stream.datas() == texts(0, 150)
 
 
-def test_nothing_is_published_for_a_commit_without_rows(stream: World, tmp_path: Path) -> None:
+def test_nothing_is_published_for_a_commit_without_rows(stream: ServerLog, tmp_path: Path) -> None:
     commit_rows(sink_of(stream), COMMIT, [])
     commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 0))
     assert stream.state().messages == 0
 
 
-def test_writers_do_not_disturb_each_other(stream: World, tmp_path: Path) -> None:
+def test_writers_do_not_disturb_each_other(stream: ServerLog, tmp_path: Path) -> None:
     commit_rows(sink_of(stream), Commit("query/one", 0), staged(stream, tmp_path, 0, 20))
     commit_rows(sink_of(stream), Commit("query/two", 0), staged(stream, tmp_path, 20, 40))
     commit_rows(sink_of(stream), Commit("commit/a b ü", 0), staged(stream, tmp_path, 40, 60))
@@ -116,7 +116,7 @@ def test_writers_do_not_disturb_each_other(stream: World, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("after", "rows_of_next"), [(0, ()), (1, ()), (3, ()), (3, (0, 1, 2)), (3, (1, 4, 9))])
 def test_a_commit_that_was_cut_short_is_finished_and_each_row_is_there_once(
-    stream: World,
+    stream: ServerLog,
     tmp_path: Path,
     dying: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -139,14 +139,14 @@ def test_a_commit_that_was_cut_short_is_finished_and_each_row_is_there_once(
         assert stream.datas() == texts(0, 100)
 
 
-def _forget_ids(world: World) -> None:
+def _forget_ids(world: ServerLog) -> None:
     """Let the server forget the ids of messages, as it does when the duplicate window is over."""
     world.update(duplicate_window=10**8)
     time.sleep(0.3)
     world.update(duplicate_window=120 * 10**9)
 
 
-def test_the_ids_are_forgotten_in_these_tests(stream: World) -> None:
+def test_the_ids_are_forgotten_in_these_tests(stream: ServerLog) -> None:
     """Without this, tests of what happens after the duplicate window would prove nothing."""
     for _ in range(2):
         stream.publish("x", b"1", [("Nats-Msg-Id", "a")])
@@ -157,7 +157,7 @@ def test_the_ids_are_forgotten_in_these_tests(stream: World) -> None:
 
 
 def test_rows_of_a_cut_commit_are_taken_from_what_it_staged_though_the_replay_is_cut_otherwise(
-    stream: World, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying(3)
     with pytest.raises(Killed):
@@ -170,7 +170,7 @@ def test_rows_of_a_cut_commit_are_taken_from_what_it_staged_though_the_replay_is
 
 
 def test_a_cut_commit_whose_staged_rows_are_gone_is_finished_from_its_replay_or_refused(
-    stream: World, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = staged(stream, tmp_path, 0, 100)
     dying(3)
@@ -187,7 +187,7 @@ def test_a_cut_commit_whose_staged_rows_are_gone_is_finished_from_its_replay_or_
 
 
 def test_a_cut_commit_is_finished_before_the_next_one(
-    stream: World, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying(2)
     with pytest.raises(Killed):
@@ -197,7 +197,7 @@ def test_a_cut_commit_is_finished_before_the_next_one(
     assert stream.datas() == texts(0, 100)
 
 
-def test_a_replay_with_other_rows_or_an_older_number_is_refused(stream: World, tmp_path: Path) -> None:
+def test_a_replay_with_other_rows_or_an_older_number_is_refused(stream: ServerLog, tmp_path: Path) -> None:
     sink = sink_of(stream)
     commit_rows(sink, Commit("query/one", 4), staged(stream, tmp_path, 0, 10))
     for number, end in ((4, 11), (3, 10)):
@@ -207,7 +207,7 @@ def test_a_replay_with_other_rows_or_an_older_number_is_refused(stream: World, t
 
 
 def test_a_commit_that_was_taken_over_stops_before_its_next_window(
-    stream: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that was given up for dead comes back in the middle of its commit, long after."""
     send, now, sent = Publisher.send, [0.0], [0]
@@ -229,7 +229,7 @@ def test_a_commit_that_was_taken_over_stops_before_its_next_window(
     assert stream.datas() == texts(0, 100)
 
 
-def test_two_commits_of_one_writer_at_a_time_are_told(stream: World, tmp_path: Path) -> None:
+def test_two_commits_of_one_writer_at_a_time_are_told(stream: ServerLog, tmp_path: Path) -> None:
     key = key_of(stream.name, COMMIT.writer)
     with Session(stream.settings, stream.name, "stream") as session:
         states = SinkStates(session, SINK_BUCKET, 1)
@@ -245,7 +245,7 @@ def test_two_commits_of_one_writer_at_a_time_are_told(stream: World, tmp_path: P
     assert stream.state().messages == 0
 
 
-def test_a_stream_that_was_made_again_is_not_written_from_an_old_checkpoint(stream: World, tmp_path: Path) -> None:
+def test_a_stream_that_was_made_again_is_not_written_from_an_old_checkpoint(stream: ServerLog, tmp_path: Path) -> None:
     commit_rows(sink_of(stream), COMMIT, staged(stream, tmp_path, 0, 10))
     stream.make_again()
     with pytest.raises(FormatError, match="is of another stream") as refusal:
@@ -254,7 +254,7 @@ def test_a_stream_that_was_made_again_is_not_written_from_an_old_checkpoint(stre
 
 
 def test_a_cut_commit_whose_place_was_evicted_is_unsure(
-    stream: World, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    stream: ServerLog, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying(3)
     with pytest.raises(Killed):
@@ -266,7 +266,7 @@ def test_a_cut_commit_whose_place_was_evicted_is_unsure(
 
 
 def test_rows_of_one_key_stay_in_order_in_a_bucket_that_keeps_one_value(
-    bucket: World, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    bucket: ServerLog, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that later ones pushed out are not found when a cut commit is looked up, and must not come back."""
     dying(7)
@@ -281,7 +281,7 @@ def test_rows_of_one_key_stay_in_order_in_a_bucket_that_keeps_one_value(
 
 
 def test_what_the_stream_would_not_take_is_refused_before_anything_is_published(
-    stream: World, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
+    stream: ServerLog, nats_server: NatsServer, nats_bucket: str, tmp_path: Path
 ) -> None:
     sink = sink_of(stream)
     elsewhere = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x", "other.x"], "data": [b"1", b"2"]})
@@ -292,7 +292,7 @@ def test_what_the_stream_would_not_take_is_refused_before_anything_is_published(
         commit_rows(sink, COMMIT, [stage(tmp_path, sink, [large])])
     assert stream.state().messages == 0
     with (
-        World(nats_server.url, Target("stream", f"{nats_bucket}-s"), duplicate_window=10**9) as short,
+        ServerLog(nats_server.url, Target("stream", f"{nats_bucket}-s"), duplicate_window=10**9) as short,
         pytest.raises(InvalidInput, match="remembers ids of messages for 1 s only"),
     ):
         commit_rows(sink_of(short), COMMIT, staged(short, tmp_path, 0, 10))
@@ -308,7 +308,7 @@ def test_a_stream_that_is_full_refuses_by_its_code_and_the_commit_is_finished_la
         send(publisher, frames, count)
 
     monkeypatch.setattr(Publisher, "send", sending)
-    with World(nats_server.url, Target("stream", nats_bucket), max_msgs=25, discard="new") as world:
+    with ServerLog(nats_server.url, Target("stream", nats_bucket), max_msgs=25, discard="new") as world:
         with pytest.raises(StreamFull):
             commit_rows(sink_of(world), COMMIT, staged(world, tmp_path, 0, 50))
         assert world.state().messages == 25
@@ -318,7 +318,7 @@ def test_a_stream_that_is_full_refuses_by_its_code_and_the_commit_is_finished_la
         assert world.datas() == texts(0, 50)
 
 
-def test_values_of_a_mebibyte_less_the_headers_are_published(stream: World, tmp_path: Path) -> None:
+def test_values_of_a_mebibyte_less_the_headers_are_published(stream: ServerLog, tmp_path: Path) -> None:
     sink = sink_of(stream)
     data = [bytes([number]) * 1_000_000 for number in range(12)]
     batch = pa.RecordBatch.from_pydict({"subject": [f"{stream.name}.x"] * 12, "data": data})
@@ -327,7 +327,9 @@ def test_values_of_a_mebibyte_less_the_headers_are_published(stream: World, tmp_
     assert [value for part in read for value in part.column(0).to_pylist()] == data
 
 
-def test_staged_rows_that_an_intent_needs_are_kept(stream: World, tmp_path: Path, dying: Callable[..., None]) -> None:
+def test_staged_rows_that_an_intent_needs_are_kept(
+    stream: ServerLog, tmp_path: Path, dying: Callable[..., None]
+) -> None:
     files = staged(stream, tmp_path / "a", 0, 100)
     dying(3)
     with pytest.raises(Killed):
@@ -338,7 +340,7 @@ def test_staged_rows_that_an_intent_needs_are_kept(stream: World, tmp_path: Path
     assert not any(file.path.exists() for file in files)
 
 
-def test_a_writer_that_will_not_come_again_is_forgotten(stream: World, tmp_path: Path) -> None:
+def test_a_writer_that_will_not_come_again_is_forgotten(stream: ServerLog, tmp_path: Path) -> None:
     commit_rows(sink_of(stream), Commit("write/x", 0), staged(stream, tmp_path, 0, 10))
     with Session(stream.settings, stream.name, "stream") as session:
         assert SinkStates(session, SINK_BUCKET, 1).read(key_of(stream.name, "write/x"))[0] is None
@@ -361,7 +363,7 @@ def test_keys_of_writers_are_such_as_every_client_takes() -> None:
 
 
 def test_no_stream_at_a_subject_is_told(nats_bucket: str) -> None:
-    with running_nats() as server, World(server.url, Target("stream", nats_bucket)) as world:
+    with running_nats() as server, ServerLog(server.url, Target("stream", nats_bucket)) as world:
         publisher = Publisher(world.socket, world.name, "id-")
         publisher.send(publisher.format(Window(0, [b"nobody.listens"], [b""], [b"x"]), [0]), 1)
         with pytest.raises(ServerRefused):

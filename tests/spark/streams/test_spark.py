@@ -16,14 +16,14 @@ from pyspark.sql import functions as f
 from strandline.nats.errors import Unreachable
 from strandline.spark.streams import Target
 from tests.servers_nats import NatsServer
-from tests.spark.streams.helpers import World, numbered
+from tests.spark.streams.helpers import ServerLog, numbered
 
 
-def read(spark: SparkSession, world: World, **options: object) -> DataFrame:
+def read(spark: SparkSession, world: ServerLog, **options: object) -> DataFrame:
     return spark.read.format("strandline").options(**world.options, **options).load()  # type: ignore[arg-type]
 
 
-def available(spark: SparkSession, world: World, checkpoint: Path, **options: object) -> list[Any]:
+def available(spark: SparkSession, world: ServerLog, checkpoint: Path, **options: object) -> list[Any]:
     """Run a stream into nothing; return its progress."""
     stream = spark.readStream.format("strandline").options(**world.options, **options).load()  # type: ignore[arg-type]
     writing = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
@@ -32,7 +32,7 @@ def available(spark: SparkSession, world: World, checkpoint: Path, **options: ob
     return [json.loads(progress.json) for progress in query.recentProgress]
 
 
-def copy(spark: SparkSession, source: World, target: World, checkpoint: Path, rows: int = 100) -> None:
+def copy(spark: SparkSession, source: ServerLog, target: ServerLog, checkpoint: Path, rows: int = 100) -> None:
     """Copy what a stream has to another through the sink."""
     stream = spark.readStream.format("strandline").options(**source.options, maxRecordsPerTrigger=rows).load()
     renamed = stream.select(f.regexp_replace("subject", source.name, target.name).alias("subject"), "data")
@@ -41,12 +41,12 @@ def copy(spark: SparkSession, source: World, target: World, checkpoint: Path, ro
 
 
 @pytest.fixture
-def target(nats_server: NatsServer, nats_bucket: str) -> Iterator[World]:
-    with World(nats_server.url, Target("stream", f"{nats_bucket}-t")) as world:
+def target(nats_server: NatsServer, nats_bucket: str) -> Iterator[ServerLog]:
+    with ServerLog(nats_server.url, Target("stream", f"{nats_bucket}-t")) as world:
         yield world
 
 
-def test_a_stream_is_read_whole_with_all_its_columns(spark: SparkSession, stream: World) -> None:
+def test_a_stream_is_read_whole_with_all_its_columns(spark: SparkSession, stream: ServerLog) -> None:
     stream.publish("a", b"one", [("Color", "red")])
     stream.fill(5000)
     rows = read(spark, stream, partitions=2).orderBy("sequence").collect()
@@ -58,7 +58,7 @@ def test_a_stream_is_read_whole_with_all_its_columns(spark: SparkSession, stream
     assert row.n == 800
 
 
-def test_a_schema_prunes_columns_and_a_wrong_one_is_refused(spark: SparkSession, stream: World) -> None:
+def test_a_schema_prunes_columns_and_a_wrong_one_is_refused(spark: SparkSession, stream: ServerLog) -> None:
     stream.fill(500)
     reading = spark.read.format("strandline").options(**stream.options)
     pruned = reading.schema("data BINARY, sequence BIGINT").load()
@@ -77,7 +77,7 @@ def test_hints_of_a_server_that_is_not_there_are_shown(spark: SparkSession) -> N
     assert str(Unreachable("x", "y").hint) in str(refusal.value)
 
 
-def test_a_bucket_has_two_views(spark: SparkSession, bucket: World) -> None:
+def test_a_bucket_has_two_views(spark: SparkSession, bucket: ServerLog) -> None:
     bucket.fill(100)
     bucket.take_away("k1")
     latest = read(spark, bucket).select("key", "value", "kind").orderBy("key").collect()
@@ -89,7 +89,7 @@ def test_a_bucket_has_two_views(spark: SparkSession, bucket: World) -> None:
     assert (changes[-1].key, changes[-1].kind, changes[-1].value) == ("k1", "delete", None)
 
 
-def test_unknown_options_and_missing_streams_are_told_with_hints(spark: SparkSession, stream: World) -> None:
+def test_unknown_options_and_missing_streams_are_told_with_hints(spark: SparkSession, stream: ServerLog) -> None:
     with pytest.raises(PySparkException, match="no option startingoffsets") as refusal:
         read(spark, stream, startingOffsets=1).count()
     assert "startingTimestamp" in str(refusal.value)
@@ -100,7 +100,9 @@ def test_unknown_options_and_missing_streams_are_told_with_hints(spark: SparkSes
 
 
 @pytest.mark.parametrize("is_enabled", [pytest.param("true", marks=pytest.mark.long), "false"])
-def test_t1_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, stream: World, is_enabled: str) -> None:
+def test_t1_a_filter_of_one_query_does_not_reach_the_next(
+    spark: SparkSession, stream: ServerLog, is_enabled: str
+) -> None:
     stream.fill(100)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", is_enabled)
     try:
@@ -112,7 +114,9 @@ def test_t1_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, s
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_streaming_query_tells_its_positions_and_its_lag(spark: SparkSession, stream: World, tmp_path: Path) -> None:
+def test_a_streaming_query_tells_its_positions_and_its_lag(
+    spark: SparkSession, stream: ServerLog, tmp_path: Path
+) -> None:
     stream.fill(250)
     progress = available(spark, stream, tmp_path / "c", maxRecordsPerTrigger=100)
     sources = [batch["sources"][0] for batch in progress if batch["numInputRows"]]
@@ -126,7 +130,7 @@ def test_a_streaming_query_tells_its_positions_and_its_lag(spark: SparkSession, 
 
 @pytest.mark.long  # `make test` shows it of a journal, and of the reader and the sink of a stream without Spark
 def test_t3_a_query_refuses_a_stream_that_was_made_again_or_trimmed(
-    spark: SparkSession, stream: World, tmp_path: Path
+    spark: SparkSession, stream: ServerLog, tmp_path: Path
 ) -> None:
     stream.fill(100)
     available(spark, stream, tmp_path / "c")
@@ -143,7 +147,7 @@ def test_t3_a_query_refuses_a_stream_that_was_made_again_or_trimmed(
 
 
 def test_t9_the_sink_publishes_every_batch_of_a_query_once(
-    spark: SparkSession, stream: World, target: World, tmp_path: Path
+    spark: SparkSession, stream: ServerLog, target: ServerLog, tmp_path: Path
 ) -> None:
     stream.fill(250)
     copy(spark, stream, target, tmp_path / "c")
@@ -156,7 +160,7 @@ def test_t9_the_sink_publishes_every_batch_of_a_query_once(
 
 @pytest.mark.long  # `make test` shows it of a journal, and of the reader and the sink of a stream without Spark
 def test_t7_a_batch_that_spark_forgot_to_have_committed_is_not_published_again(
-    spark: SparkSession, stream: World, target: World, tmp_path: Path
+    spark: SparkSession, stream: ServerLog, target: ServerLog, tmp_path: Path
 ) -> None:
     stream.fill(250)
     copy(spark, stream, target, tmp_path / "c")
@@ -168,7 +172,7 @@ def test_t7_a_batch_that_spark_forgot_to_have_committed_is_not_published_again(
     assert target.datas() == numbered(1, 251) * 2, "a new checkpoint is a new query, never dropped for its number"
 
 
-def test_a_bounded_write_publishes_all_rows_and_once_by_its_name(spark: SparkSession, target: World) -> None:
+def test_a_bounded_write_publishes_all_rows_and_once_by_its_name(spark: SparkSession, target: ServerLog) -> None:
     frame = spark.range(0, 100, 1, 4).selectExpr(f"'{target.name}.x' AS subject", "CAST(id AS STRING) AS data")
     writing = frame.write.format("strandline").mode("append").options(**target.options)
     for _ in range(2):
@@ -190,14 +194,14 @@ def _failing_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             raise RuntimeError("the first attempt fails")
 
 
-def test_tasks_that_are_tried_again_publish_their_rows_once(spark: SparkSession, target: World) -> None:
+def test_tasks_that_are_tried_again_publish_their_rows_once(spark: SparkSession, target: ServerLog) -> None:
     frame = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS data").mapInArrow(_failing_once, "data STRING")
     options = {**target.options, "subject": f"{target.name}.x"}
     frame.write.format("strandline").mode("append").options(**options).save()
     assert target.datas() == [b"%d" % number for number in range(100)]
 
 
-def test_rows_become_keys_of_a_bucket_and_deletes_take_them_away(spark: SparkSession, bucket: World) -> None:
+def test_rows_become_keys_of_a_bucket_and_deletes_take_them_away(spark: SparkSession, bucket: ServerLog) -> None:
     frame = spark.range(0, 50, 1, 2).selectExpr("CONCAT('k', id % 10) AS key", "CAST(id AS STRING) AS value")
     frame.write.format("strandline").mode("append").options(**bucket.options).save()
     kinds = "CASE WHEN id = 3 THEN 'delete' WHEN id = 4 THEN 'purge' ELSE 'put' END AS kind"
@@ -210,7 +214,7 @@ def test_rows_become_keys_of_a_bucket_and_deletes_take_them_away(spark: SparkSes
     }
 
 
-def test_headers_are_written_and_read_back(spark: SparkSession, target: World) -> None:
+def test_headers_are_written_and_read_back(spark: SparkSession, target: ServerLog) -> None:
     frame = spark.sql(f"SELECT '{target.name}.x' AS subject, 'd' AS data, map('A', 'x', 'B', 'y') AS headers")
     frame.write.format("strandline").mode("append").options(**target.options).save()
     (row,) = read(spark, target).collect()

@@ -12,7 +12,7 @@ from strandline.spark.streams import RecordsMissing, Target
 from strandline.spark.streams.log import open_session
 from strandline.spark.streams.pull_consumer import count_between, find_end
 from tests.servers_nats import NatsServer, running_nats
-from tests.spark.streams.helpers import World, batch_options, column_of, stream_reader
+from tests.spark.streams.helpers import ServerLog, batch_options, column_of, stream_reader
 
 LOTS = ReadMaxRows(1000)
 
@@ -23,11 +23,11 @@ def step(reader: LogStreamReader, start: dict[str, Any], rows: int = 1000) -> tu
     return end, column_of(reader, reader.partitions(start, end), "sequence")
 
 
-def at(world: World, sequence: int | str) -> dict[str, Any]:
+def at(world: ServerLog, sequence: int | str) -> dict[str, Any]:
     return {"stream": world.name, "created": world.state().created, "sequence": sequence}
 
 
-def test_a_query_begins_with_a_constant_and_reads_on_as_the_stream_grows(stream: World) -> None:
+def test_a_query_begins_with_a_constant_and_reads_on_as_the_stream_grows(stream: ServerLog) -> None:
     stream.fill(250)
     reader = stream_reader(stream, maxRecordsPerTrigger=100)
     start = reader.initialOffset()
@@ -46,7 +46,7 @@ def test_a_query_begins_with_a_constant_and_reads_on_as_the_stream_grows(stream:
     reader.stop()
 
 
-def test_t2_a_first_batch_that_is_replayed_after_growth_has_the_same_range(stream: World) -> None:
+def test_t2_a_first_batch_that_is_replayed_after_growth_has_the_same_range(stream: ServerLog) -> None:
     stream.fill(50)
     reader = stream_reader(stream, startingOffset=20)
     start = reader.initialOffset()
@@ -59,7 +59,7 @@ def test_t2_a_first_batch_that_is_replayed_after_growth_has_the_same_range(strea
     again.stop()
 
 
-def test_a_query_can_begin_with_a_time(stream: World) -> None:
+def test_a_query_can_begin_with_a_time(stream: ServerLog) -> None:
     reader = stream_reader(stream, startingTimestamp="2026-01-01T00:00:00Z")
     with pytest.raises(InvalidInput, match="no record was stored at startingTimestamp") as refusal:
         reader.initialOffset()
@@ -69,7 +69,7 @@ def test_a_query_can_begin_with_a_time(stream: World) -> None:
     reader.stop()
 
 
-def test_an_available_now_run_ends_where_it_was_when_it_began(stream: World) -> None:
+def test_an_available_now_run_ends_where_it_was_when_it_began(stream: ServerLog) -> None:
     stream.fill(30)
     reader = stream_reader(stream)
     reader.prepareForTriggerAvailableNow()
@@ -80,7 +80,7 @@ def test_an_available_now_run_ends_where_it_was_when_it_began(stream: World) -> 
     reader.stop()
 
 
-def test_t3_a_stream_that_was_made_again_is_refused_even_where_it_is_longer(stream: World) -> None:
+def test_t3_a_stream_that_was_made_again_is_refused_even_where_it_is_longer(stream: ServerLog) -> None:
     stream.fill(20)
     reader = stream_reader(stream)
     end, _ = step(reader, reader.initialOffset())
@@ -96,7 +96,7 @@ def test_t3_a_stream_that_was_made_again_is_refused_even_where_it_is_longer(stre
     allowed.stop()
 
 
-def test_a_stream_that_was_trimmed_past_the_position_is_refused(stream: World) -> None:
+def test_a_stream_that_was_trimmed_past_the_position_is_refused(stream: ServerLog) -> None:
     stream.fill(100)
     reader = stream_reader(stream)
     end, _ = step(reader, reader.initialOffset(), 10)
@@ -115,7 +115,7 @@ def test_a_stream_that_was_trimmed_past_the_position_is_refused(stream: World) -
 
 def test_a_stream_that_shrank_is_refused(nats_bucket: str) -> None:
     """A server restored from an older copy has the stream that was made at the same time, with fewer messages."""
-    with running_nats() as server, World(server.url, Target("stream", nats_bucket)) as world:
+    with running_nats() as server, ServerLog(server.url, Target("stream", nats_bucket)) as world:
         world.fill(10)
         reader = stream_reader(world)
         beyond = at(world, 50)
@@ -125,7 +125,7 @@ def test_a_stream_that_shrank_is_refused(nats_bucket: str) -> None:
 
 
 def test_a_stream_with_few_messages_left_is_read_in_few_batches(nats_server: NatsServer, nats_bucket: str) -> None:
-    with World(nats_server.url, Target("bucket", nats_bucket)) as world:
+    with ServerLog(nats_server.url, Target("bucket", nats_bucket)) as world:
         world.publish("cold", b"v")
         world.fill(20_000, subjects=40)
         reader = stream_reader(world)
@@ -139,7 +139,7 @@ def test_a_stream_with_few_messages_left_is_read_in_few_batches(nats_server: Nat
         reader.stop()
 
 
-def test_counts_are_exact_also_with_filters(stream: World) -> None:
+def test_counts_are_exact_also_with_filters(stream: ServerLog) -> None:
     stream.fill(1000)
     for sequence in range(101, 201):
         stream.delete_message(sequence)
@@ -154,13 +154,13 @@ def test_counts_are_exact_also_with_filters(stream: World) -> None:
         assert stream.has_no_consumers()
 
 
-def test_a_position_of_a_journal_is_refused(stream: World) -> None:
+def test_a_position_of_a_journal_is_refused(stream: ServerLog) -> None:
     reader = stream_reader(stream)
     with pytest.raises(FormatError, match="not a position in a stream"):
         reader.latestOffset({"journal": "00" * 16, "offset": 3}, LOTS)
 
 
-def test_a_reader_with_an_open_connection_pickles_and_reads_elsewhere(stream: World) -> None:
+def test_a_reader_with_an_open_connection_pickles_and_reads_elsewhere(stream: ServerLog) -> None:
     stream.fill(10)
     reader = stream_reader(stream)
     start = reader.initialOffset()
@@ -171,7 +171,7 @@ def test_a_reader_with_an_open_connection_pickles_and_reads_elsewhere(stream: Wo
 
 
 def test_a_server_that_was_restarted_between_batches_is_connected_to_again(nats_bucket: str) -> None:
-    with running_nats() as server, World(server.url, Target("stream", nats_bucket)) as world:
+    with running_nats() as server, ServerLog(server.url, Target("stream", nats_bucket)) as world:
         world.fill(10)
         reader = stream_reader(world)
         end, _ = step(reader, reader.initialOffset())
