@@ -36,6 +36,7 @@ GUIDES = (
     "objects",
     "lease",
     "replica",
+    "metrics",
 )
 PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}

@@ -17,6 +17,7 @@ from strandline.objects import MemoryObjects, open_objects
 from strandline.replica import Layout, LtxDamaged, Maintenance, Replicator
 from tests.cli.runs import Ran, run_command
 from tests.replica.databases import content, database, fill
+from tests.scraped import page
 from tests.waiting import PATIENCE_S, eventually
 
 LOCKS = Path("/proc/locks")
@@ -154,11 +155,16 @@ def test_a_database_is_replicated_until_sigterm(tmp_path: Path) -> None:
         connection.set_busy_timeout(int(PATIENCE_S * 1000))
         fill(connection, 3)
         running = subprocess.Popen(
-            [*STRANDLINE, "replica", "run", str(tmp_path / "a.db"), address], stderr=subprocess.PIPE, text=True
+            [*STRANDLINE, "replica", "run", str(tmp_path / "a.db"), address, "--metrics-port", "0"],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert running.stderr is not None
+        metrics = running.stderr.readline().removeprefix("metrics at ").strip()
         assert "at transaction 1" in running.stderr.readline()
         fill(connection, 5, seed=1)
+        shipped = f"strandline_replica_transactions_total{{database={tmp_path / 'a.db'}}}"
+        eventually(lambda: page(metrics)[shipped] > 1, "a second transaction")
         running.send_signal(signal.SIGTERM)
         assert running.wait(PATIENCE_S) == 0
         assert "shipped to transaction" in running.stderr.read()
@@ -172,10 +178,17 @@ def test_a_copy_is_followed(tmp_path: Path, replica: str) -> None:
     assert shown(once)["txid"] == shown(run_command("replica", "status", replica, "--json"))["txid"]
     assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
     running = subprocess.Popen(
-        [*STRANDLINE, "replica", "follow", replica, str(tmp_path / "copy.db")], stdout=subprocess.PIPE, text=True
+        [*STRANDLINE, "replica", "follow", replica, str(tmp_path / "copy.db"), "--metrics-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert running.stdout is not None
+    assert running.stderr is not None
+    metrics = running.stderr.readline().removeprefix("metrics at ").strip()
     assert "at transaction" in running.stdout.readline()
+    assert page(metrics)[f"strandline_replica_follower_txid{{database={tmp_path / 'copy.db'}}}"] == shown(once)["txid"]
+    running.stderr.close()
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_S) == 0
     running.stdout.close()

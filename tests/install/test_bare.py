@@ -47,6 +47,7 @@ PARTS = (
     Part("nkeys", "nats", "strandline.nats", missing="nacl"),
     Part("s3", "s3", "strandline.objects", missing="obstore"),
     Part("encryption", "encryption", "strandline.objects", missing="nacl"),
+    Part("metrics", "metrics", "strandline.metrics", missing="prometheus_client"),
     Part("fold_sqlite", "sqlite", "strandline.fold", missing="apsw"),
     Part("pipeline", "sqlite", "strandline.pipeline,strandline.pipeline.stores", missing="apsw"),
     Part("fold_rocksdb", "rocksdb", "strandline.fold", missing="rocksdict"),

@@ -27,7 +27,7 @@ SCHEMAS = (
     "CREATE TABLE t (b, c, d, a INTEGER, PRIMARY KEY (a ASC))",
     "CREATE TABLE t (c REAL, a INTEGER, b TEXT NOT NULL, d, PRIMARY KEY (b, a)) WITHOUT ROWID",
     "CREATE TABLE t (d, c, b, a REAL PRIMARY KEY DESC) WITHOUT ROWID",
-    "CREATE TABLE t (a INTEGER PRIMARY KEY, v AS (a + 1), b, s TEXT AS (b || 'x') STORED, c FLOAT, d)",
+    "CREATE TABLE t (a INTEGER PRIMARY KEY, v AS (a + 1), b, s TEXT AS (typeof(b) || 'x') STORED, c FLOAT, d)",
 )
 INTEGERS = st.one_of(st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1))
 VALUES = st.one_of(

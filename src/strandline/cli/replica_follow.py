@@ -8,10 +8,13 @@ import typer
 
 from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
+from strandline.metrics import HOST, serve_metrics
+from strandline.objects import RequestCounts
 from strandline.replica import Followed, Follower
+from strandline.replica.metrics import FollowerCounts
 
 Copy = Annotated[Path, typer.Argument(metavar="FILE", help="The copy; restored where there is none.")]
 Interval = Annotated[float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the replica.")]
@@ -19,25 +22,40 @@ Once = Annotated[bool, typer.Option("--once", help="Catch up, and end.")]
 
 
 def follow(
-    address: ReplicaAddress, copy: Copy, interval_s: Interval = 1.0, once: Once = False, as_json: AsJson = False
+    address: ReplicaAddress,
+    copy: Copy,
+    interval_s: Interval = 1.0,
+    once: Once = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HOST,
+    as_json: AsJson = False,
 ) -> None:
     """Keep a local copy of a replica current, until SIGTERM.
 
     Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
     """
-    with ending_signals() as ending, replica_at(address) as (store, _):
+    requests, state = RequestCounts(), FollowerCounts(str(copy))
+    with (
+        ending_signals() as ending,
+        replica_at(address, counts=requests) as (store, _),
+        serve_metrics(metrics_port, state.metrics, requests.metrics, host=metrics_host) as page,
+    ):
+        if page is not None:
+            print(f"metrics at {page.address}", file=sys.stderr, flush=True)
         follower, told = Follower(store, copy, is_ending=ending.is_noted), None
         try:
             while True:
                 try:
                     followed = follower.catch_up()
                 except Unavailable as error:
+                    state.failed(error)
                     if ending.is_noted():
                         return
                     if once or not error.retryable:
                         raise
                     print(f"error: {error}; trying again", file=sys.stderr, flush=True)
                 else:
+                    state.caught_up(followed)
                     if followed != told:
                         told = followed
                         _tell(followed, as_json=as_json)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import typer
 
 from strandline.errors import InvalidInput
-from strandline.objects import ObjectStore, open_objects
+from strandline.objects import ObjectStore, RequestCounts, open_objects
 from strandline.replica import Layout
 
 ReplicaAddress = Annotated[
@@ -19,14 +19,24 @@ ReplicaAddress = Annotated[
     ),
 ]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port", min=0, max=65535, help="Serve metrics for Prometheus at this port; 0 is any free one."
+    ),
+]
+MetricsHost = Annotated[str, typer.Option("--metrics-host", help="The address that metrics are served at.")]
+
 
 @contextmanager
-def replica_at(address: str, *, conditional: bool = False) -> Iterator[tuple[ObjectStore, Layout]]:
-    """Open a replica for the block; `conditional` to write to it."""
+def replica_at(
+    address: str, *, conditional: bool = False, counts: RequestCounts | None = None
+) -> Iterator[tuple[ObjectStore, Layout]]:
+    """Open a replica for the block; `conditional` to write to it, `counts` to count its requests."""
     folder = Path(unquote(address.removeprefix("file://")))
     if not conditional and address.startswith("file://") and not folder.exists():
         raise InvalidInput(f"{folder}: there is no such folder", hint="give the address that `replica run` was given")
-    store = open_objects(address, conditional=conditional)
+    store = open_objects(address, conditional=conditional, counts=counts)
     try:
         yield store, Layout(store)
     finally:

@@ -11,9 +11,12 @@ import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.errors import StrandlineError, Unavailable
+from strandline.metrics import HOST, serve_metrics
+from strandline.objects import RequestCounts
 from strandline.replica import Maintenance, Position, Replicator
+from strandline.replica.metrics import maintenance_metrics, replicator_metrics
 from strandline.replica.replicator import UPLOAD_EVERY_S
 
 LOOK_EVERY_S = 0.5
@@ -45,13 +48,15 @@ Maintain = Annotated[
 ]
 
 
-def run(
+def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     database: DatabasePath,
     address: ReplicaAddress,
     command: Exec = None,
     maintain: Maintain = True,
     adopt: Adopt = False,
     upload_every: UploadEvery = UPLOAD_EVERY_S,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HOST,
     as_json: AsJson = False,
 ) -> None:
     """Replicate a database until SIGTERM, or for as long as a command runs.
@@ -59,9 +64,16 @@ def run(
     The application needs no change but a busy timeout (`PRAGMA busy_timeout = 5000`). At the end everything that was
     committed is shipped. With --exec the exit code is the command's.
     """
-    with ending_signals() as ending, replica_at(address, conditional=True) as (store, _):
+    counts = RequestCounts()
+    with ending_signals() as ending, replica_at(address, conditional=True, counts=counts) as (store, _):
         maintenance = Maintenance(store)
-        with Replicator(database, store, adopt=adopt, upload_every_s=upload_every) as replicator:
+        parts = counts.metrics, maintenance_metrics(maintenance, str(database))
+        with (
+            Replicator(database, store, adopt=adopt, upload_every_s=upload_every) as replicator,
+            serve_metrics(metrics_port, replicator_metrics(replicator), *parts, host=metrics_host) as page,
+        ):
+            if page is not None:
+                _say(f"metrics at {page.address}", as_json=as_json)
             position = _begun(replicator, ending, as_json=as_json)
             if position is None:
                 replicator.close(flush=False)

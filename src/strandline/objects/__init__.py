@@ -19,6 +19,7 @@ without a condition: name them by their content, and point at them with a small 
 
 from strandline.objects.addresses import open_objects
 from strandline.objects.contracts import Object, ObjectInfo, ObjectStore
+from strandline.objects.counted import RequestCounts
 from strandline.objects.errors import (
     ConditionsIgnored,
     InvalidAddress,
@@ -57,6 +58,7 @@ __all__ = [
     "ObjectFaults",
     "ObjectInfo",
     "ObjectStore",
+    "RequestCounts",
     "Retries",
     "RetryingObjects",
     "StoreRefused",

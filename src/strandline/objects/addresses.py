@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from strandline.errors import InvalidInput
 from strandline.extras import needs
 from strandline.objects.contracts import ObjectStore
+from strandline.objects.counted import CountedObjects, RequestCounts
 from strandline.objects.errors import InvalidAddress, StoreRefused
 from strandline.objects.key_ring import KeyRing, ring_of
 from strandline.objects.keys import validate_key
@@ -56,13 +57,14 @@ def open_objects(
     environ: Mapping[str, str] = os.environ,
     retries: Retries = DEFAULT_RETRIES,
     keys: KeyRing | None = None,
+    counts: RequestCounts | None = None,
 ) -> ObjectStore:
     """Open the store at an address; with `conditional`, probe that it honours conditional writes.
 
-    With `keys`, or a file of keys that the environment names, its objects are encrypted.
+    With `keys`, or a file of keys that the environment names, its objects are encrypted. `counts` counts its requests.
     """
     ring = keys or ring_of(environ)
-    store = _opened(address, environ, retries)
+    store = _opened(address, environ, retries, counts)
     if ring is not None:
         from strandline.objects.encrypted import EncryptedObjects  # noqa: PLC0415 - an extra
 
@@ -76,7 +78,15 @@ def open_objects(
     return store
 
 
-def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> ObjectStore:
+def _opened(address: str, environ: Mapping[str, str], retries: Retries, counts: RequestCounts | None) -> ObjectStore:
+    """Open the store; only those of a network are tried again."""
+    store, is_remote = _plain(address, environ)
+    if counts is not None:
+        store = CountedObjects(store, counts)
+    return RetryingObjects(store, retries) if is_remote else store
+
+
+def _plain(address: str, environ: Mapping[str, str]) -> tuple[ObjectStore, bool]:
     parts = urlsplit(address)
     if parts.username or parts.password:
         raise InvalidAddress(f"{parts.scheme}://…", "credentials do not belong into an address")
@@ -85,11 +95,11 @@ def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> Objec
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise InvalidAddress(address, "a local store has an absolute path: file:///folder")
-        return LocalObjects(Path(unquote(parts.path)))
+        return LocalObjects(Path(unquote(parts.path))), False
     if parts.scheme == "memory":
         name = address.removeprefix("memory://")
         with _memory_lock:
-            return _memory_stores.setdefault(name, MemoryObjects(name)) if name else MemoryObjects()
+            return _memory_stores.setdefault(name, MemoryObjects(name)) if name else MemoryObjects(), False
     if parts.scheme not in _REMOTE:
         raise InvalidAddress(address, f"the scheme {parts.scheme!r} is unknown" if parts.scheme else "it has no scheme")
     prefix = parts.path.strip("/")
@@ -97,7 +107,7 @@ def _opened(address: str, environ: Mapping[str, str], retries: Retries) -> Objec
         raise InvalidAddress(address, "it names no bucket")
     if prefix:
         validate_key(prefix)
-    return RetryingObjects(_remote(parts.scheme, address, environ), retries)
+    return _remote(parts.scheme, address, environ), True
 
 
 def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStore:

@@ -32,6 +32,7 @@ commits as one file of litestream's format.
     write_lock    SQLite's write lock, held across transactions, and the log written under it
     wal_index     the index of a write-ahead log, as pure code
     cost          what a replica uploads, keeps and costs
+    metrics       what a replicator, its maintenance and a follower say to Prometheus
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.

@@ -6,6 +6,7 @@ again in its time.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,10 +35,12 @@ class Maintenance:
     def __init__(self, store: ObjectStore, policy: MaintenancePolicy = MaintenancePolicy()) -> None:  # noqa: B008
         self._store = store
         self._layout = Layout(store)
-        self._policy = policy
+        self.policy = policy
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.error: StrandlineError | None = None
+        self.done: Counter[str] = Counter()
+        """What was done: files made by `level 1` and so on, `snapshots`, files `pruned`, and `errors`."""
 
     def start(self) -> None:
         """Begin; the first step of each kind comes after its interval."""
@@ -53,22 +56,28 @@ class Maintenance:
     def compact(self, level: int) -> int:
         """Merge the files of the level below; return how many files were made."""
         files = [file for one in (level - 1, level) for file in self._layout.files(one)]
-        return len(compact_level(self._store, self._layout, files, level))
+        made = len(compact_level(self._store, self._layout, files, level))
+        self.done[f"level {level}"] += made
+        return made
 
     def snapshot(self) -> bool:
         """Write a snapshot; return False where the last transaction has one."""
-        return take_snapshot(self._store, self._layout, self._layout.all_files()) is not None
+        is_made = take_snapshot(self._store, self._layout, self._layout.all_files()) is not None
+        self.done["snapshots"] += is_made
+        return is_made
 
     def prune(self) -> int:
         """Remove what the policy does not keep; return how many files went."""
-        plan = plan_retention(self._layout.all_files(), datetime.now(UTC), self._policy.retention)
-        return prune(self._store, plan)
+        plan = plan_retention(self._layout.all_files(), datetime.now(UTC), self.policy.retention)
+        gone = prune(self._store, plan)
+        self.done["pruned"] += gone
+        return gone
 
     def _run(self) -> None:
         steps: list[tuple[float, Callable[[], object]]] = [
-            *((every_s, self._level(level)) for level, every_s in enumerate(self._policy.level_every_s, 1)),
-            (self._policy.snapshot_every_s, self.snapshot),
-            (min(RETENTION_EVERY_S, self._policy.snapshot_every_s), self.prune),
+            *((every_s, self._level(level)) for level, every_s in enumerate(self.policy.level_every_s, 1)),
+            (self.policy.snapshot_every_s, self.snapshot),
+            (min(RETENTION_EVERY_S, self.policy.snapshot_every_s), self.prune),
         ]
         due_s = [time.monotonic() + every_s for every_s, _ in steps]
         while not self._stop.wait(max(0.0, min(due_s) - time.monotonic())):
@@ -85,5 +94,6 @@ class Maintenance:
             step()
         except StrandlineError as error:
             self.error = error
+            self.done["errors"] += 1
         else:
             self.error = None

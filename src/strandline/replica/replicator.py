@@ -62,6 +62,11 @@ class ReplicaStatus:
     snapshots: int
     checkpoints: int
     error: str | None
+    transactions: int = 0
+    errors: int = 0
+    """How many attempts failed."""
+    last_success_s: float = 0.0
+    """When everything that was committed was last in the store, in seconds since 1970; 0 where it never was."""
 
 
 class Pause(NamedTuple):
@@ -118,6 +123,9 @@ class _Counts:
     shipped_bytes: int = 0
     snapshots: int = 0
     checkpoints: int = 0
+    transactions: int = 0
+    errors: int = 0
+    last_success_s: float = 0.0
     waiting_since_s: float | None = None
     error: StrandlineError | None = None
     requested: int = 0
@@ -231,6 +239,9 @@ class Replicator:
             counts.snapshots,
             counts.checkpoints,
             None if error is None else str(error),
+            counts.transactions,
+            counts.errors,
+            counts.last_success_s,
         )
 
     def wait_durable(self, timeout_s: float | None = None) -> Position:
@@ -351,6 +362,7 @@ class Replicator:
             self._counts.error = error
         except OSError as error:
             self._counts.error = storage_error(self.path, error)
+        self._counts.errors += 1
         return Pause(LOOK_EVERY_S, is_backoff=True)
 
     def _step(self) -> Pause:
@@ -397,12 +409,14 @@ class Replicator:
             self._shipper.ship(shipment)
         except (Unavailable, UnknownOutcome) as error:
             counts.error, pause_s = error, self._pause_s
+            counts.errors += 1
             self._pause_s = min(2 * pause_s, _PAUSE_S_MAX)
             return Pause(pause_s, is_backoff=True)
         self._under_way, self._pause_s = None, _PAUSE_S
         self._shipped = Shipped(shipment.position, None if change.is_part else change.state)
         counts.error = counts.waiting_since_s = None
         counts.shipped_bytes += len(shipment.body)
+        counts.transactions += 1
         counts.upload_s = time.monotonic() - started_s
         if not change.is_part:
             self._is_complete = True
@@ -416,6 +430,7 @@ class Replicator:
 
     def _answer(self) -> None:
         """Answer those who asked before the last change was read."""
+        self._counts.last_success_s = time.time()
         with self._counts.changed:
             self._counts.answered = self._requested
             self._counts.changed.notify_all()

@@ -1,0 +1,101 @@
+"""What a replicator, its maintenance and a follower say of themselves to Prometheus."""
+
+import threading
+import time
+from collections.abc import Iterable
+
+from strandline.errors import StrandlineError
+from strandline.metrics import Metric, MetricSource, Sample, counter, gauge
+from strandline.replica.follower import Followed
+from strandline.replica.maintenance import Maintenance
+from strandline.replica.replicator import Replicator
+
+
+def replicator_metrics(replicator: Replicator) -> MetricSource:
+    """Return what tells how a replicator is doing."""
+    name = str(replicator.path)
+
+    def metrics() -> Iterable[Metric]:
+        status = replicator.status()
+        prefix = "strandline_replica"
+        return [
+            gauge(f"{prefix}_txid", "The last transaction in the object store.", status.position.txid, database=name),
+            gauge(f"{prefix}_lag_seconds", "How long commits have waited to be shipped.", status.lag_s, database=name),
+            gauge(
+                f"{prefix}_last_success_timestamp_seconds",
+                "When everything that was committed was last in the object store.",
+                status.last_success_s,
+                database=name,
+            ),
+            gauge(f"{prefix}_failing", "1 while an error is waited out.", bool(status.error), database=name),
+            counter(f"{prefix}_transactions_total", "Transactions shipped.", status.transactions, database=name),
+            counter(f"{prefix}_shipped_bytes_total", "Bytes of transactions.", status.shipped_bytes, database=name),
+            counter(f"{prefix}_snapshots_total", "Whole databases shipped.", status.snapshots, database=name),
+            counter(f"{prefix}_checkpoints_total", "Times the log began anew.", status.checkpoints, database=name),
+            counter(f"{prefix}_errors_total", "Attempts that failed.", status.errors, database=name),
+        ]
+
+    return metrics
+
+
+def maintenance_metrics(maintenance: Maintenance, name: str) -> MetricSource:
+    """Return what tells what maintenance has done."""
+
+    def metrics() -> Iterable[Metric]:
+        done = maintenance.done
+        merged = [
+            Sample(done[f"level {level}"], {"database": name, "level": str(level)})
+            for level, _ in enumerate(maintenance.policy.level_every_s, 1)
+        ]
+        return [
+            Metric("strandline_replica_compactions_total", "counter", "Files made by merging others.", merged),
+            counter(
+                "strandline_replica_maintenance_snapshots_total", "Snapshots written.", done["snapshots"], database=name
+            ),
+            counter("strandline_replica_pruned_files_total", "Files removed.", done["pruned"], database=name),
+            counter("strandline_replica_maintenance_errors_total", "Steps that failed.", done["errors"], database=name),
+        ]
+
+    return metrics
+
+
+class FollowerCounts:
+    """How a follower is doing, told by the loop that drives it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._followed: Followed | None = None
+        self._since_s = time.time()
+        self._last_success_s = 0.0
+        self._errors = 0
+
+    def caught_up(self, followed: Followed) -> None:
+        """Note that the copy was current a moment ago."""
+        with self._lock:
+            self._followed, self._last_success_s = followed, time.time()
+
+    def failed(self, _: StrandlineError) -> None:
+        """Note that the replica could not be read."""
+        with self._lock:
+            self._errors += 1
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return what is known."""
+        with self._lock:
+            followed, success_s, errors = self._followed, self._last_success_s, self._errors
+        prefix, name = "strandline_replica_follower", self._name
+        stale_s = max(0.0, time.time() - (success_s or self._since_s))
+        position = followed.position.txid if followed else 0
+        stamp_s = followed.timestamp_ms / 1000 if followed else 0.0
+        return [
+            gauge(f"{prefix}_txid", "The last transaction that was applied.", position, database=name),
+            gauge(f"{prefix}_lag_seconds", "How long ago the copy was last current.", stale_s, database=name),
+            gauge(
+                f"{prefix}_transaction_timestamp_seconds", "When that transaction was shipped.", stamp_s, database=name
+            ),
+            gauge(
+                f"{prefix}_last_success_timestamp_seconds", "When the copy was last current.", success_s, database=name
+            ),
+            counter(f"{prefix}_errors_total", "Looks at the replica that failed.", errors, database=name),
+        ]

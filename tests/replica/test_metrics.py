@@ -1,0 +1,106 @@
+"""Metrics of replicas: what was done is on the page, and the page of the documentation names all of them."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import Unavailable
+from strandline.metrics import serve_metrics
+from strandline.objects import MemoryObjects, RequestCounts, StoreUnavailable
+from strandline.objects.counted import CountedObjects
+from strandline.replica import Follower, Maintenance, Replicator
+from strandline.replica.metrics import FollowerCounts, maintenance_metrics, replicator_metrics
+from tests.replica.databases import database, fill
+from tests.scraped import names, page
+from tests.waiting import PATIENCE_S, eventually
+
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "metrics.md"
+
+
+def test_what_was_done_is_on_the_page(tmp_path: Path) -> None:
+    began_s = time.time()
+    inner, counts, name = MemoryObjects(), RequestCounts(), str(tmp_path / "a.db")
+    store, state = CountedObjects(inner, counts), FollowerCounts("copy")
+    maintenance = Maintenance(store)
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        sources = maintenance_metrics(maintenance, name), counts.metrics, state.metrics
+        with (
+            Replicator(tmp_path / "a.db", store) as running,
+            serve_metrics(0, replicator_metrics(running), *sources) as served,
+        ):
+            assert served is not None
+            for number in range(3):
+                fill(connection, 2, seed=number)
+                position = running.wait_durable(PATIENCE_S)
+            label = f"{{database={name}}}"
+            found = page(served.address)
+            assert found[f"strandline_replica_txid{label}"] == position.txid
+            assert found[f"strandline_replica_transactions_total{label}"] == position.txid
+            assert found[f"strandline_replica_snapshots_total{label}"] == 1
+            assert found[f"strandline_replica_lag_seconds{label}"] == 0
+            assert found[f"strandline_replica_failing{label}"] == 0
+            assert found[f"strandline_replica_last_success_timestamp_seconds{label}"] >= began_s
+            files = [info for info in inner.list() if info.key.endswith(".ltx")]
+            assert found[f"strandline_replica_shipped_bytes_total{label}"] == sum(info.size for info in files)
+            assert found["strandline_object_requests_total{operation=put,outcome=ok}"] >= position.txid
+
+            inner.faults.fail("put", StoreUnavailable("memory:", "away"))
+            fill(connection, 1, seed=7)
+            running.wait_durable(PATIENCE_S)
+            found = page(served.address)
+            assert found[f"strandline_replica_errors_total{label}"] == 1
+            assert found["strandline_object_requests_total{operation=put,outcome=unavailable}"] == 1
+
+            maintenance.compact(1)
+            maintenance.snapshot()
+            follower = Follower(store, tmp_path / "copy.db")
+            state.failed(Unavailable("no"))
+            state.caught_up(follower.catch_up())
+            follower.close()
+            found = page(served.address)
+            assert found[f"strandline_replica_compactions_total{{database={name},level=1}}"] == 1
+            assert found[f"strandline_replica_maintenance_snapshots_total{label}"] == 1
+            assert found["strandline_replica_follower_txid{database=copy}"] == running.position.txid
+            assert found["strandline_replica_follower_errors_total{database=copy}"] == 1
+            assert 0 <= found["strandline_replica_follower_lag_seconds{database=copy}"] < PATIENCE_S
+            assert found["strandline_replica_follower_last_success_timestamp_seconds{database=copy}"] >= began_s
+    documented = set(re.findall(r"^\| `(strandline_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
+    assert names(found) == documented
+
+
+def test_the_lag_of_a_store_that_is_away_grows_and_is_gone_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryObjects()
+    put = store.put
+
+    def away(*_: object, **__: object) -> str:
+        raise StoreUnavailable("memory:", "away")
+
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        with Replicator(tmp_path / "a.db", store) as running:
+            running.wait_durable(PATIENCE_S)
+            metrics = replicator_metrics(running)
+
+            def value(name: str) -> float:
+                (found,) = [
+                    metric.samples[0].value for metric in metrics() if metric.name == f"strandline_replica_{name}"
+                ]
+                return found
+
+            monkeypatch.setattr(store, "put", away)
+            fill(connection, 1, seed=1)
+            eventually(lambda: value("failing") == 1 and value("lag_seconds") > 0, "the lag of a store that is away")
+            before_s = value("last_success_timestamp_seconds")
+            eventually(lambda: value("errors_total") > 1, "a second attempt")
+            assert value("last_success_timestamp_seconds") == before_s
+            monkeypatch.setattr(store, "put", put)
+            running.wait_durable(PATIENCE_S)
+            assert (value("failing"), value("lag_seconds")) == (0, 0)
+            assert value("last_success_timestamp_seconds") > before_s
