@@ -10,7 +10,7 @@ import pytest
 from strandline.replica import Capture, Change, DatabaseRefused, HistoryLost
 from strandline.replica import capture as capture_module
 from strandline.replica.capture import TABLE, Resumed, check_database, check_library
-from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES
+from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES, format_frame, parse_header
 from tests.replica.databases import PAGE_SIZES, content, database, fill
 
 
@@ -328,6 +328,28 @@ def test_a_database_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_library_with_the_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2", raising=False)
+    monkeypatch.setattr(capture_module.apsw, "sqlite_lib_version", lambda: "3.51.2", raising=False)
     with pytest.raises(DatabaseRefused, match=r"3\.51\.2 can lose commits"):
         check_library()
+
+
+def test_frames_that_a_killed_writer_left_were_never_committed(tmp_path: Path, copy: Copy) -> None:
+    """A writer that dies between its frames and SQLite's index of the log has not committed."""
+    path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
+    with database(path) as connection:
+        fill(connection, 5)
+        capture = Capture(path)
+        copy.apply(capture.snapshot())
+        state, header = capture.state, parse_header(log.read_bytes())
+        assert state is not None
+        assert header is not None
+        frame = format_frame(header, state.position.checksum, 2, state.pages, bytes(state.page_size))
+        with log.open("r+b") as file:
+            file.seek(state.position.offset)
+            file.write(frame)
+        assert capture.changes() is None
+        copy.apply(capture.snapshot())
+        fill(connection, 3, seed=1)
+        copy.drain(capture)
+        capture.close()
+        assert content(copy.path) == content(path)

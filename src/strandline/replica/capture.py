@@ -5,6 +5,8 @@ Invariants:
 - From the beginning to `close` one of two connections holds a read transaction. While it is on a frame of the log (a
   positive read mark), SQLite cannot begin the log anew. The next one is begun before it is given up, and after a
   heartbeat row was written, so that it is on a frame again.
+- Frames count up to the end that SQLite's index of the log names, and no further: what a writer that was killed wrote
+  behind it, whole as it may be, was never committed, and the next writer overwrites it.
 - The log is given up only in `checkpoint`: under the write lock, all of it is read first; then the checkpoint runs; a
   read transaction is begun before the write lock is let go. It is on a frame, or on the database alone: then the log
   may begin anew once, and nothing is written back from it, so it cannot begin anew twice. Either way no commit escapes.
@@ -299,10 +301,10 @@ class Capture:
     def _read_changes(self) -> Change | None:
         assert self._header is not None  # noqa: S101 - the callers looked
         assert self._state is not None  # noqa: S101
-        header, before = self._header, self._state
+        header, before, stop = self._header, self._state, self._end_of_log(self._header)
         size = max(1, _FIRST_BYTES // header.frame_size) * header.frame_size
         while True:
-            chunk = self._pread(size, before.position.offset)
+            chunk = self._pread(max(0, min(size, stop - before.position.offset)), before.position.offset)
             frames = scan_frames(header, before.position, chunk)
             is_all = len(chunk) < size or frames.is_cut
             if is_all or size >= CHUNK_BYTES:
@@ -360,10 +362,10 @@ class Capture:
         It looks no further than `stop`, and with `is_first` no further than the first chunk that has a commit.
         """
         size = max(1, CHUNK_BYTES // header.frame_size) * header.frame_size
+        stop = min(stop or self._end_of_log(header), self._end_of_log(header))
         end, count, latest, unfinished = position, 0, dict[int, int](), dict[int, int]()
         while True:
-            length = size if stop is None else max(0, min(size, stop - position.offset))
-            chunk = self._pread(length, position.offset)
+            chunk = self._pread(max(0, min(size, stop - position.offset)), position.offset)
             part = scan_frames(header, position, chunk)
             if part.pages:
                 latest.update(unfinished)
@@ -429,6 +431,12 @@ class Capture:
     def _end(self, number: int) -> None:
         if self._readers[number].in_transaction:
             self._readers[number].execute("ROLLBACK")
+
+    def _end_of_log(self, header: WalHeader) -> int:
+        """Return where the log ends by SQLite's index of it."""
+        with sqlite_errors(self.path):
+            frames, _ = self._readers[1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        return HEADER_BYTES + max(0, frames) * header.frame_size
 
     def _read_header(self) -> WalHeader | None:
         return parse_header(self._pread(HEADER_BYTES, 0))
