@@ -4,12 +4,8 @@ The packages are installed once, by their lock file, beside the Python environme
 no way to the packages, the tests are skipped and say so.
 """
 
-import hashlib
 import os
-import shutil
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,57 +13,18 @@ import pytest
 from strandline import follow
 from strandline.fold import FoldMode
 from tests.broker.clients.servers import StartServer
+from tests.js_packages import js_packages
 from tests.servers_nats import NatsServer, free_ports
 from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parent / "js"
 BODIES = ["core", "publishing", "pulling", "ordered", "pushing", "kv", "objects", "direct"]
-INSTALL_WITHIN_S = 45
-OLDEST_NODE = 18
 
 
 @pytest.fixture(scope="session")
 def modules() -> Path:
     """Return the folder with the packages, installed when it is first needed."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        pytest.skip("node and npm are not installed")
-    version = subprocess.run(["node", "--version"], check=True, capture_output=True, text=True).stdout  # noqa: S607
-    if int(version.removeprefix("v").split(".")[0]) < OLDEST_NODE:
-        pytest.skip(f"node {version.strip()} is older than nats.js wants")
-    lock = (FOLDER / "package-lock.json").read_bytes()
-    installed = Path(sys.prefix) / "js" / hashlib.sha256(lock).hexdigest()[:16]
-    if not installed.exists():
-        _install(installed)
-    return installed / "node_modules"
-
-
-def _install(target: Path) -> None:
-    """Install into a folder of its own and move it into place, as another process may do the same."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        for name in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copy(FOLDER / name, folder)
-        command = [
-            "npm",
-            "ci",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--fetch-retries=1",
-            "--fetch-timeout=20000",
-        ]
-        try:
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=INSTALL_WITHIN_S)
-        except (subprocess.SubprocessError, OSError) as error:
-            detail = str(getattr(error, "stderr", "") or error).strip()
-            pytest.skip(f"npm cannot fetch nats.js: {detail[:300]}")
-        staged = Path(folder) / "node_modules"
-        place = Path(tempfile.mkdtemp(dir=target.parent))
-        staged.rename(place / "node_modules")
-        try:
-            place.rename(target)
-        except OSError:
-            shutil.rmtree(place)  # somebody else was quicker
+    return js_packages(FOLDER)
 
 
 def _run(modules: Path, body: str, address: str, name: str) -> None:
