@@ -328,7 +328,7 @@ def test_a_database_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_library_with_the_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_module.apsw, "sqlite_lib_version", lambda: "3.51.2", raising=False)
+    monkeypatch.setattr("strandline.replica.capture.apsw.sqlite_lib_version", lambda: "3.51.2", raising=False)
     with pytest.raises(DatabaseRefused, match=r"3\.51\.2 can lose commits"):
         check_library()
 
