@@ -14,9 +14,11 @@ Of folds:
 `EvictionModel`: what retention, deletes, a time to live and a purge remove, and what a mirror or an archive follows.
 `RepairOrderModel`: a repair step by step, cut off anywhere, while the bucket goes on.
 `RepairPlanModel`: buckets that evict in every way, with settings that are edited, and what a fold is repaired from.
+`ArtifactFleetModel`: exporters that publish artifacts upon each other's, removals beside them, and deaths anywhere.
 """
 
 from tests.models.aged_gap import AgedBounds, AgedGapModel
+from tests.models.artifact_fleet import ArtifactFleetModel, FleetBounds
 from tests.models.cursors import CursorBounds, CursorModel
 from tests.models.evictions import EvictionBounds, EvictionModel
 from tests.models.leadership import LeadershipBounds, LeadershipModel
@@ -31,10 +33,12 @@ from tests.models.splits import SplitBounds, SplitModel
 __all__ = [
     "AgedBounds",
     "AgedGapModel",
+    "ArtifactFleetModel",
     "CursorBounds",
     "CursorModel",
     "EvictionBounds",
     "EvictionModel",
+    "FleetBounds",
     "LeadershipBounds",
     "LeadershipModel",
     "LeaseBounds",
