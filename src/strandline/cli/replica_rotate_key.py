@@ -5,7 +5,6 @@ import os
 from strandline.cli.output import AsJson, emit, progress
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import InvalidInput
-from strandline.objects.encrypted import EncryptedObjects, rotate
 from strandline.objects.key_ring import VARIABLE, ring_of
 
 
@@ -15,6 +14,8 @@ def rotate_key(address: ReplicaAddress, as_json: AsJson = False) -> None:
     STRANDLINE_ENCRYPTION_KEYS names that file. A replicator may run meanwhile, with the same file. When no file is left
     under an older key, that key may be removed. A run that was cut off is repeated.
     """
+    from strandline.objects.encrypted import EncryptedObjects, rotate  # noqa: PLC0415 - help needs no extra
+
     ring = ring_of(os.environ)
     if ring is None:
         hint = f"set {VARIABLE} to the path of a file of keys, the new one first"

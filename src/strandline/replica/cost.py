@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.replica.capture import check_database, sqlite_errors
 from strandline.replica.compaction import FILES_MAX, PIECE_BYTES
 from strandline.replica.errors import DatabaseRefused
@@ -23,9 +23,11 @@ from strandline.replica.maintenance import RETENTION_EVERY_S, MaintenancePolicy
 from strandline.replica.replicator import UPLOAD_EVERY_S
 from strandline.replica.wal import parse_header, scan_frames
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
-    import lz4.block
+    from lz4 import block as lz4_block
+else:
+    apsw, lz4_block = deferred("apsw", "replica"), deferred("lz4.block", "replica")
 
 HOURS_PER_MONTH = 730
 WINDOW = timedelta(hours=1)
@@ -214,7 +216,7 @@ def _sampled(path: Path) -> tuple[int, int, float]:
             sample = [file.xRead(page_size, number * page_size) for number in range(0, pages, step)]
         finally:
             file.xClose()
-    packed = sum(min(page_size, len(lz4.block.compress(page, store_size=False))) + 25 for page in sample)
+    packed = sum(min(page_size, len(lz4_block.compress(page, store_size=False))) + 25 for page in sample)
     return page_size, pages, packed / (len(sample) * page_size)
 
 

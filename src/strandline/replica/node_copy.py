@@ -16,11 +16,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import FormatError, StrandlineError
-from strandline.extras import needs
 from strandline.files import OsDisk
+from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import TABLE, Change, LogState, sqlite_errors
 from strandline.replica.cursor import ReplicaCursor, Shipped, log_fields, parse_log, read_cursor, write_cursor
@@ -35,8 +35,10 @@ from strandline.replica.wal import HEADER_BYTES as LOG_HEADER_BYTES
 from strandline.replica.wal import WalPosition
 from strandline.replica.write_lock import WriteLock
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 logger = logging.getLogger("strandline.replica")
 _VERSION = 1
@@ -342,7 +344,7 @@ def _create(path: Path) -> None:
         connection.close()
 
 
-def _back_up(source: apsw.Connection, to: Path) -> None:
+def _back_up(source: "apsw.Connection", to: Path) -> None:
     """Write a database, with its log, as one file that stays after a power cut."""
     with sqlite_errors(to):
         target = apsw.Connection(str(to))

@@ -9,15 +9,17 @@ was written has its default, a REAL column has floats. A virtual generated colum
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import InvalidInput
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.replica.btree import MISSING, Database, PageReader, find_row_pages, parse_database, read_rows
 from strandline.replica.errors import PageDamaged
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 SCHEMA_TABLE = "sqlite_schema"
 ROWID = "rowid"

@@ -21,10 +21,10 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import Unavailable
-from strandline.extras import needs
+from strandline.lazy_imports import deferred
 from strandline.replica.capture import LogState, check_library, connect, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.wal import (
@@ -48,8 +48,10 @@ from strandline.replica.wal_index import (
     write_index_header,
 )
 
-with needs("replica"):
+if TYPE_CHECKING:
     import apsw
+else:
+    apsw = deferred("apsw", "replica")
 
 CHECKPOINT_FRAMES = 1000
 _PAUSE_S = 0.002
