@@ -11,6 +11,7 @@ COMMANDS = (
     ),
     LazyCommand("follow", "replica_follow:follow", "Keep a local copy of a replica current, until SIGTERM."),
     LazyCommand("node", "replica_node:node", "Lead or follow a database, until SIGTERM."),
+    LazyCommand("proxy", "replica_proxy:proxy", "Route HTTP requests: reads to followers, writes to the leader."),
     LazyCommand("status", "replica_files:status", "Show the last transaction of a replica, and what it holds."),
     LazyCommand("snapshots", "replica_files:snapshots", "List the whole databases of a replica."),
     LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),

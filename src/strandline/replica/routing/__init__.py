@@ -14,6 +14,7 @@ where it stands: durable at a position, not done, or unknown.
     node_routing   what the middlewares of a node share
     asgi, wsgi     the middlewares
     directory      the leader and the followers, found by the address of the replica
+    client         the connection of a client to the proxy
     proxy          an HTTP proxy before all nodes
 
 **Trade-offs.** A write has a connection of its own, which costs a round trip within the data centre and spares the
@@ -22,9 +23,21 @@ second attempt is sent once. Trailers are dropped.
 """
 
 from strandline.replica.routing.asgi import AsgiRouting
+from strandline.replica.routing.directory import Directory
 from strandline.replica.routing.limits import RoutingLimits
 from strandline.replica.routing.positions import ReadPosition
+from strandline.replica.routing.proxy import Proxy, ProxySettings, ProxyThread
 from strandline.replica.routing.rules import RoutingRules
 from strandline.replica.routing.wsgi import WsgiRouting
 
-__all__ = ["AsgiRouting", "ReadPosition", "RoutingLimits", "RoutingRules", "WsgiRouting"]
+__all__ = [
+    "AsgiRouting",
+    "Directory",
+    "Proxy",
+    "ProxySettings",
+    "ProxyThread",
+    "ReadPosition",
+    "RoutingLimits",
+    "RoutingRules",
+    "WsgiRouting",
+]

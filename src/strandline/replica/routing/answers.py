@@ -8,6 +8,7 @@ The body is a JSON object: `error`, `outcome`, `hint`.
 """
 
 import json
+from http import HTTPStatus
 from typing import NamedTuple
 
 from strandline.errors import InvalidInput
@@ -26,6 +27,14 @@ class PlainAnswer(NamedTuple):
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
+
+
+def reason_of(status: int) -> str:
+    """Return the phrase that goes with a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
 
 
 def answer(status: int, error: str, *, outcome: str = "", hint: str = "", retry_s: int | None = None) -> PlainAnswer:

@@ -63,6 +63,13 @@ def check_framing(headers: Headers, http_version: bytes) -> None:
         )
 
 
+def body_size(headers: Headers) -> int | None:
+    """Return the size of the body of a request with one framing; None where only its end tells."""
+    if get_header(headers, b"transfer-encoding") is not None:
+        return None
+    return int(get_header(headers, b"content-length") or 0)
+
+
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return headers without those of the connection."""
     listed = {item.lower() for item in list_header(headers, b"connection")} - _KEPT

@@ -33,6 +33,16 @@ IDLE_MAX = 32
 _SWITCHING_PROTOCOLS = 101
 
 
+async def end_tasks() -> None:
+    """End what is left in the loop, and let transports close, before the loop does."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    for _ in range(3):  # a transport closes in the turn after its writer, and tells its protocol in the one after that
+        await asyncio.sleep(0)
+
+
 class RequestHead(NamedTuple):
     """A request without its body; `headers` are those of the forwarder, without framing."""
 
@@ -52,7 +62,11 @@ class AttemptFailed(Exception):
 
 
 class ClientFailed(Exception):
-    """The client went away, or was too slow, while its body was read."""
+    """The client went away, or sent a body that was too slow or malformed: `status` is the answer, if one is due."""
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class AnswerCut(Exception):

@@ -12,7 +12,6 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from http import HTTPStatus
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -20,7 +19,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from strandline.errors import StrandlineError
 from strandline.replica.roles import ReplicaNode
-from strandline.replica.routing.answers import PlainAnswer
+from strandline.replica.routing.answers import PlainAnswer, reason_of
 from strandline.replica.routing.body import RequestBody
 from strandline.replica.routing.forwarder import Forwarder
 from strandline.replica.routing.headers import Peer
@@ -34,7 +33,7 @@ from strandline.replica.routing.node_routing import (
     position_headers,
 )
 from strandline.replica.routing.rules import Decision, Kind, RoutingRules
-from strandline.replica.routing.upstream import CHUNK_BYTES, Answer, ClientFailed
+from strandline.replica.routing.upstream import CHUNK_BYTES, Answer, ClientFailed, end_tasks
 
 Result = TypeVar("Result")
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None] | None
@@ -111,7 +110,7 @@ class WsgiRouting:
             calls.run(body.close())
             raise
         if isinstance(answer, Answer):
-            start_response(f"{answer.status} {_reason(answer.status)}", _native(answer.headers))
+            start_response(f"{answer.status} {reason_of(answer.status)}", _native(answer.headers))
             return _ForwardedBody(calls, answer, body)
         if isinstance(answer, PlainAnswer):
             calls.run(body.close())
@@ -145,6 +144,7 @@ class _ForwardThread:
     def _run(self) -> None:
         self.loop.run_forever()
         self.loop.run_until_complete(self.forwarder.close())
+        self.loop.run_until_complete(end_tasks())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
@@ -282,7 +282,7 @@ class _WriteAnswer:
             added = self._position()
             if isinstance(added, PlainAnswer):
                 self._replaced = added
-                status, headers = f"{added.status} {_reason(added.status)}", _native(added.headers)
+                status, headers = f"{added.status} {reason_of(added.status)}", _native(added.headers)
             else:
                 headers = [*headers, *_native(added)]
         self._write = self._start_response(status, headers, exc_info)
@@ -334,19 +334,12 @@ def _close(body: object) -> None:
 
 
 def _plain(answer: PlainAnswer, start_response: StartResponse) -> Iterable[bytes]:
-    start_response(f"{answer.status} {_reason(answer.status)}", _native(answer.headers))
+    start_response(f"{answer.status} {reason_of(answer.status)}", _native(answer.headers))
     return [answer.body]
 
 
 def _native(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in headers]
-
-
-def _reason(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
 
 
 def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:

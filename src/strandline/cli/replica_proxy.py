@@ -1,0 +1,114 @@
+"""`strandline replica proxy`: an HTTP proxy before the nodes of a replica, which needs its address alone."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from strandline.cli.ending_signals import ending_signals
+from strandline.cli.output import AsJson, to_json
+from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.errors import InvalidInput
+from strandline.replica import discover
+
+PORT_MAX = 65535
+
+Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve; port 0 takes a free one.")]
+Hold = Annotated[float, typer.Option("--hold", min=0.0, help="Seconds for which a request waits for a leader.")]
+HeldMax = Annotated[int, typer.Option("--held-max", min=0, help="How many requests wait for a leader at once.")]
+ConnectionsMax = Annotated[int, typer.Option("--connections-max", min=1, help="How many clients are served at once.")]
+ReadMethods = Annotated[
+    list[str] | None,
+    typer.Option("--read-method", metavar="METHOD", help="A method that reads; GET, HEAD and OPTIONS unless given."),
+]
+WritePaths = Annotated[
+    list[str] | None,
+    typer.Option("--write-path", metavar="PATH", help="A path whose requests write, whatever their method."),
+]
+HealthPath = Annotated[str, typer.Option("--health-path", metavar="PATH", help="Where the proxy tells how it is.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-forwarded", help="Believe X-Forwarded-… of clients: another proxy stands before.")
+]
+Drain = Annotated[float, typer.Option("--drain", min=0.0, help="Seconds that requests have to finish after SIGTERM.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each request.")]
+
+
+def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
+    address: ReplicaAddress,
+    listen: Listen = "127.0.0.1:8080",
+    hold_s: Hold = 15.0,
+    held_max: HeldMax = 256,
+    connections_max: ConnectionsMax = 1000,
+    read_methods: ReadMethods = None,
+    write_paths: WritePaths = None,
+    health_path: HealthPath = "/strandline/health",
+    trusts_peers: Trust = False,
+    drain_s: Drain = 30.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Route HTTP requests: reads to followers, writes to the leader.
+
+    The leader and the followers are found in the replica. Writes are held during a failover. A write of unknown outcome
+    is not sent again without an Idempotency-Key. SIGTERM finishes what was begun.
+    """
+    from strandline.replica.routing import (  # noqa: PLC0415 - help needs no extra
+        Directory,
+        ProxySettings,
+        ProxyThread,
+        RoutingLimits,
+        RoutingRules,
+    )
+
+    host, port = parse_listen(listen)
+    methods = frozenset(read_methods) if read_methods else RoutingRules().read_methods
+    settings = ProxySettings(
+        rules=RoutingRules(methods, tuple(write_paths or ())),
+        limits=RoutingLimits(hold_s=hold_s, held_max=held_max),
+        connections_max=connections_max,
+        health_path=health_path,
+        trusts_peers=trusts_peers,
+    )
+
+    def log(record: Mapping[str, object]) -> None:
+        _tell(record, as_json=as_json)
+
+    with ending_signals() as ending, replica_at(address) as (store, _):
+        directory = Directory(lambda: discover(store)).start()
+        try:
+            server = ProxyThread(
+                directory, settings, host=host, port=port, log=None if quiet else log, drain_s=drain_s
+            ).start()
+            try:
+                print(
+                    to_json({"listening": server.address}) if as_json else f"listening at {server.address}", flush=True
+                )
+                ending.wait()
+            finally:
+                server.close()
+        finally:
+            directory.close()
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return the host and the port of an address to listen at."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise InvalidInput(f"{text!r} is no address to listen at", hint="give it as HOST:PORT, such as 127.0.0.1:8080")
+    return host.strip("[]"), int(port)
+
+
+def _tell(record: Mapping[str, object], *, as_json: bool) -> None:
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    if as_json:
+        line = to_json({"time": time, **record})
+    else:
+        line = "{time} {client} {method} {path} {status} {kind} {node} {duration_ms} ms".format(time=time, **record)
+        failures = record["failures"]
+        line += f" after {failures}" if failures else ""
+    with suppress(OSError):  # where no process reads the log, requests are served all the same
+        sys.stdout.write(line.encode(errors="backslashreplace").decode() + "\n")
+        sys.stdout.flush()

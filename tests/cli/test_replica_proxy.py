@@ -1,0 +1,58 @@
+"""`strandline replica proxy`: as its users run it, with the address of a replica alone."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.lease import Claimant, ObjectLeaseStore
+from strandline.objects import open_objects
+from strandline.replica import NodeRecord, discover, register
+from strandline.replica.nodes import LEASE_KEY
+from tests.cli.runs import run_command
+from tests.replica.routing.fakes import BrokenServer, answering, ask
+from tests.waiting import PATIENCE_S
+
+STRANDLINE = str(Path(sys.executable).parent / "strandline")
+
+
+def test_it_finds_the_nodes_routes_tells_and_ends_in_order(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/replica"
+    leader, follower = BrokenServer(answering(b"leader")), BrokenServer(answering(b"follower"))
+    with leader.running() as leading, follower.running() as following:
+        store = open_objects(address, conditional=True)
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        found = discover(store).leader
+        assert found is not None
+        register(store, NodeRecord("b", following, found.session, 1))
+        command = [STRANDLINE, "replica", "proxy", address, "--listen", "127.0.0.1:0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            proxy = json.loads(process.stdout.readline())["listening"]
+            assert ask(proxy, "GET", "/a?secret").body == b"follower"
+            assert ask(proxy, "POST", "/b", b"1").body == b"leader"
+            process.send_signal(signal.SIGTERM)
+            lines = [json.loads(line) for line in process.stdout]
+            assert process.wait(PATIENCE_S) == 0
+        store.close()
+    assert [(line["method"], line["path"], line["node"]) for line in lines] == [
+        ("GET", "/a", following),
+        ("POST", "/b", leading),
+    ]
+
+
+@pytest.mark.parametrize("listen", ["8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, listen: str) -> None:
+    ran = run_command("replica", "proxy", f"file://{tmp_path}", "--listen", listen)
+    assert ran.code != 0
+    assert "no address to listen at" in ran.err
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with BrokenServer(answering()).running() as taken:
+        ran = run_command("replica", "proxy", f"file://{tmp_path}", "--listen", taken.removeprefix("http://"))
+    assert ran.code != 0
+    assert "cannot listen at" in ran.err
