@@ -165,11 +165,14 @@ def test_what_was_durable_survives_kills_at_system_calls(children: Children, tmp
 
 @pytest.mark.campaign("replica-kills")
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first_seed", range(4))
 @pytest.mark.skipif(strace_problem() is not None, reason="strace cannot trace here")
 @pytest.mark.usefixtures("_checkpoints_often")
-def test_what_was_durable_survives_a_thousand_kills_at_system_calls(children: Children, tmp_path: Path) -> None:
-    killed, seed = 0, 1
-    while killed < POINTS_CAMPAIGN:
+def test_what_was_durable_survives_a_thousand_kills_at_system_calls(
+    children: Children, tmp_path: Path, first_seed: int
+) -> None:
+    killed, seed = 0, 1_000_000 * first_seed
+    while killed < POINTS_CAMPAIGN // 4:
         killed += strike(children, tmp_path / str(seed), seed, FRESH_EVERY)
         seed += 1000
 

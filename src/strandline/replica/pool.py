@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from strandline.errors import Closed
 from strandline.replica.replicator import Pause, Replicator
@@ -23,6 +23,39 @@ from strandline.replica.wakeups import ManyChanges
 WORKERS = 8
 LOOK_EVERY_S = 0.05
 """How often logs are looked at where the system has no inotify."""
+
+
+Sleeper = TypeVar("Sleeper")
+
+
+class Pauses(Generic[Sleeper]):
+    """Who is to be woken when: the latest pause of each, since earlier ones were cut short."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Sleeper]] = []
+        self._latest: dict[int, int] = {}
+        self._count = 0
+
+    def begin(self, sleeper: Sleeper, until_s: float) -> bool:
+        """Note a pause; return whether it is the first to be over."""
+        self._count += 1
+        self._latest[id(sleeper)] = self._count
+        heapq.heappush(self._heap, (until_s, self._count, sleeper))
+        return self._heap[0][1] == self._count
+
+    def next_s(self) -> float | None:
+        """Return when the first is over; None where there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def over(self, now_s: float) -> list[Sleeper]:
+        """Return those whose latest pause is over, each once."""
+        found = list[Sleeper]()
+        while self._heap and self._heap[0][0] <= now_s:
+            _, number, sleeper = heapq.heappop(self._heap)
+            if self._latest.get(id(sleeper)) == number:
+                del self._latest[id(sleeper)]
+                found.append(sleeper)
+        return found
 
 
 class _Member:
@@ -37,8 +70,6 @@ class _Member:
         self.is_resting = False
         self.is_paced = False
         self.is_over = False
-        self.pause = 0
-        """The number of its latest pause; earlier ones were cut short."""
         self.ended = threading.Event()
         self.path: Path | None = None
 
@@ -62,10 +93,9 @@ class ReplicaPool:
     def __init__(self, workers: int = WORKERS) -> None:
         self.changes = ManyChanges[_Member]()
         self._ready: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
-        self._pauses: list[tuple[float, int, _Member]] = []
+        self._pauses = Pauses[_Member]()
         self._members = list[_Member]()
         self._lock = threading.Lock()
-        self._count = 0
         self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._is_open = True
         self._threads = [
@@ -154,10 +184,7 @@ class ReplicaPool:
                 self._ready.put(member)
                 return
             member.is_queued, member.is_resting, member.is_paced = False, pause.is_backoff, pause.is_pace
-            self._count += 1
-            member.pause = self._count
-            heapq.heappush(self._pauses, (time.monotonic() + pause.seconds, self._count, member))
-            is_first = self._pauses[0][2] is member
+            is_first = self._pauses.begin(member, time.monotonic() + pause.seconds)
         if member.replicator.is_over:
             self.make_ready(member)
         if is_first:
@@ -168,7 +195,7 @@ class ReplicaPool:
         descriptors = [self._woken, *([] if self.changes.descriptor is None else [self.changes.descriptor])]
         while self._is_open:
             with self._lock:
-                until_s = self._pauses[0][0] if self._pauses else None
+                until_s = self._pauses.next_s()
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             if self.changes.descriptor is None:
                 left_s = LOOK_EVERY_S if left_s is None else min(left_s, LOOK_EVERY_S)
@@ -181,13 +208,10 @@ class ReplicaPool:
                 self.make_ready(member)
 
     def _pauses_over(self) -> list[_Member]:
-        over, now_s = list[_Member](), time.monotonic()
         with self._lock:
-            while self._pauses and self._pauses[0][0] <= now_s:
-                _, number, member = heapq.heappop(self._pauses)
-                if number == member.pause:
-                    member.is_resting = member.is_paced = False
-                    over.append(member)
+            over = self._pauses.over(time.monotonic())
+            for member in over:
+                member.is_resting = False
         return over
 
     def _interrupt(self) -> None:
