@@ -112,6 +112,7 @@ def test_the_rate_of_a_replica_is_that_of_its_last_hour() -> None:
     assert measure_replica(files[:2], NOW + timedelta(days=1)) == Usage(0, 40, 9_000)
     young = [file(0, 1, 1, 5_000, 6), file(0, 2, 7, 100, 1)]
     assert measure_replica(young, NOW).commits_per_hour == pytest.approx(60)
+    assert young[0].size < measure_replica(young, NOW).snapshot_bytes == 5_100, "a database that was shipped in parts"
     assert measure_replica([], NOW) == Usage(0, 0, 0)
 
 

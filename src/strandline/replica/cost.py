@@ -18,7 +18,7 @@ from strandline.lazy_imports import deferred
 from strandline.replica.capture import check_database, sqlite_errors
 from strandline.replica.compaction import FILES_MAX, PIECE_BYTES
 from strandline.replica.errors import DatabaseRefused
-from strandline.replica.layout import LEVELS, LtxFile
+from strandline.replica.layout import LEVEL_SNAPSHOT, LEVELS, LtxFile
 from strandline.replica.maintenance import RETENTION_EVERY_S, MaintenancePolicy
 from strandline.replica.replicator import UPLOAD_EVERY_S
 from strandline.replica.wal import parse_header, scan_frames
@@ -170,10 +170,9 @@ def _list_pages(objects: float) -> int:
 
 def measure_replica(files: Sequence[LtxFile], now: datetime) -> Usage:
     """Return how the database of a replica was written in the last hour, by the listing of its files."""
-    whole = [file for file in files if file.is_whole]
-    snapshot = max(whole, key=lambda file: file.max_txid).size if whole else 0
     if not files:
-        return Usage(0, 0, snapshot)
+        return Usage(0, 0, 0)
+    snapshot = _snapshot_bytes(files)
     since = max(now - WINDOW, min(file.modified for file in files))
     before = [file.max_txid for file in files if file.modified <= since]
     first = max(before, default=min(file.min_txid for file in files) - 1)
@@ -183,6 +182,17 @@ def measure_replica(files: Sequence[LtxFile], now: datetime) -> Usage:
     weight = sum(count for _, count in merged)
     mean = sum(single) / len(single) if single else sum(size for size, _ in merged) / weight if weight else 0
     return Usage((max(file.max_txid for file in files) - first) / hours, mean, snapshot)
+
+
+def _snapshot_bytes(files: Sequence[LtxFile]) -> int:
+    """Return the size of the last snapshot, or of what a restore applies where there is none yet."""
+    snapshots = [file for file in files if file.level == LEVEL_SNAPSHOT]
+    if snapshots:
+        return max(snapshots, key=lambda file: file.max_txid).size
+    whole = max((file for file in files if file.is_whole), key=lambda file: file.max_txid, default=None)
+    if whole is None:
+        return 0
+    return whole.size + sum(file.size for file in files if file.level == 0 and file.min_txid > whole.max_txid)
 
 
 def measure_database(path: Path, sample_s: float, wait: Callable[[float], None] = time.sleep) -> Usage:
