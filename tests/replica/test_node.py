@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from strandline.errors import StrandlineError
-from strandline.lease import LeaseTiming
-from strandline.objects import LocalObjects, Object
+from strandline.lease import LeaseLost, LeaseTiming
+from strandline.objects import LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
 from strandline.objects.errors import StoreUnavailable
 from strandline.replica import (
@@ -23,13 +23,16 @@ from strandline.replica import (
     NotLeading,
     ReplicaForeign,
     ReplicaNode,
+    Restored,
     Role,
     RoleChanged,
     discover,
     find_position,
+    node_copy,
     restore,
 )
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
+from strandline.replica.node import FencedObjects
 from tests.replica.databases import database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -99,17 +102,25 @@ def leader_of(nodes: Mapping[str, Node], *, but: Node | None = None) -> Node:
 def opened(node: Node) -> Iterator[apsw.Connection]:
     """Connect to the database of a node as its application does."""
     connection = apsw.Connection(str(node.path))
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))
     try:
         yield connection
     finally:
         connection.close()
 
 
+def check_locked(connection: apsw.Connection) -> None:
+    """Have a write be told that the database is locked."""
+    connection.set_busy_timeout(0)
+    with pytest.raises(apsw.BusyError):
+        connection.execute("INSERT INTO t VALUES ('lost')")
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))
+
+
 def write(node: Node, value: str) -> int:
     """Commit a row, and return the transaction that holds it."""
     epoch = node.epoch
     with opened(node) as connection:
-        connection.set_busy_timeout(int(PATIENCE_S * 1000))
         connection.execute("CREATE TABLE IF NOT EXISTS t (value TEXT)")
         connection.execute("INSERT INTO t VALUES (?)", (value,))
     return node.wait_durable(PATIENCE_S, epoch=epoch)
@@ -164,20 +175,22 @@ def test_only_the_leader_takes_writes(tmp_path: Path) -> None:
         leader = leader_of(nodes)
         follower = next(node for node in nodes.values() if node is not leader)
         assert follower.wait_for(write(leader, "0"), PATIENCE_S)
-        with opened(follower) as connection, pytest.raises(apsw.BusyError):
-            connection.execute("INSERT INTO t VALUES ('lost')")
+        with opened(follower) as connection:
+            check_locked(connection)
         with pytest.raises(NotLeading):
             follower.wait_durable(PATIENCE_S)
+        epoch = leader.epoch
         with opened(leader) as old:  # a connection that stays open over the change, in both directions
             old.execute("INSERT INTO t VALUES ('1')")
             assert handed_over(nodes) is follower
             eventually(lambda: leader.role is Role.FOLLOWER)
-            with pytest.raises(apsw.BusyError):
-                old.execute("INSERT INTO t VALUES ('lost')")
+            check_locked(old)
             assert leader.wait_for(write(follower, "2"), PATIENCE_S)
             assert list(old.execute("SELECT value FROM t")) == [("0",), ("1",), ("2",)]
             assert handed_over(nodes) is leader
             old.execute("INSERT INTO t VALUES ('3')")
+            with pytest.raises(NotLeading, match=f"under epoch {epoch}"):  # of an earlier tenure
+                leader.wait_durable(PATIENCE_S, epoch=epoch)
             assert follower.wait_for(leader.wait_durable(PATIENCE_S), PATIENCE_S)
         assert rows(follower.path) == ["0", "1", "2", "3"]
 
@@ -249,8 +262,7 @@ def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tm
             write(other, "1")
             store.is_away = False
             eventually(lambda: away.role is Role.FOLLOWER)
-            with pytest.raises(apsw.BusyError):
-                application.execute("INSERT INTO t VALUES ('lost')")
+            check_locked(application)
             assert away.wait_for(write(other, "2"), PATIENCE_S)
             assert list(application.execute("SELECT value FROM t")) == [("0",), ("1",), ("2",)]
             with pytest.raises(NotLeading):
@@ -259,6 +271,24 @@ def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tm
     assert rows(kept) == ["0", "unshipped"]
     assert [(event.file, event.txid) for event in told] == [(kept, txid)]
     assert away.health().set_aside == (str(kept),)
+
+
+def test_nothing_is_sent_to_the_store_under_a_lease_that_is_over(tmp_path: Path) -> None:
+    store = Store(tmp_path / "replica")
+
+    def check() -> None:
+        raise LeaseLost(store.address, 1, "it ended")
+
+    fenced = FencedObjects(store, check)
+    store.put("kept", b"1")
+    for act in (
+        lambda: fenced.put("new", b"1"),
+        lambda: fenced.put_stream("new", [b"1"]),
+        lambda: fenced.delete("kept"),
+    ):
+        with pytest.raises(LeaseLost):
+            act()
+    assert [info.key for info in fenced.list()] == ["kept"]
 
 
 def test_commits_made_while_no_node_ran_are_set_aside(tmp_path: Path) -> None:
@@ -313,6 +343,29 @@ def test_a_node_without_a_database_leaves_it_to_others_to_begin(tmp_path: Path) 
         assert Role.LEADER not in roles
         assert leader_of({"b": blank}) is blank
     assert rows(tmp_path / "b.db") == ["0"]
+
+
+def test_an_application_may_open_its_database_while_that_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        txid = write(leader_of(nodes), "0")
+        early, restored = apsw.Connection(str(tmp_path / "unused.db")), restore
+
+        def restore_late(store: ObjectStore, layout: Layout, path: Path) -> Restored:
+            nonlocal early
+            found = restored(store, layout, path)
+            early.close()
+            early = apsw.Connection(str(tmp_path / "b.db"))
+            assert list(early.execute("SELECT name FROM sqlite_schema")) == []
+            return found
+
+        monkeypatch.setattr(node_copy, "restore", restore_late)
+        with node_of(tmp_path, "b") as node:
+            assert node.wait_for(txid, PATIENCE_S)
+            assert list(early.execute("SELECT value FROM t")) == [("0",)]
+            check_locked(early)
+            early.close()
 
 
 def test_a_replica_begins_without_a_database(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class Child:
 
     def end(self, number: int | None = None) -> None:
         """End it in order, or by a signal, and hear what it has said."""
+        self.process.send_signal(signal.SIGCONT)
         if number is not None:
             self.process.send_signal(number)
         assert self.process.stdin is not None
@@ -83,10 +84,15 @@ class Cluster:
             application.execute(
                 "CREATE TABLE t (epoch INTEGER, number INTEGER, name TEXT, PRIMARY KEY (epoch, number))"
             )
-        self.children = {name: Child(folder, name, *more) for name in NAMES}
+        self.children = {NAMES[0]: Child(folder, NAMES[0], *more)}
         self.acknowledged = set[Row]()
         self.aside = list[str]()
         self.takeovers_s = defaultdict[str, list[float]](list)
+
+    def begin(self) -> None:
+        """Wait until the node with a database has begun the replica, then start the others."""
+        self.leader()
+        self.children |= {name: Child(self._folder, name, *self._more) for name in NAMES[1:]}
 
     def leader(self, after: int = 0) -> Child:
         """Return the node that has acknowledged a few commits under an epoch behind `after`."""
@@ -182,7 +188,7 @@ def check_failovers(folder: Path, steps: list[str], *more: str) -> Cluster:
     """Strike leaders again and again, and check what is left."""
     cluster = Cluster(folder, *more)
     try:
-        cluster.leader()
+        cluster.begin()
         for step in steps:
             cluster.strike(step)
     finally:

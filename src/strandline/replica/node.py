@@ -186,7 +186,8 @@ class Node:
         self._led_epoch = 0
         self._waiters = 0
         self._kept: tuple[str, ...] = ()
-        self._last_error = ""
+        self._errors: dict[str, str] = {}  # of each step, while it fails
+        self._reason = ""
         self.failure: BaseException | None = None
 
     def start(self) -> Self:
@@ -282,7 +283,7 @@ class Node:
         tenure, seen = self._tenure, self.lease.health()
         caught_up_s = self._caught_up_s
         lag_s = None if caught_up_s is None else time.monotonic() - caught_up_s
-        error = self._last_error
+        error = next(iter(list(self._errors.values())), self._reason)
         if tenure is not None:
             status = tenure.replicator.status()
             lag_s, error = status.lag_s, status.error or ""
@@ -343,11 +344,11 @@ class Node:
 
     def _follow_once(self) -> None:
         self._hand_over = False
-        is_current = self._try(self._catch_up)
+        is_current = self._try(self._catch_up, "catching up")
         if is_current and not self._stop.is_set():
-            self._try(self._claim)
+            self._try(self._claim, "claiming")
         if self._tenure is None:
-            self._try(self._register)
+            self._try(self._register, "registering")
             self._wake.wait(_QUICK_S if self._waiters else self._pause_s)
             self._wake.clear()
 
@@ -382,10 +383,10 @@ class Node:
         self._set_role(Role.CHANGING)
         try:
             self._unregister()
-            while not self._try(lambda: self._publish(fence)):
+            while not self._try(lambda: self._publish(fence), "publishing"):
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
-            while not self._try(lambda: self._open(fence)):
+            while not self._try(lambda: self._open(fence), "opening"):
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
         except BaseException:
@@ -450,7 +451,7 @@ class Node:
     def _stand_down(self, tenure: _Tenure, reason: str) -> None:
         """Lead no longer. What was not shipped is found when it follows."""
         self._set_role(Role.CHANGING)
-        self._last_error = "" if self._hand_over or self._stop.is_set() else reason
+        self._reason = "" if self._hand_over or self._stop.is_set() else reason
         self._copy.hold()
         with contextlib.suppress(StrandlineError):
             tenure.replicator.close(flush=False)
@@ -464,19 +465,19 @@ class Node:
 
     # Around it
 
-    def _try(self, step: Callable[[], None]) -> bool:
-        """Do a step; what passes by itself, or when the store is mended, is said and tried again."""
+    def _try(self, step: Callable[[], None], name: str) -> bool:
+        """Do a step; what passes by itself, or when the store is mended, is said once and tried again."""
         try:
             step()
         except (Unavailable, UnknownOutcome, LtxDamaged, ReplicaGap, ReplicaFork) as error:
             if isinstance(error, Unavailable) and not error.retryable:
                 raise
-            if str(error) != self._last_error:
+            if self._errors.get(name) != str(error):
                 logger.warning("node %s: %s", self.name, error)
                 self.events.emit(NodeTrouble(self.name, str(error)))
-            self._last_error = str(error)
+            self._errors[name] = str(error)
             return False
-        self._last_error = ""
+        self._errors.pop(name, None)
         return True
 
     def _register(self) -> None:

@@ -257,11 +257,17 @@ class NodeCopy(Follower):
 
     def _restore_file(self) -> None:
         part = self._part("following")
-        restored = restore(self._store, self._layout, part)
         for suffix in ("-journal", "-wal", "-shm"):  # of an earlier database: SQLite would write it into this one
             self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
-        part.rename(self._path)
-        OsDisk().sync_folder(self._path.parent)
+        restored = restore(self._store, self._layout, part)
+        try:
+            self._path.hardlink_to(part)  # never over a file: an application may have made and opened one meanwhile
+        except FileExistsError:
+            self.hold()
+            return
+        finally:
+            part.unlink()
+        OsDisk().sync_folder(self._path.absolute().parent)
         if self.hold() and self.lock is not None and self.lock.state().position.offset == LOG_HEADER_BYTES:
             followed = Followed(restored.position, restored.epoch, restored.timestamp_ms)
             self._remember(Known(followed, self.lock.state()))
