@@ -138,7 +138,7 @@ def test_a_digest_is_the_same_from_rows_and_from_columns(rows: dict[bytes, tuple
 def test_pages_end_before_they_are_too_large() -> None:
     store = MemoryStore()
     store.apply(*changes(1, *((b"key %d" % at, bytes(at * 10)) for at in range(10))))
-    with patch("strandline.fold.resident.PAGE_BYTES", 120), patch.object(batches, "PAGE_BYTES", 120):
+    with patch("strandline.fold.log_snapshot.PAGE_BYTES", 120), patch.object(batches, "PAGE_BYTES", 120):
         lengths = [len(page.keys) for page in store.pages().columns]
         records = [(found.key, format_record(found.version, found.value)) for found in store.range()]
         stored = [len(page.keys) for page in paged(records, 100)]
