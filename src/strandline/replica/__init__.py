@@ -43,7 +43,9 @@ large database goes in parts. The log grows while the store is away. Each upload
 replicator that finds the log begun anew (another process wrote while none was running) writes the whole database once.
 """
 
-from strandline.replica.capture import Capture, Change
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from strandline.lazy_imports import lazy_names as _lazy_names
 from strandline.replica.errors import (
     DatabaseRefused,
     HistoryLost,
@@ -56,17 +58,28 @@ from strandline.replica.errors import (
     ReplicaGap,
     RestorePointMissing,
 )
-from strandline.replica.follower import Followed, Follower
 from strandline.replica.layout import Layout, LtxFile
-from strandline.replica.maintenance import Maintenance, MaintenancePolicy
-from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
-from strandline.replica.nodes import Discovered, Leader, NodeRecord, ReplicaDirectory, discover, register, unregister
-from strandline.replica.pool import ReplicaPool
-from strandline.replica.replicator import ReplicaStatus, Replicator
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
-from strandline.replica.retention import RetentionPolicy, plan_retention
-from strandline.replica.roles import ReplicaNode, Role
 from strandline.replica.shipper import Position, Shipper, find_position
+
+if _TYPE_CHECKING:
+    from strandline.replica.capture import Capture, Change
+    from strandline.replica.follower import Followed, Follower
+    from strandline.replica.maintenance import Maintenance, MaintenancePolicy
+    from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
+    from strandline.replica.nodes import (
+        Discovered,
+        Leader,
+        NodeRecord,
+        ReplicaDirectory,
+        discover,
+        register,
+        unregister,
+    )
+    from strandline.replica.pool import ReplicaPool
+    from strandline.replica.replicator import ReplicaStatus, Replicator
+    from strandline.replica.retention import RetentionPolicy, plan_retention
+    from strandline.replica.roles import ReplicaNode, Role
 
 __all__ = [
     "Applied",
@@ -115,3 +128,19 @@ __all__ = [
     "restore",
     "unregister",
 ]
+
+# A restore imports no more than it needs: it is short, and often waited for.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "capture": ("Capture", "Change"),
+        "follower": ("Followed", "Follower"),
+        "maintenance": ("Maintenance", "MaintenancePolicy"),
+        "node": ("DatabaseSetAside", "Node", "NodeHealth", "NodeTrouble", "RoleChanged"),
+        "nodes": ("Discovered", "Leader", "NodeRecord", "ReplicaDirectory", "discover", "register", "unregister"),
+        "pool": ("ReplicaPool",),
+        "replicator": ("ReplicaStatus", "Replicator"),
+        "retention": ("RetentionPolicy", "plan_retention"),
+        "roles": ("ReplicaNode", "Role"),
+    },
+)
