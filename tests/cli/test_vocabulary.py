@@ -16,10 +16,13 @@ from strandline.fold.watch.repairer import NO_RESTORER
 from strandline.kv.errors import BucketNotFound
 
 SOURCE = Path(strandline.__file__).parent
-SHOWN = [*(SOURCE / "fold").rglob("*.py"), *(SOURCE / "kv").rglob("*.py"), SOURCE / "errors.py", SOURCE / "files.py"]
+PACKAGES = ("artifacts", "fold", "kv", "objects")
+SHOWN = [path for name in PACKAGES for path in (SOURCE / name).rglob("*.py")]
+SHOWN += [SOURCE / "errors.py", SOURCE / "files.py"]
 OF_LIBRARIES = re.compile(r"[a-z]_[a-z]|[a-z][A-Z]|[A-Z][a-z]+\.[A-Z]|\w\(\)")
 """Names of functions, classes, parameters and calls."""
 NOT_SHOWN = {
+    "use a store that does: AWS S3, Cloudflare R2, Google Cloud Storage, Azure, MinIO, SeaweedFS or file:///": "names",
     "use from_columns": "a batch is made by programs",
     "await connect() first": "commands connect",
     "follow it in one process; others use open_read_only": "a followed fold is an object of a program",

@@ -23,12 +23,14 @@ made of and other programs can read: a base, and runs that change it.
 | `take_snapshot(store)`, `export_snapshot(snapshot, path)` | a moment, in the store's thread; its files, anywhere |
 | `export_logical(snapshot, path, previous=…)` | the same as tables; with `local_previous(path)`, what changed since |
 | `export_fold(store, path)` | both, for a store that nothing changes meanwhile |
+| `ReaderSnapshot(path)` | a moment of a fold that another process keeps up to date, for `export_logical` |
 | `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
 | `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
 | `PublishedArtifacts.open(address)` | artifacts in object storage: `publish`, `fetch`, `newest`, `previous`, `prune` |
 | `ExportLease(cell, holder, ttl_s=…)` | one exporter for each fleet and round, over `ObjectCell` or `BucketCell` |
 | `run_export_round(lease, export_to, artifacts, folder)` | lease, export, publication, removal |
 | `bootstrap_fold`, `fetch_fold`, `ArtifactRestorer` | folds of published artifacts (`follow(…, bootstrap=…)`) |
+| `log_continues(manifest, retention, now_ns)` | whether a fold of an artifact takes only what came after it |
 | `Manifest`, `format_manifest`, `parse_manifest` | what an artifact holds |
 | `strandline.testing.check_artifacts` | whether exports and imports of a store keep all this |
 
@@ -46,6 +48,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from strandline.lazy_imports import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
+    from strandline.artifacts.continuity import Continuity, log_continues
     from strandline.artifacts.errors import (
         ArtifactInvalid,
         ArtifactUnfit,
@@ -67,6 +70,7 @@ if _TYPE_CHECKING:
     from strandline.artifacts.logical import Previous, export_logical, local_previous
     from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
     from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
+    from strandline.artifacts.read_only import ReaderSnapshot
     from strandline.artifacts.restorer import ArtifactRestorer, bootstrap_fold, fetch_fold
     from strandline.artifacts.rounds import RoundOutcome, RoundResult, run_export_round, watched_export
     from strandline.artifacts.watched import WatchedExport, export_watched
@@ -77,6 +81,7 @@ __all__ = [
     "ArtifactRestorer",
     "ArtifactUnfit",
     "BucketCell",
+    "Continuity",
     "DestinationTaken",
     "ExportLease",
     "ExportRecord",
@@ -91,6 +96,7 @@ __all__ = [
     "Pruned",
     "Publication",
     "PublishedArtifacts",
+    "ReaderSnapshot",
     "RecordCell",
     "Refusal",
     "RoundOutcome",
@@ -105,6 +111,7 @@ __all__ = [
     "format_manifest",
     "import_fold",
     "local_previous",
+    "log_continues",
     "parse_manifest",
     "prepare_snapshot",
     "read_artifact",
@@ -117,6 +124,7 @@ __all__ = [
 __getattr__ = _lazy_names(
     __name__,
     {
+        "continuity": ("Continuity", "log_continues"),
         "errors": ("ArtifactInvalid", "ArtifactUnfit", "DestinationTaken", "NoArtifact", "PointerContended", "Refusal"),
         "export_lease": ("BucketCell", "ExportLease", "ExportRecord", "ExportRound", "ObjectCell", "RecordCell"),
         "exporter": ("export_fold", "export_snapshot", "prepare_snapshot", "take_snapshot"),
@@ -124,6 +132,7 @@ __getattr__ = _lazy_names(
         "logical": ("Previous", "export_logical", "local_previous"),
         "manifest": ("ArtifactFile", "Form", "Manifest", "format_manifest", "parse_manifest"),
         "published": ("Outcome", "Pruned", "Publication", "PublishedArtifacts"),
+        "read_only": ("ReaderSnapshot",),
         "restorer": ("ArtifactRestorer", "bootstrap_fold", "fetch_fold"),
         "rounds": ("RoundOutcome", "RoundResult", "run_export_round", "watched_export"),
         "watched": ("WatchedExport", "export_watched"),

@@ -77,7 +77,10 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
 
     if export_every_s is not None and export_every_s <= 0:
         raise InvalidInput(f"exports every {export_every_s} s are none")
-    artifacts = PublishedArtifacts.open(bootstrap) if isinstance(bootstrap, str) else bootstrap
+    if isinstance(bootstrap, str):
+        artifacts = PublishedArtifacts.open(bootstrap, is_read_only=export_every_s is None)
+    else:
+        artifacts = bootstrap
     policy = policy or RepairPolicy()
     if policy.restorer is None:
         policy = replace(policy, restorer=ArtifactRestorer(artifacts, path, backend=backend))

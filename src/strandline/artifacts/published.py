@@ -39,7 +39,7 @@ from strandline.artifacts.object_files import ObjectFile
 from strandline.artifacts.staging import link_or_copy, publish_stage, remove_tree
 from strandline.files import OsDisk, storage_errors
 from strandline.fold.cursor import UNKNOWN
-from strandline.objects import ObjectConflict, ObjectStore, WriteUnknown, open_objects
+from strandline.objects import ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
 from strandline.protocol import artifacts as rules
 
 PARALLEL = 4
@@ -89,9 +89,12 @@ class PublishedArtifacts:
         self._objects = objects
 
     @classmethod
-    def open(cls, address: str) -> Self:
-        """Open an address such as `s3://bucket/prices`; a store that ignores conditions is `ConditionsIgnored`."""
-        return cls(open_objects(address, conditional=True))
+    def open(cls, address: str, *, is_read_only: bool = False, counts: RequestCounts | None = None) -> Self:
+        """Open an address such as `s3://bucket/prices`; a store that ignores conditions is `ConditionsIgnored`.
+
+        Whether it does is tried by writing, and not where artifacts are only read. `counts` counts requests.
+        """
+        return cls(open_objects(address, conditional=not is_read_only, counts=counts))
 
     @property
     def address(self) -> str:

@@ -32,6 +32,7 @@ from strandline.fold import (
 )
 from strandline.fold.paths import LOCK_SUFFIX
 from strandline.fold.store import PAGE_ROWS
+from strandline.journal import SYNCED, Durability
 from strandline.kv import WatchCursor
 
 FETCHED_SUFFIX = ".artifact"
@@ -134,30 +135,35 @@ def open_bootstrapped(
     backend: Backend | None = None,
     scope: Scope | None = None,
     mode: FoldMode | None = None,
+    sync: Durability = SYNCED,
+    on_bootstrap: Callable[[Manifest], object] | None = None,
 ) -> SnapshotStore:
     """Open the fold at `path`; one that is absent, empty or damaged is made of the newest artifact first, if one fits.
 
     A damaged fold is moved aside, once there is an artifact to take its place. What is no fold, or one of another
-    backend or a later version, is refused as `open_fold` does, and left alone.
+    backend or a later version, is refused as `open_fold` does, and left alone. `on_bootstrap` is told what was used.
     """
 
     def bootstrap() -> bool:
-        return bootstrap_fold(artifacts, path, backend=backend, scope=scope, mode=mode) is not None
+        manifest = bootstrap_fold(artifacts, path, backend=backend, scope=scope, mode=mode)
+        if manifest is not None and on_bootstrap is not None:
+            on_bootstrap(manifest)
+        return manifest is not None
 
     if existing_backend(path) is None:
         bootstrap()
-        return open_fold(path, backend)
+        return open_fold(path, backend, sync=sync)
     try:
-        store = open_fold(path, backend)
+        store = open_fold(path, backend, sync=sync)
     except Damaged:
         if not bootstrap():
             raise
-        return open_fold(path, backend)
+        return open_fold(path, backend, sync=sync)
     if store.load() is not None:
         return store
     store.close()
     bootstrap()
-    return open_fold(path, backend)
+    return open_fold(path, backend, sync=sync)
 
 
 def bootstrap_fold(

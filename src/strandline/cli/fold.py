@@ -1,4 +1,4 @@
-"""`strandline fold`: local copies of buckets: keep up to date, read, verify and compare."""
+"""`strandline fold`: local copies of buckets: keep up to date, read, verify, compare and move."""
 
 import typer
 
@@ -44,6 +44,36 @@ COMMANDS = (
         "repair",
         "fold_repair:repair_",
         "Make a fold equal to its bucket, whatever its cursor says; also after --prefix has changed.",
+    ),
+    LazyCommand(
+        "export",
+        "fold_export:export_",
+        "Export a fold to a folder, as Parquet tables that a fold of any backend can be made of.",
+    ),
+    LazyCommand(
+        "import",
+        "fold_import:import_",
+        "Make a fold of an artifact in a folder, at a path where nothing is.",
+    ),
+    LazyCommand(
+        "publish",
+        "fold_publish:publish",
+        "Publish a fold, or an artifact that `fold export` made, as the newest artifact at an address.",
+    ),
+    LazyCommand(
+        "bootstrap",
+        "fold_bootstrap:bootstrap",
+        "Make a fold of the newest published artifact, at a path where nothing is.",
+    ),
+    LazyCommand(
+        "artifacts",
+        "fold_artifacts:artifacts_",
+        "List the artifacts at an address, oldest first; with --bucket, also whether its log continues them.",
+    ),
+    LazyCommand(
+        "prune",
+        "fold_prune:prune",
+        "Remove the artifacts that the pointer has left, and the files that no artifact uses.",
     ),
     LazyCommand(
         "history", "fold_history:history_", "Print the updates of a key that its bucket still holds, oldest first."

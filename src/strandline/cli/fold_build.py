@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.fold_options import (
+    BackendOption,
     BucketAddress,
     Creds,
     FoldPath,
@@ -17,7 +18,6 @@ from strandline.cli.fold_options import (
     fold_mode,
 )
 from strandline.cli.output import AsJson, emit
-from strandline.fold import Backend
 from strandline.fold.addresses import parse_address
 from strandline.protocol.fold_modes import FoldMode
 
@@ -27,9 +27,7 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     path: FoldPath,
     stream: Annotated[bool, typer.Option("--stream", help="NAME is a stream; its subjects are the keys.")] = False,
     prefix: Annotated[str, typer.Option(help="Only keys below this prefix, which ends with a dot.")] = "",
-    backend: Annotated[
-        Backend | None, typer.Option(help="The store of the fold.", show_default="by the name of PATH")
-    ] = None,
+    backend: BackendOption = None,
     mode: ModeOption = None,
     master: Annotated[
         str | None,

@@ -9,8 +9,9 @@ import typer
 
 from strandline.cli.shown import escape, json_field
 from strandline.errors import InvalidInput
-from strandline.fold import FoldEntry, FoldReader, existing_backend, open_read_only
-from strandline.kv import VersionToken
+from strandline.fold import Backend, FoldEntry, FoldReader, existing_backend, open_read_only
+from strandline.fold.addresses import connect_bucket
+from strandline.kv import NotSupported, Retention, VersionToken
 from strandline.nats.settings import NatsSettings
 from strandline.protocol.fold_modes import FoldMode
 from strandline.protocol.repairs import RepairMode
@@ -19,6 +20,12 @@ BucketAddress = Annotated[
     str, typer.Argument(metavar="BUCKET", help="The bucket: nats://HOST:PORT/NAME, or tls://…", show_default=False)
 ]
 FoldPath = Annotated[Path, typer.Argument(metavar="PATH", help="The path of the fold.", show_default=False)]
+BucketOption = Annotated[
+    str | None, typer.Option("--bucket", metavar="BUCKET", help="Also ask the bucket: nats://HOST:PORT/NAME.")
+]
+BackendOption = Annotated[
+    Backend | None, typer.Option("--backend", help="The store of a new fold.", show_default="by the name of PATH")
+]
 Prefixes = Annotated[
     list[str] | None,
     typer.Option("--prefix", help="Only keys below this prefix, which ends with a dot; may be repeated."),
@@ -39,6 +46,7 @@ class Repair(Enum):
 
     AUTO = "auto"
     RELIST = "relist"
+    RESTORE = "restore"
     NONE = "none"
 
     @property
@@ -51,8 +59,20 @@ RepairOption = Annotated[
     Repair,
     typer.Option(
         "--repair",
-        help="How to repair missed updates: from the bucket's listing where it is complete (auto), from the listing "
-        "unless it is known to be incomplete (relist), or not at all, which keeps missed deletes (none).",
+        help="How to repair missed updates: from the bucket's listing where it is complete, else from an artifact "
+        "(auto), from the listing unless it is known to be incomplete (relist), from an artifact (restore), or not at "
+        "all, which keeps missed deletes (none).",
+    ),
+]
+
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="ADDRESS",
+        help="Make a missing or damaged fold of the newest artifact at s3://…, gs://…, az://… or file:///…, and repair "
+        "from it.",
     ),
 ]
 
@@ -91,6 +111,15 @@ def connection_settings(
     return NatsSettings(
         creds_file=_text(creds), tls_ca=_text(ca), tls_cert=_text(cert), tls_key=_text(key), timeout_s=timeout_s
     )
+
+
+async def bucket_retention(address: str, settings: NatsSettings) -> tuple[str, Retention]:
+    """Return the name of a bucket, and what it says of its log."""
+    async with connect_bucket(address, settings) as store:
+        watcher = store.watcher()
+        if watcher is None:
+            raise NotSupported(f"watching bucket {store.name!r}")
+        return store.name, await watcher.retention()
 
 
 def check_existing(path: Path) -> None:

@@ -2,13 +2,18 @@
 
 import asyncio
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from strandline.artifacts import ArtifactRestorer
+from strandline.cli.artifact_options import artifacts_at
 from strandline.cli.fold_display import FoldDisplay
 from strandline.cli.fold_options import (
+    BootstrapOption,
     BucketAddress,
     Creds,
     FoldPath,
@@ -43,6 +48,7 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     prefixes: Prefixes = None,
     mode: ModeOption = None,
     repair: RepairOption = Repair.AUTO,
+    bootstrap: BootstrapOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print which keys would change and why; change nothing.")
     ] = False,
@@ -62,11 +68,15 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
     scope, policy = Scope.of(*(prefixes or ())), RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
-    if dry_run:
-        _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
-        return
     check_existing(path)
-    with FoldDisplay() as display:
+    with ExitStack() as stack:
+        if bootstrap is not None:
+            artifacts = stack.enter_context(artifacts_at(bootstrap, is_read_only=True))
+            policy = replace(policy, restorer=ArtifactRestorer(artifacts, path))
+        if dry_run:
+            _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
+            return
+        display = stack.enter_context(FoldDisplay())
         hooks = Hooks(events=Events(display.tell))
         cursor = asyncio.run(_repair(address, settings, path, scope, policy, hooks))
     emit(

@@ -3,13 +3,22 @@
 import asyncio
 import signal
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from strandline.artifacts import ArtifactRestorer, Manifest, PublishedArtifacts, RoundOutcome, RoundResult
+from strandline.artifacts.followed import periodic_exports
+from strandline.artifacts.restorer import open_bootstrapped
+from strandline.cli.artifact_options import TransferLine, artifacts_at
 from strandline.cli.fold_display import FoldDisplay
 from strandline.cli.fold_options import (
+    BackendOption,
+    BootstrapOption,
     BucketAddress,
     Creds,
     FoldPath,
@@ -24,10 +33,14 @@ from strandline.cli.fold_options import (
     connection_settings,
     fold_mode,
 )
+from strandline.cli.fold_publish import publish_fold
 from strandline.cli.output import AsJson, emit
+from strandline.errors import Closed, InvalidInput
 from strandline.events import Events
+from strandline.fold import Exports, SnapshotStore
 from strandline.fold.addresses import connect_bucket, parse_address
 from strandline.fold.backends import Backend, open_fold
+from strandline.fold.background_watch import Companion
 from strandline.fold.cursor import FoldCursor
 from strandline.fold.repair import RepairPolicy
 from strandline.fold.scopes import Scope
@@ -35,6 +48,7 @@ from strandline.fold.watch import Hooks, catch_up, watch_applied
 from strandline.journal import SYNCED, WRITTEN
 from strandline.nats.settings import NatsSettings
 
+EXPORT_EVERY_S = 600.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -42,12 +56,25 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     address: BucketAddress,
     path: FoldPath,
     prefixes: Prefixes = None,
-    backend: Annotated[
-        Backend | None, typer.Option(help="The store of a new fold.", show_default="by the name of PATH")
-    ] = None,
+    backend: BackendOption = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the fold is up to date.")] = False,
     mode: ModeOption = None,
     repair: RepairOption = Repair.AUTO,
+    bootstrap: BootstrapOption = None,
+    publish: Annotated[
+        str | None,
+        typer.Option("--publish", metavar="ADDRESS", help="Publish artifacts of the fold there, one process of many."),
+    ] = None,
+    export_every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--export-every",
+            min=0.1,
+            metavar="SECONDS",
+            help="Publish so often.",
+            show_default=f"{EXPORT_EVERY_S:g} with --publish",
+        ),
+    ] = None,
     written: Annotated[
         bool, typer.Option("--written", help="Do not sync each batch; a power cut may lose the last seconds.")
     ] = False,
@@ -63,17 +90,34 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Data and cursor are one durable write. After a crash only missing updates are fetched. If the bucket has removed
     updates before they were fetched, the fold is repaired first: a mirror from the bucket's listing, an archive from a
-    complete listing or another fold. If neither exists, the command fails with the reason.
+    complete listing or an artifact. If neither exists, the command fails with the reason.
+
+    With --publish the fold is exported again and again, by one of the processes that publish there, and old artifacts
+    are removed; a failed export is shown and does not end the command. With --once it is published at the end.
     """
+    if export_every_s is not None and publish is None and bootstrap is None:
+        raise InvalidInput("--export-every needs an address", hint="give --publish ADDRESS")
+    if once and export_every_s is not None:
+        raise InvalidInput("--once and --export-every exclude each other", hint="--once publishes at the end")
+    publish = bootstrap if publish is None and export_every_s is not None else publish
     settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
     _, bucket = parse_address(address, settings)
     scope = Scope.of(*(prefixes or ()))
     began = time.monotonic()
-    with FoldDisplay(quiet=quiet) as display:
-        hooks = Hooks(events=Events(display.tell))
-        policy = RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
-        fold = _Fold(path, backend, scope, policy, hooks, synced=not written)
-        cursor = asyncio.run(fold.keep(address, settings, once=once))
+    with ExitStack() as stack:
+        target = None if publish is None else stack.enter_context(artifacts_at(publish))
+        with FoldDisplay(quiet=quiet) as display:
+            policy = RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
+            fold = _Fold(path, backend, scope, policy, display, synced=not written)
+            if bootstrap is not None:
+                source = artifacts_at(bootstrap, is_read_only=True, must_exist=False)
+                fold.start_from(target if target and bootstrap == publish else stack.enter_context(source))
+            exports = None if target is None or once else fold.exports_to(target, export_every_s or EXPORT_EVERY_S)
+            cursor = asyncio.run(fold.keep(address, settings, exports, once=once))
+        if once and target is not None:
+            with TransferLine("publishing", quiet=quiet) as line:
+                publication = publish_fold(path, target, line)
+                line.say(f"{publication.outcome.name.lower()}: the artifact of revision {publication.manifest.rank:,}")
     record = {
         "bucket": bucket,
         "path": path,
@@ -91,14 +135,61 @@ class _Fold:
     """A fold and its settings."""
 
     def __init__(
-        self, path: Path, backend: Backend | None, scope: Scope, policy: RepairPolicy, hooks: Hooks, *, synced: bool
+        self,
+        path: Path,
+        backend: Backend | None,
+        scope: Scope,
+        policy: RepairPolicy,
+        display: FoldDisplay,
+        *,
+        synced: bool,
     ) -> None:
-        self._open = lambda: open_fold(path, backend, sync=SYNCED if synced else WRITTEN)
+        self._path = path
+        self._backend = backend
         self._scope = scope
         self._policy = policy
-        self._hooks = hooks
+        self._display = display
+        self._hooks = Hooks(events=Events(display.tell))
+        self._sync = SYNCED if synced else WRITTEN
+        self._open: Callable[[], SnapshotStore] = lambda: open_fold(path, backend, sync=self._sync)
 
-    async def keep(self, address: str, settings: NatsSettings, *, once: bool) -> FoldCursor:
+    def start_from(self, artifacts: PublishedArtifacts) -> None:
+        """Make the fold of the newest artifact where it is missing or damaged, and repair it from there."""
+
+        def tell(manifest: Manifest) -> None:
+            self._display.say(f"made of the artifact of revision {manifest.rank:,}, {manifest.entries:,} entries")
+
+        restorer = ArtifactRestorer(artifacts, self._path, backend=self._backend)
+        self._policy = replace(self._policy, restorer=restorer)
+        self._open = lambda: open_bootstrapped(
+            artifacts,
+            self._path,
+            backend=self._backend,
+            scope=self._scope,
+            mode=self._policy.fold_mode,
+            sync=self._sync,
+            on_bootstrap=tell,
+        )
+
+    def exports_to(self, artifacts: PublishedArtifacts, every_s: float) -> Companion:
+        """Return what publishes artifacts beside the watch."""
+
+        def tell(ended: RoundResult | Exception) -> None:
+            if isinstance(ended, Closed):
+                return  # the watch has ended
+            if isinstance(ended, Exception):
+                self._display.warn(f"export failed: {ended}; the next one is due in {every_s:g} s")
+            elif ended.outcome is RoundOutcome.PUBLISHED and ended.manifest is not None:
+                size = f"{ended.uploaded_bytes / 1e6:,.1f} MB uploaded"
+                self._display.say(f"published the artifact of revision {ended.manifest.rank:,}, {size}")
+                if ended.prune_trouble is not None:
+                    self._display.warn(f"old artifacts were not removed: {ended.prune_trouble}")
+
+        return periodic_exports(artifacts, self._path, every_s, tell)
+
+    async def keep(
+        self, address: str, settings: NatsSettings, companion: Companion | None, *, once: bool
+    ) -> FoldCursor:
         """Connect, and keep the fold up to date until a signal, or once; return its cursor."""
         async with connect_bucket(address, settings) as store:
             if once:
@@ -106,6 +197,19 @@ class _Fold:
             stop = asyncio.Event()
             for number in _STOP_SIGNALS:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
-            return await watch_applied(
-                store, self._scope, self._open, policy=self._policy, hooks=self._hooks, stop=stop
-            )
+            exports = Exports()
+            beside = None if companion is None else asyncio.create_task(companion(exports))
+            try:
+                return await watch_applied(
+                    store,
+                    self._scope,
+                    self._open,
+                    policy=self._policy,
+                    hooks=self._hooks,
+                    exports=exports,
+                    stop=stop,
+                )
+            finally:
+                if beside is not None:
+                    beside.cancel()
+                    await asyncio.wait([beside])

@@ -1,6 +1,7 @@
 """`strandline fold status`: the cursor of a fold, the process that keeps it, and how far its bucket is ahead."""
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,34 +9,36 @@ from typing import Annotated
 
 import typer
 
+from strandline.artifacts import NoArtifact, log_continues
+from strandline.cli.artifact_options import WHERE, artifacts_at, scope_text, unix_time
 from strandline.cli.fold_options import (
+    BucketOption,
     Creds,
     FoldPath,
     Timeout,
     TlsCa,
     TlsCert,
     TlsKey,
+    bucket_retention,
     connection_settings,
     open_existing,
 )
 from strandline.cli.output import AsJson, emit
-from strandline.clock import SystemClock
-from strandline.fold.addresses import connect_bucket
+from strandline.clock import NS_PER_S, SystemClock
 from strandline.fold.backends import existing_backend, holder_of
 from strandline.fold.cursor import UNKNOWN, FoldCursor, parse_fold_cursor
 from strandline.fold.repair.decisions import decide
 from strandline.fold.repair.policy import decided_mode
-from strandline.fold.scopes import Scope, StoredScope
-from strandline.kv import NotSupported
-from strandline.nats.settings import NatsSettings
+from strandline.kv import Retention
 from strandline.protocol.fold_modes import FoldMode, chosen_mode
 from strandline.protocol.repairs import RepairMode
 
 
-def status(
+def status(  # noqa: PLR0913, PLR0917 - one parameter for each option
     path: FoldPath,
-    address: Annotated[
-        str | None, typer.Option("--bucket", metavar="BUCKET", help="Also ask the bucket: nats://HOST:PORT/NAME.")
+    address: BucketOption = None,
+    artifacts: Annotated[
+        str | None, typer.Option("--artifacts", metavar="ADDRESS", help=f"Also look at its artifacts: {WHERE}.")
     ] = None,
     creds: Creds = None,
     tls_ca: TlsCa = None,
@@ -44,7 +47,11 @@ def status(
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print the cursor of a fold; with --bucket, also its lag and what `fold run` would do."""
+    """Print the cursor of a fold; with --bucket, also its lag and what `fold run` would do.
+
+    With --artifacts, also the newest artifact and its age; with both, whether the log still continues it. Exit code 1
+    if a new fold could not start from an artifact: there is none, or it is older than the log's floor.
+    """
     reader = open_existing(path)
     try:
         held = reader.load()
@@ -58,7 +65,7 @@ def status(
         "revision": cursor.revision or None,
         "has_data": bool(held and held.has_data),
         "bucket_identity": None if cursor.identity == UNKNOWN else cursor.identity.hex(),
-        "scope": _scope(cursor.scope),
+        "scope": scope_text(cursor.scope),
         "mode": _mode(cursor),
         "complete_from": cursor.floor or None if cursor.mode is FoldMode.ARCHIVE else None,
         "seen_evicting": cursor.seen_evicting,
@@ -66,34 +73,56 @@ def status(
         "kept_by": holder_of(path),
         "bytes": _size(path),
     }
+    retention = alarm = None
     if address is not None:
         settings = connection_settings(creds, tls_ca, tls_cert, tls_key, timeout_s)
-        record |= asyncio.run(_asked(address, settings, cursor, has_data=bool(held and held.has_data)))
+        name, retention = asyncio.run(bucket_retention(address, settings))
+        record |= _asked(name, retention, cursor, has_data=bool(held and held.has_data))
+    if artifacts is not None:
+        record |= _newest(artifacts, cursor, retention)
+        alarm = record["artifact_alarm"]
     emit(record, as_json=as_json)
+    if alarm is not None:
+        print(f"alarm: {alarm}", file=sys.stderr)
+        print("hint: publish a newer artifact with `strandline fold publish`, and more often", file=sys.stderr)
+        raise typer.Exit(1)
 
 
-async def _asked(address: str, settings: NatsSettings, cursor: FoldCursor, *, has_data: bool) -> Mapping[str, object]:
-    async with connect_bucket(address, settings) as store:
-        watcher = store.watcher()
-        if watcher is None:
-            raise NotSupported(f"watching bucket {store.name!r}")
-        retention = await watcher.retention()
-    cursor = cursor._replace(mode=decided_mode(cursor, store.name, None, asked=False))
+def _newest(address: str, cursor: FoldCursor, retention: Retention | None) -> Mapping[str, object]:
+    """Return what the newest artifact is, and why no fold can start from it, if that is so."""
+    record: dict[str, object] = {"artifacts": address}
+    try:
+        with artifacts_at(address, is_read_only=True) as artifacts:
+            manifest = artifacts.newest()
+    except NoArtifact as none:
+        return {**record, "artifact_revision": None, "artifact_alarm": none.reason}
+    now_ns = SystemClock().now_ns()
+    record |= {
+        "artifact_revision": manifest.rank,
+        "artifact_entries": manifest.entries,
+        "artifact_created": unix_time(manifest.created_unix),
+        "artifact_age_s": max(0, now_ns // NS_PER_S - manifest.created_unix),
+        "artifact_behind": max(0, cursor.revision - manifest.rank),
+        "artifact_alarm": None,
+    }
+    if retention is not None:
+        continuity = log_continues(manifest, retention, now_ns)
+        record |= {"artifact_continues": continuity.continues}
+        record["artifact_alarm"] = None if continuity.continues else continuity.reason
+    return record
+
+
+def _asked(name: str, retention: Retention, cursor: FoldCursor, *, has_data: bool) -> Mapping[str, object]:
+    cursor = cursor._replace(mode=decided_mode(cursor, name, None, asked=False))
     decision = decide(cursor, retention, RepairMode.AUTO, SystemClock().now_ns(), has_data=has_data)
     return {
-        "bucket": store.name,
+        "bucket": name,
         "bucket_first": retention.first_revision,
         "bucket_last": retention.last_revision,
         "behind": max(0, retention.last_revision - cursor.revision),
         "next": decision.course.name.lower().replace("_", " "),
         "because": decision.reason,
     }
-
-
-def _scope(scope: StoredScope) -> str | None:
-    if isinstance(scope, Scope):
-        return str(scope)
-    return None if scope == UNKNOWN else f"digest {scope.hex()}"
 
 
 def _mode(cursor: FoldCursor) -> str | None:

@@ -7,7 +7,13 @@ that knows both, so that an error's hint is written once.
 import re
 
 WORDS = {
-    "a restorer": "another fold of this bucket",
+    "a restorer": "--bootstrap ADDRESS with an artifact of this bucket",
+    "a restorer that has one": "--bootstrap ADDRESS with an artifact of this bucket",
+    " (ExportLease)": ": `strandline fold run --publish` sees to that",
+    "give bootstrap": "give --bootstrap",
+    "export with a scope that covers this": "publish a fold with these --prefix, or without any",
+    "give the artifact's backend, or export it in the logical form, which every backend takes": "give the artifact's "
+    "--backend, or export it without --raw, which every backend takes",
     "RepairMode.NONE": "--repair none",
     "`repair_fold` (strandline fold repair)": "`strandline fold repair`",
     "`repair_fold` with FoldMode.MIRROR": "`strandline fold repair --mode mirror`",

@@ -32,6 +32,16 @@ class RequestCounts:
             self._bytes["sent"] += sent
             self._bytes["received"] += received
 
+    @property
+    def sent_bytes(self) -> int:
+        """Return how many bytes of objects were sent."""
+        return self._bytes["sent"]
+
+    @property
+    def received_bytes(self) -> int:
+        """Return how many bytes of objects were received."""
+        return self._bytes["received"]
+
     def metrics(self) -> list[Metric]:
         """Return the counts."""
         with self._lock:
