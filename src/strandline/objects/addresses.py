@@ -2,7 +2,7 @@
 
     s3://bucket/prefix               AWS_ENDPOINT_URL (S3 compatibles), AWS_REGION, AWS_ACCESS_KEY_ID, AWS_PROFILE, …
     gs://bucket/prefix               GOOGLE_APPLICATION_CREDENTIALS, …
-    az://account/container/prefix    AZURE_STORAGE_ACCOUNT_KEY, …
+    az://container/prefix            AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_ENDPOINT, …
     file:///folder                   a local store; the folder is made where it is missing
     memory://name                    one store for each name in a process, for tests
 
@@ -126,6 +126,10 @@ def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStor
         client["allow_http"] = bool(endpoint and endpoint.startswith("http://"))
         if bundle := environ.get("AWS_CA_BUNDLE"):
             client["root_certificate"] = Path(bundle).read_bytes()
+    if scheme == "az":
+        endpoint = environ.get("AZURE_STORAGE_ENDPOINT") or environ.get("AZURE_ENDPOINT") or ""
+        is_emulator = environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() in ("1", "true")
+        client["allow_http"] = endpoint.startswith("http://") or is_emulator
     try:
         store = open_store(address, config=config or None, client_options=client, retry_config={"max_retries": 0})
     except (BaseError, ValueError) as error:

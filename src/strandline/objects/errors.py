@@ -42,7 +42,7 @@ class InvalidAddress(InvalidInput):
     def __init__(self, address: str, problem: str) -> None:
         super().__init__(
             f"{address!r} is not an object store: {problem}",
-            hint="use s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, file:///folder or memory://name",
+            hint="use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or memory://name",
         )
         self.address = address
         self.problem = problem

@@ -34,6 +34,8 @@ _UNDECIDED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _NOT_DONE = frozenset({409, 429, 503})
 """A request that met another, too many requests, and "slow down": nothing was done."""
 _BEYOND_END = 416
+_BEYOND_END_TEXT = "Wanted range starting at"
+"""obstore's own words, where a store answers such a request with something else (Azure's emulator: the whole)."""
 _REFUSED = frozenset({400, 401, 403, 405, 501})
 _TIMED_OUT = "RequestTimeout"
 """S3 answers 400 with this code when a request did not arrive whole in time; that refuses nothing."""
@@ -47,6 +49,8 @@ class RemoteObjects:
     def __init__(self, store: Any, address: str) -> None:  # noqa: ANN401 - any of obstore's stores
         self.address = address
         self._store = store
+        self._dash = "_" if address.startswith("az:") else "-"
+        """What stands for "-" in names of metadata: Azure takes identifiers alone, which "-" is no part of."""
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
         """Return an object, or its bytes [start, stop); None where there is no such object."""
@@ -64,12 +68,12 @@ class RemoteObjects:
         except _BeyondEnd:
             info = self.head(key)
             return Object(info, b"") if info else None
-        return Object(_info(key, found[0], found[1]), found[2]) if found else None
+        return Object(self._info(key, found[0], found[1]), found[2]) if found else None
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what the store says of an object; None where there is no such object."""
         found = self._read(key, lambda: _fetched(self._open(), key, {"head": True}))
-        return _info(key, found[0], found[1]) if found else None
+        return self._info(key, found[0], found[1]) if found else None
 
     def put(
         self,
@@ -84,7 +88,7 @@ class RemoteObjects:
         validate_key(key)
         check_write(if_absent, if_match, metadata)
         mode: Any = "create" if if_absent else "overwrite" if if_match is None else {"e_tag": if_match}
-        attributes = dict(metadata or {})
+        attributes = self._attributes(metadata)
         stored = self._stored(
             key,
             lambda: obstore.put(self._open(), key, body, mode=mode, attributes=attributes, use_multipart=False),
@@ -100,7 +104,7 @@ class RemoteObjects:
         writer = obstore.open_writer(
             self._open(),
             key,
-            attributes=dict(metadata or {}),
+            attributes=self._attributes(metadata),
             buffer_size=PART_BYTES,
             max_concurrency=PARTS_AT_ONCE,
         )
@@ -147,7 +151,7 @@ class RemoteObjects:
             if page is None:
                 return
             for found in page:
-                yield _info(found["path"], found, {})
+                yield self._info(found["path"], found, {})
 
     def _open(self) -> Any:  # noqa: ANN401 - any of obstore's stores
         if self._store is None:
@@ -162,7 +166,7 @@ class RemoteObjects:
             self._raise_if_no_bucket(error)
             return None
         except exceptions.BaseError as error:
-            if _status(error) == _BEYOND_END:
+            if _status(error) == _BEYOND_END or _BEYOND_END_TEXT in str(error):
                 raise _BeyondEnd from error
             self._raise(key, error, is_write=False)
 
@@ -183,6 +187,17 @@ class RemoteObjects:
             raise ObjectConflict(key, "it is missing") from error
         except exceptions.BaseError as error:
             self._raise(key, error, is_write=True)
+
+    def _attributes(self, metadata: Mapping[str, str] | None) -> dict[str, str]:
+        return {name.replace("-", self._dash): value for name, value in (metadata or {}).items()}
+
+    def _info(self, key: str, meta: Any, attributes: Mapping[str, str]) -> ObjectInfo:  # noqa: ANN401
+        own = {name: value for name, value in attributes.items() if name == name.lower()}  # others are HTTP's own
+        metadata = {name.replace(self._dash, "-"): value for name, value in own.items()}
+        etag = meta["e_tag"] or ""
+        if self.address.startswith("az:") and not etag.startswith('"'):  # as its listings have them
+            etag = f'"{etag}"'
+        return ObjectInfo(key, meta["size"], etag, meta["last_modified"], metadata)
 
     def _raise_if_no_bucket(self, error: BaseException) -> None:
         if _code(error) in ("NoSuchBucket", "ContainerNotFound"):
@@ -207,11 +222,6 @@ def _fetched(store: Any, key: str, options: dict[str, Any]) -> tuple[Any, dict[s
     result = obstore.get(store, key, options=options)  # type: ignore[arg-type]
     body = b"" if options.get("head") else bytes(result.bytes())
     return result.meta, {str(name): str(value) for name, value in result.attributes.items()}, body
-
-
-def _info(key: str, meta: Any, attributes: Mapping[str, str]) -> ObjectInfo:  # noqa: ANN401
-    metadata = {name: value for name, value in attributes.items() if name == name.lower()}  # others are HTTP's own
-    return ObjectInfo(key, meta["size"], meta["e_tag"] or "", meta["last_modified"], metadata)
 
 
 def _status(error: BaseException) -> int:
