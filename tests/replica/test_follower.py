@@ -68,6 +68,30 @@ def test_a_copy_is_kept_current(tmp_path: Path, store: ObjectStore, page_size: i
     connection.close()
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_copy_is_whole_while_the_first_snapshot_comes_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr("strandline.replica.snapshot_parts.PART_BYTES", 40_000)
+    connection = opened(tmp_path / "a.db")
+    fill(connection, 300)
+    whole, some = MemoryObjects(), MemoryObjects()
+    with Replicator(tmp_path / "a.db", whole) as running:
+        running.wait_durable(PATIENCE_S)
+    files = list(Layout(whole).files(0))
+    assert len(files) > 5
+    follower = Follower(some, tmp_path / "copy.db")
+    for number, file in enumerate(files, 1):
+        found = whole.get(file.key)
+        assert found is not None
+        some.put(file.key, found.body)
+        if number % step == 0 or number == len(files):
+            follower.catch_up()
+            assert content(tmp_path / "copy.db") == (content(tmp_path / "a.db") if number == len(files) else [])
+    follower.close()
+    connection.close()
+
+
 def test_a_reader_that_stays_sees_each_transaction(tmp_path: Path, store: ObjectStore) -> None:
     connection = opened(tmp_path / "a.db")
     fill(connection, 3)

@@ -1,5 +1,6 @@
 """Restore: to the last transaction, to any, to a time; what is missing, cut off or foreign is refused."""
 
+import errno
 import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -158,6 +159,31 @@ def test_an_existing_file_is_never_touched(tmp_path: Path, history: tuple[Memory
     with pytest.raises(StorageRefused, match="there is a file already"):
         restore(history[0], Layout(history[0]), tmp_path / "out.db")
     assert (tmp_path / "out.db").read_bytes() == b"precious"
+
+
+def test_a_file_that_is_made_while_a_restore_runs_is_not_touched(
+    tmp_path: Path, history: tuple[MemoryObjects, object]
+) -> None:
+    out = tmp_path / "out.db"
+
+    def make(_: object) -> None:
+        out.write_bytes(b"precious")
+
+    with pytest.raises(StorageRefused, match="there is a file already"):
+        restore(history[0], Layout(history[0]), out, tell=make)
+    assert out.read_bytes() == b"precious"
+    assert list(tmp_path.glob(".out.db*")) == []
+
+
+def test_a_restore_needs_no_links(
+    tmp_path: Path, history: tuple[MemoryObjects, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(_: Path, __: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    restore(history[0], Layout(history[0]), tmp_path / "out.db")
+    assert content(tmp_path / "out.db")
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])

@@ -12,7 +12,7 @@ from strandline.objects import MemoryObjects
 from strandline.replica import Layout, ReplicaFenced, ReplicaPool, Replicator, ltx, restore
 from strandline.replica.replicator import BURST, Pace
 from tests.replica.databases import content, database, fill
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 WRITERS = 16
 COMMITS = 5
@@ -167,3 +167,63 @@ def test_commits_wait_for_the_pace_and_a_waiter_does_not(tmp_path: Path, *, in_p
         fill(connection, 200)
         assert replicator.wait_durable(PATIENCE_S).txid == before.txid + 1  # nothing was shipped before that
         replicator.close()
+
+
+def test_a_backlog_does_not_wait_for_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHUNK_BYTES", "_FIRST_BYTES"):
+        monkeypatch.setattr(f"strandline.replica.capture.{name}", 20_000)
+    monkeypatch.setattr("strandline.replica.replicator.BURST", 3)
+    held, is_asked = threading.Event(), threading.Event()
+
+    class Held(MemoryObjects):
+        is_held = False
+
+        def put(self, *arguments: object, **options: object) -> str:
+            if self.is_held:
+                is_asked.set()
+                assert held.wait(PATIENCE_S)
+            return super().put(*arguments, **options)  # type: ignore[arg-type]
+
+    store = Held()
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 1)
+        with Replicator(tmp_path / "a.db", store, upload_every_s=3600.0) as running:
+            running.wait_durable(PATIENCE_S)
+            store.is_held = True
+            fill(connection, 1, seed=1)
+            assert is_asked.wait(PATIENCE_S)
+            fill(connection, 100, seed=2)  # while an upload runs; the next one takes a small part of it
+            held.set()
+            eventually(lambda: running.position.txid > 6, "it is shipped, and no one waited for it")
+
+
+def test_the_parts_of_a_first_snapshot_do_not_wait_for_the_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.replica.snapshot_parts.PART_BYTES", 20_000)
+    monkeypatch.setattr("strandline.replica.replicator.BURST", 1)
+    store = MemoryObjects()
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 100)
+        with Replicator(tmp_path / "a.db", store, upload_every_s=3600.0) as running:
+            eventually(lambda: running.status().snapshots == 1, "a snapshot, for which no one waits")
+            assert running.position.txid > 3
+
+
+def test_commits_of_a_database_that_cannot_be_read_are_said_to_wait(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Replicator(tmp_path / "a.db", MemoryObjects()) as running:
+        running.wait_durable(PATIENCE_S)
+        with monkeypatch.context() as broken:
+            broken.setattr("strandline.replica.capture.Capture.changes", _unreadable)
+            fill(application, 1)
+            eventually(lambda: running.status().error, "an error")
+            assert running.status().lag_s > 0
+        running.wait_durable(PATIENCE_S)
+        assert running.status().lag_s == 0
+
+
+def _unreadable(_: object) -> None:
+    raise Unavailable("the disk is full")

@@ -419,6 +419,9 @@ def _page_one(page: bytes, counter: int, commit: int) -> bytes:
     """Return page 1 of a database without a write-ahead log, and with a change counter and a size."""
     patched = bytearray(page)
     patched[18:20] = b"\1\1"
+    counted = int.from_bytes(page[_SIZE : _SIZE + 4], "big")
+    if page[_CHANGE_COUNTER : _CHANGE_COUNTER + 4] == page[_VALID_FOR : _VALID_FOR + 4] and 0 < counted < commit:
+        commit = counted  # pages follow that belong to no database yet (`snapshot_parts`)
     for offset, value in ((_CHANGE_COUNTER, counter), (_SIZE, commit), (_VALID_FOR, counter)):
         patched[offset : offset + 4] = _U32.pack(value)
     return bytes(patched)

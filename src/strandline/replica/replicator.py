@@ -84,6 +84,8 @@ class Pause(NamedTuple):
 class Pace:
     """How often uploads begin while no one waits for them: as fast as the store takes them, until a burst is used up.
 
+    It holds up an upload of all there is, and never one of a backlog, which would grow behind it.
+
     An unused upload is kept for later, up to `BURST` of them: a commit now and then is shipped at once, and a database
     that is written all the time costs `3600 / every_s` uploads an hour.
     """
@@ -170,6 +172,8 @@ class Replicator:
         self._under_way: tuple[Change, Shipment] | None = None
         self._requested = 0
         self._is_snapshot = False
+        self._is_behind = False
+        """Whether the last change was not all that there was."""
         self._pace = Pace(upload_every_s, time.monotonic())
 
     def start(self) -> Self:
@@ -330,7 +334,7 @@ class Replicator:
         if resumed is Resumed.BEHIND:
             reason = "its log ends before that; a power cut lost the rest, or this is an older copy"
             raise ReplicaAhead(self._store.address, head.txid, reason)
-        self._is_complete = head != EMPTY and (cursor is None or cursor.is_complete)
+        self._is_complete = head != EMPTY and (cursor is None or cursor.is_complete or state is not None)
         self._shipped = found or Shipped(head)
         folder = self.path.absolute().parent
         self._shipper = Shipper(self._store, self._layout, head, epoch=self._epoch, folder=folder)
@@ -363,12 +367,18 @@ class Replicator:
         except OSError as error:
             self._counts.error = storage_error(self.path, error)
         self._counts.errors += 1
+        self._wait()
         return Pause(LOOK_EVERY_S, is_backoff=True)
+
+    def _wait(self) -> None:
+        """Note that commits wait from now on, unless some do already; of a log that cannot be read, it is assumed."""
+        if self._counts.waiting_since_s is None:
+            self._counts.waiting_since_s = time.monotonic()
 
     def _step(self) -> Pause:
         if self._under_way is None:
             wait_s = self._pace.wait_s(time.monotonic())
-            if wait_s and self._counts.requested == self._counts.answered:
+            if wait_s and not self._is_behind and self._counts.requested == self._counts.answered:
                 return Pause(wait_s, is_pace=True)
             self._gather()
             self._requested = self._counts.requested
@@ -380,7 +390,8 @@ class Replicator:
 
     def _rest(self) -> Pause:
         """Answer who waits, since everything is shipped."""
-        self._counts.error = None
+        self._counts.error = self._counts.waiting_since_s = None
+        self._is_behind = False
         self._answer()
         return Pause(0) if self._checkpoint() else Pause(LOOK_EVERY_S)
 
@@ -390,14 +401,13 @@ class Replicator:
             shipment = self._shipper.pack(change)
             self._capture.sync()
             sending = Shipped(shipment.position, None if change.is_part else change.state)
-            is_complete = self._is_complete or not change.is_part
             inode = self._capture.inode
-            self._write_cursor(ReplicaCursor(self._store.address, self._shipped, sending, is_complete, inode))
+            self._write_cursor(ReplicaCursor(self._store.address, self._shipped, sending, self._is_complete, inode))
         except BaseException:
             self._snapshot_due = True
             raise
-        self._under_way = change, shipment
-        self._counts.waiting_since_s = time.monotonic()
+        self._under_way, self._is_behind = (change, shipment), not change.is_all
+        self._wait()
         self._pace.spend(time.monotonic())
 
     def _send(self) -> Pause:
@@ -414,7 +424,7 @@ class Replicator:
             return Pause(pause_s, is_backoff=True)
         self._under_way, self._pause_s = None, _PAUSE_S
         self._shipped = Shipped(shipment.position, None if change.is_part else change.state)
-        counts.error = counts.waiting_since_s = None
+        counts.error = None
         counts.shipped_bytes += len(shipment.body)
         counts.transactions += 1
         counts.upload_s = time.monotonic() - started_s
@@ -423,6 +433,7 @@ class Replicator:
             counts.snapshots += self._is_snapshot
             self._is_snapshot = False
         if change.is_all:
+            counts.waiting_since_s = None
             counts.shared = self._requested - counts.answered
             self._answer()
         self._checkpoint()

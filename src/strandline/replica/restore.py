@@ -5,6 +5,7 @@ verified to its last byte, and against the one before it where it names it; the 
 of it is on disk, and an existing file is never touched.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,8 @@ from strandline.replica.shipper import Position
 DOWNLOADS = 4
 PIECE_BYTES = 4 << 20
 RUN_PAGES = 256
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What a file system without links says."""
 
 
 class Restored(NamedTuple):
@@ -104,7 +107,7 @@ def restore(
 ) -> Restored:
     """Write the database to a path where there is no file yet, as it was after a transaction or at a time."""
     if to.exists():
-        raise StorageRefused(str(to), "there is a file already", "EEXIST", hint="restore beside it, and move it then")
+        raise _exists(to)
     for left in (to.with_name(f"{to.name}-wal"), to.with_name(f"{to.name}-journal")):
         if left.exists():  # SQLite would write it into what is restored
             hint = "it is of another database of that name: move it away, or restore to another name"
@@ -118,13 +121,29 @@ def restore(
         with part.open("xb") as out:
             restored = apply_files(store, plan, out.fileno(), tell)
             os.fsync(out.fileno())
-        part.rename(to)
+        _appear(part, to)
         OsDisk().sync_folder(to.parent)
     except OSError as error:
         raise storage_error(to, error) from error
     finally:
         part.unlink(missing_ok=True)
     return restored
+
+
+def _appear(part: Path, to: Path) -> None:
+    """Give a file its name, and not over one that an application has made meanwhile."""
+    try:
+        to.hardlink_to(part)
+    except FileExistsError:
+        raise _exists(to) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        part.rename(to)
+
+
+def _exists(to: Path) -> StorageRefused:
+    return StorageRefused(str(to), "there is a file already", "EEXIST", hint="restore beside it, and move it then")
 
 
 def apply_files(
