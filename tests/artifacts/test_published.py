@@ -190,6 +190,18 @@ def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPa
         PublishedArtifacts.open("memory://ignores-conditions")
 
 
+def test_exports_go_on_whole_where_the_manifest_that_the_pointer_names_is_lost(fleet: Fleet) -> None:
+    fleet.publish()
+    pointer = fleet.artifacts.pointer()
+    assert pointer is not None
+    for damage in (lambda key: fleet.objects.put(key, b"{"), fleet.objects.delete):
+        damage(pointer.manifest_key)
+        assert fleet.artifacts.previous() is None
+    fleet.write("later")
+    assert fleet.publish().outcome is Outcome.PUBLISHED
+    fleet.check_whole()
+
+
 class TestFetch:
     def test_a_fetch_that_was_cut_goes_on_where_it_was(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(published, "CHUNK_BYTES", 500)
@@ -240,6 +252,24 @@ class TestFetch:
         with pytest.raises(ArtifactInvalid) as refused:
             fleet.fetched()
         assert refused.value.refusal is Refusal.TAMPERED
+
+    def test_a_manifest_that_is_removed_under_a_reader_is_left_for_the_newest(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet.publish()
+        needed_pointer = fleet.artifacts._needed_pointer  # noqa: SLF001 - the moment between pointer and manifest
+
+        def late() -> object:
+            monkeypatch.undo()
+            found = needed_pointer()
+            fleet.write("later")
+            fleet.artifacts.publish(fleet.export())
+            fleet.objects.delete(found.manifest_key)
+            return found
+
+        monkeypatch.setattr(fleet.artifacts, "_needed_pointer", late)
+        assert fleet.fetched().rank == fleet.revision
+        fleet.check_whole()
 
     def test_an_artifact_that_is_removed_under_a_reader_is_left_for_the_newest(
         self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
@@ -304,6 +334,27 @@ class TestPrune:
 
         monkeypatch.setattr(fleet.artifacts, "_move_pointer", late)
         assert fleet.artifacts.publish(fleet.export()).outcome is Outcome.PUBLISHED
+        fleet.check_whole()
+
+    def test_a_removal_that_pauses_while_others_publish_and_remove_leaves_what_the_new_artifact_shares(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The manifest that it would mark by is gone then, and so must be its right to remove."""
+        fleet.publish()
+        fleet.write("increment")
+        fleet.publish()
+        advance(fleet, 10 * GRACE_S)
+        others, marked = PublishedArtifacts(fleet.objects), fleet.artifacts._marked  # noqa: SLF001 - between list and mark
+
+        def late(kept: set[str]) -> object:
+            fleet.write("another increment")
+            others.publish(fleet.export(others.previous()))
+            assert others.prune(GRACE_S).manifests == 2
+            return marked(kept)
+
+        monkeypatch.setattr(fleet.artifacts, "_marked", late)
+        assert fleet.artifacts.prune(0) == (0, 0, 0)
+        assert len(fleet.artifacts.newest().files) == 3
         fleet.check_whole()
 
     def test_nothing_is_removed_where_the_pointer_cannot_be_read(self, fleet: Fleet) -> None:

@@ -9,18 +9,18 @@ Of coordination and pipelines:
 
 Of folds:
 `CursorModel`: batches that a store takes, refuses, tears, or takes without saying so.
+`FleetModel`: exporters, removals and newcomers over one bucket that evicts, request by request.
 `LiveWatchModel`: a watcher that falls behind a log which evicts; with a sentinel if it watches some keys only.
 `AgedGapModel`: a hole after a cursor that is too young for evictions, by clocks that disagree.
 `EvictionModel`: what retention, deletes, a time to live and a purge remove, and what a mirror or an archive follows.
 `RepairOrderModel`: a repair step by step, cut off anywhere, while the bucket goes on.
 `RepairPlanModel`: buckets that evict in every way, with settings that are edited, and what a fold is repaired from.
-`ArtifactFleetModel`: exporters that publish artifacts upon each other's, removals beside them, and deaths anywhere.
 """
 
 from tests.models.aged_gap import AgedBounds, AgedGapModel
-from tests.models.artifact_fleet import ArtifactFleetModel, FleetBounds
 from tests.models.cursors import CursorBounds, CursorModel
 from tests.models.evictions import EvictionBounds, EvictionModel
+from tests.models.fleet import FleetBounds, FleetModel
 from tests.models.leadership import LeadershipBounds, LeadershipModel
 from tests.models.leases import LeaseBounds, LeaseModel
 from tests.models.live_watch import LiveBounds, LiveWatchModel
@@ -33,12 +33,12 @@ from tests.models.splits import SplitBounds, SplitModel
 __all__ = [
     "AgedBounds",
     "AgedGapModel",
-    "ArtifactFleetModel",
     "CursorBounds",
     "CursorModel",
     "EvictionBounds",
     "EvictionModel",
     "FleetBounds",
+    "FleetModel",
     "LeadershipBounds",
     "LeadershipModel",
     "LeaseBounds",

@@ -125,7 +125,7 @@ class PublishedArtifacts:
 
     def newest(self) -> Manifest:
         """Return the manifest that the pointer names; `NoArtifact` if there is none."""
-        return self._manifest(self._needed_pointer())
+        return self._of_newest(lambda manifest: manifest)
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the manifests that are there, oldest first; one that cannot be read is left out."""
@@ -136,12 +136,9 @@ class PublishedArtifacts:
                     yield parse_manifest(found.body, f"{self.address}/{info.key}")
 
     def previous(self) -> Previous | None:
-        """Return the newest artifact to go on from, None if there is none or it is of the raw form."""
-        seen = self._seen()
-        if seen is None or seen.pointer is None:
-            return None
-        manifest = self._manifest(seen.pointer)
-        if manifest.form is not Form.LOGICAL:
+        """Return the newest artifact to go on from; None if none can be read, or it is of the raw form."""
+        manifest = self._target(self._seen())
+        if manifest is None or manifest.form is not Form.LOGICAL:
             return None
         return Previous(
             manifest, lambda file: pa.PythonFile(ObjectFile(self._objects, format_file_key(file), file.size))
@@ -227,22 +224,29 @@ class PublishedArtifacts:
         with storage_errors(destination):
             OsDisk().make_folder(destination.parent)
             stage.mkdir(exist_ok=True)
-        pointer = self._needed_pointer()
-        while True:
-            manifest = self._manifest(pointer)
-            try:
-                self._fetch_files(manifest, stage, None if reuse is None else Path(reuse))
-                break
-            except _Gone as gone:
-                again = self._needed_pointer()
-                if again == pointer:
-                    raise self._missing(gone.file) from None
-                pointer = again  # it was removed under this reader, and a newer one is there
+
+        def fetched(manifest: Manifest) -> Manifest:
+            self._fetch_files(manifest, stage, None if reuse is None else Path(reuse))
+            return manifest
+
+        manifest = self._of_newest(fetched)
         with storage_errors(destination):
             _keep_only(stage, {file.path for file in manifest.files})
             (stage / MANIFEST_NAME).write_bytes(format_manifest(manifest))
             publish_stage(stage, destination)
         return manifest
+
+    def _of_newest(self, read: Callable[[Manifest], T]) -> T:
+        """Read something of the newest artifact; if that is removed under this reader, of the one after it."""
+        pointer = self._needed_pointer()
+        while True:
+            try:
+                return read(self._manifest(pointer))
+            except ArtifactInvalid as error:
+                again = self._needed_pointer()
+                if error.refusal is not Refusal.MISSING_FILE or again == pointer:
+                    raise
+                pointer = again
 
     def _fetch_files(self, manifest: Manifest, stage: Path, reuse: Path | None) -> None:
         known = _known_files(reuse)
@@ -270,7 +274,7 @@ class PublishedArtifacts:
                         format_file_key(file), start=size, stop=min(file.size, size + CHUNK_BYTES)
                     )
                     if found is None:
-                        raise _Gone(file)
+                        raise self._missing(file)
                     if not found.body:
                         break
                     digest.update(found.body)
@@ -299,21 +303,23 @@ class PublishedArtifacts:
 
         gone = [info for info in manifests if prunable(info.key, info.modified, is_target=info.key == target)]
         marked = self._marked({info.key for info in manifests} - {info.key for info in gone} | {target})
+        if marked is None:
+            return Pruned(0, 0, 0)
         swept = [info for info in files if prunable(info.key, info.modified, is_target=info.key in marked)]
         if not dry_run:
             each(lambda info: self._objects.delete(info.key), gone)
             each(lambda info: self._objects.delete(info.key), swept)
         return Pruned(len(gone), len(swept), sum(info.size for info in swept))
 
-    def _marked(self, kept: Iterable[str]) -> AbstractSet[str]:
-        """Return the files of the manifests that are kept; one that cannot be read ends the removal."""
-        files: list[set[str]] = []
-        for key in kept:
-            found = self._objects.get(key)
-            if found is not None and parse_rank(key) is not None:
+    def _marked(self, kept: Iterable[str]) -> AbstractSet[str] | None:
+        """Return the files of the manifests that are kept; None, or an error, if one cannot be read."""
+        wanted = frozenset(key for key in kept if parse_rank(key) is not None)
+        files: dict[str, set[str]] = {}
+        for key in wanted:
+            if (found := self._objects.get(key)) is not None:
                 manifest = parse_manifest(found.body, f"{self.address}/{key}")
-                files.append({format_file_key(file) for file in manifest.files})
-        return rules.marked_files(files)
+                files[key] = {format_file_key(file) for file in manifest.files}
+        return rules.marked_files(files.values()) if rules.marks_are_whole(wanted, files.keys()) else None
 
     # Names
 
@@ -341,14 +347,6 @@ class PublishedArtifacts:
 
     def _missing(self, file: ArtifactFile) -> ArtifactInvalid:
         return ArtifactInvalid(self.address, Refusal.MISSING_FILE, f"{format_file_key(file)} is missing")
-
-
-class _Gone(Exception):
-    """A file of a manifest is not there."""
-
-    def __init__(self, file: ArtifactFile) -> None:
-        super().__init__(file.path)
-        self.file = file
 
 
 class _Uploads:

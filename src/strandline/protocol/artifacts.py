@@ -5,7 +5,7 @@ is there. A payload below the pointer's rank can never be published again, so it
 shares stays in the chain of pointers, because only files of the pointer's present target may be shared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -47,6 +47,15 @@ def shared_files_allowed(shared: AbstractSet[str], target_files: AbstractSet[str
 def marked_files(kept: Iterable[AbstractSet[str]]) -> AbstractSet[str]:
     """Return the files that stay whatever their rank and age: those of every manifest that is kept."""
     return frozenset[str]().union(*kept)
+
+
+def marks_are_whole(kept: AbstractSet[Hashable], read: AbstractSet[Hashable]) -> bool:
+    """Tell whether unmarked files may be removed: every manifest that is kept could be read.
+
+    One that is gone was removed by another, because the pointer has moved on. The new target may share its files, and
+    is not among what was listed: these files would look unmarked.
+    """
+    return kept <= read
 
 
 def lease_is_free(now_s: float, expires_s: float, *, released: bool) -> bool:
