@@ -1,6 +1,8 @@
 """Nodes of one process each: they hand over, take over, and set aside what is in no history."""
 
+import errno
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -425,3 +427,30 @@ def test_a_large_database_is_followed_in_place(tmp_path: Path) -> None:
         assert nodes["b"].wait_for(txid, PATIENCE_S)
         with opened(nodes["b"]) as reader:
             assert list(reader.execute("SELECT count(*) FROM t")) == [(100,)]
+
+
+def test_a_full_disk_is_waited_out_and_the_lock_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        follower = next(node for node in nodes.values() if node is not leader)
+        assert follower.wait_for(write(leader, "1"), PATIENCE_S)
+        real, refused = os.pwrite, threading.Event()
+        log = follower.path.with_name(f"{follower.path.name}-wal").stat().st_ino
+
+        def full(descriptor: int, data: bytes, offset: int) -> int:
+            if os.fstat(descriptor).st_ino == log:
+                refused.set()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(descriptor, data, offset)
+
+        monkeypatch.setattr(os, "pwrite", full)
+        txid = write(leader, "2")
+        eventually(lambda: "No space left" in follower.health().last_error)
+        assert refused.is_set()
+        with opened(follower) as application:
+            check_locked(application)
+        assert rows(follower.path) == ["1"]
+        monkeypatch.setattr(os, "pwrite", real)
+        assert follower.wait_for(txid, PATIENCE_S)
+        assert rows(follower.path) == ["1", "2"]
+        assert follower.failure is None

@@ -1,13 +1,18 @@
 """The write lock of a database: no other connection commits under it, and pages are written as SQLite would."""
 
+import os
 import random
+import shutil
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import apsw
 import pytest
 
+from strandline.replica import write_lock
 from strandline.replica.capture import Capture
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.wal import WalPosition, format_frames, format_header, parse_header, scan_frames
@@ -181,3 +186,121 @@ def test_frames_of_many_pages_are_those_that_are_read_back() -> None:
     found = scan_frames(header, header.start, data)
     assert found.end == WalPosition(32 + len(data), checksum)
     assert (found.numbers.tolist(), found.commits.tolist()) == ([5, 1, 2**31, 4], [0, 0, 0, 77])
+
+
+CHECKPOINTING = """
+import fcntl, sys
+shm = open(sys.argv[1] + "-shm", "r+b")
+fcntl.lockf(shm, fcntl.LOCK_EX, 1, 121)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_log_does_not_begin_anew_under_a_checkpoint(tmp_path: Path) -> None:
+    """SQLite up to 3.51.2, in an application, would count frames of the new log as written."""
+    with database(tmp_path / "a.db") as application:
+        fill(application, 3)
+        lock = WriteLock(tmp_path / "a.db")
+        assert lock.acquire()
+        page = lock.first_page()
+        lock.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        before = lock.state()
+        command = [sys.executable, "-c", CHECKPOINTING, str(tmp_path / "a.db")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            assert child.stdout.readline() == "held\n"
+            lock.write(lock.prepare({1: page}, lock.page_count(), 4096))
+            assert lock.state().salts == before.salts
+            child.stdin.close()
+        lock.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        lock.write(lock.prepare({1: page}, lock.page_count(), 4096))
+        assert lock.state().salts != before.salts
+        lock.close()
+    assert content(tmp_path / "a.db")
+
+
+class WrittenLog:
+    """The log of a database, as it is on the disk after a power cut: what was not synced may be there or not."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced = bytearray(path.with_name(f"{path.name}-wal").read_bytes())
+        self.unsynced = list[tuple[int, bytes]]()
+        pwrite, fdatasync = os.pwrite, os.fdatasync
+
+        def write(descriptor: int, data: bytes, offset: int) -> int:
+            self.unsynced.append((offset, bytes(data)))
+            return pwrite(descriptor, data, offset)
+
+        def sync(descriptor: int) -> None:
+            self.persist(self.unsynced)
+            self.unsynced.clear()
+            fdatasync(descriptor)
+
+        monkeypatch.setattr(os, "pwrite", write)
+        monkeypatch.setattr(os, "fdatasync", sync)
+
+    def persist(self, writes: list[tuple[int, bytes]]) -> None:
+        """Have writes be on the disk."""
+        for offset, data in writes:
+            self.synced[offset : offset + len(data)] = data
+
+
+def test_a_power_cut_while_a_log_begins_anew_brings_back_no_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header of the old log that is still there, and an old frame behind it, would be a page of the past."""
+    (tmp_path / "cut").mkdir()
+    with database(tmp_path / "a.db") as application:
+        fill(application, 3)
+        application.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        fill(application, 20)  # the first frame is a commit
+        lock = WriteLock(tmp_path / "a.db")
+        assert lock.acquire()
+        lock.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        rows = list(application.execute("SELECT * FROM t"))
+        pages = {number: lock.first_page() if number == 1 else bytes(4096) for number in (1, 90, 91)}
+        disk = WrittenLog(tmp_path / "a.db", monkeypatch)
+        transaction = lock.prepare(pages, 91, 4096)
+        frames = [
+            (transaction.offset + at, transaction.rest[at : at + 4120]) for at in range(0, len(transaction.rest), 4120)
+        ]
+        disk.persist(frames[1:])  # writes that were not synced are lost but for these
+        shutil.copyfile(tmp_path / "a.db", tmp_path / "cut" / "a.db")
+        (tmp_path / "cut" / "a.db-wal").write_bytes(disk.synced)
+        lock.close()
+    assert [row[1:] for row in content(tmp_path / "cut" / "a.db")] == rows
+
+
+def test_a_transaction_takes_no_memory_of_its_size(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as application:
+        fill(application, 1)
+        lock = WriteLock(tmp_path / "a.db")
+        assert lock.acquire()
+        first = lock.first_page()
+        pages = GrownPages(first, 10 * write_lock._CHUNK_BYTES // 4096)  # noqa: SLF001
+        tracemalloc.start()
+        transaction = lock.prepare(pages, len(pages), 4096)
+        lock.write(transaction)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert lock.state() == transaction.state
+        assert peak_bytes < 6 * write_lock._CHUNK_BYTES  # noqa: SLF001
+        lock.close()
+
+
+class GrownPages(Mapping[int, bytes]):
+    """A first page, and as many others as are asked for, made when they are read."""
+
+    def __init__(self, first: bytes, count: int) -> None:
+        self._first, self._count = first, count
+
+    def __getitem__(self, number: int) -> bytes:
+        return self._first if number == 1 else number.to_bytes(4, "big") * 1024
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(1, self._count + 1))
+
+    def __len__(self) -> int:
+        return self._count

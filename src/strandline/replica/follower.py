@@ -202,7 +202,7 @@ class Follower:
         """Apply files as one transaction."""
         assert self._followed is not None  # noqa: S101 - the caller looked
         followed, commit, page_size = self._followed, 0, 0
-        with _Pages(self._path.absolute().parent) as pages:
+        with storage_errors(self._path), _Pages(self._path.absolute().parent) as pages:
             for file in files:
                 reader = LtxReader(file_pieces(self._store, file), file.key)
                 header = reader.header

@@ -407,6 +407,7 @@ class Node:
 
     def _open(self, fence: Fence) -> None:
         """Accept writes, with a replicator that ships them. The first database of a replica is shipped whole."""
+        self.lease.check(fence)
         fenced = FencedObjects(self._store, lambda: self.lease.check(fence))
         replicator = Replicator(self.path, fenced, epoch=fence.epoch)
         is_first = self._copy.followed is None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import FormatError, StrandlineError
-from strandline.files import OsDisk
+from strandline.files import OsDisk, storage_errors
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import TABLE, Change, LogState, sqlite_errors
@@ -338,8 +338,9 @@ def parse_node_state(text: str, path: str, address: str) -> list[Known]:
 
 def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with storage_errors(path):
+        temporary.write_text(text)
+        temporary.replace(path)
 
 
 def _create(path: Path) -> None:

@@ -8,8 +8,11 @@ Invariants:
   connections take it with, and frames are written to the log as SQLite writes them.
 - A transaction is in the log, with its checksums and synced, before the index names it. Readers see it whole or not at
   all, and a process that is killed leaves a log that any SQLite recovers.
-- The log begins anew only where all of it is in the database file and no reader is on one of its frames.
+- The log begins anew only where all of it is in the database file, no reader is on one of its frames, and no other
+  connection checkpoints: SQLite up to 3.51.2 would count frames of the new log as written. The new header is synced
+  before a frame of the old log is overwritten: an old frame behind an old header would count after a power cut.
 - The lock goes with the process: the kernel lets it go.
+- Memory is bounded: pages are read and written in pieces of `_CHUNK_BYTES`.
 
 The memory of the index and its locks are reached through `SQLITE_FCNTL_FILE_POINTER`: they are those of a connection of
 this library, so that connections of the same process count as well.
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.errors import Unavailable
+from strandline.files import storage_errors
 from strandline.lazy_imports import deferred
 from strandline.replica.capture import LogState, check_library, connect, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
@@ -55,8 +59,8 @@ else:
 
 CHECKPOINT_FRAMES = 1000
 _PAUSE_S = 0.002
-_FRAMES_AT_ONCE = 1024
-_WRITE_LOCK, _READ_LOCKS = 0, 3
+_CHUNK_BYTES = 4 << 20
+_WRITE_LOCK, _CHECKPOINT_LOCK, _READ_LOCKS = 0, 1, 3
 _UNLOCK, _LOCK, _EXCLUSIVE = 1, 2, 8
 _METHODS = 19
 _SHM_MAP, _SHM_LOCK, _SHM_BARRIER = 13, 14, 15
@@ -69,9 +73,9 @@ _ShmBarrier = ctypes.CFUNCTYPE(None, _POINTER)
 
 
 class Transaction(NamedTuple):
-    """Pages as frames of the log, which was not written yet; `state` is the end of the log once it is."""
+    """Frames that are in the log but for the last ones, with the commit; `state` is the end of the log with these."""
 
-    chunks: list[bytes]
+    rest: bytes
     offset: int
     numbers: list[int]
     header: IndexHeader
@@ -146,32 +150,34 @@ class WriteLock:
         return _state_of(self._index())
 
     def prepare(self, pages: Mapping[int, bytes], commit: int, page_size: int) -> Transaction:
-        """Return pages as the next transaction of the log, after which the database has `commit` pages."""
-        index = self._index()
+        """Write pages behind the end of the log, all but the last ones; the database then has `commit` pages.
+
+        They count for nothing until `write`, which has to come before the next `prepare`.
+        """
         if page_size != self.page_size:
             hint = "end its connections and this node, and remove the database: it is restored with its new page size"
             raise DatabaseRefused(str(self.path), f"its pages have {self.page_size} bytes, not {page_size}", hint=hint)
-        header, index, first = self._log_header(index)
-        chunks, checksum = [first] if first else [], header.checksum if first else index.checksum
-        items = [(number, _in_wal_mode(page) if number == 1 else page) for number, page in sorted(pages.items())]
-        for at in range(0, len(items), _FRAMES_AT_ONCE):
-            part = items[at : at + _FRAMES_AT_ONCE]
-            is_last = at + _FRAMES_AT_ONCE >= len(items)
-            frames, checksum = format_frames(header, checksum, part, commit if is_last else 0)
-            chunks.append(frames)
-        offset = 0 if first else HEADER_BYTES + index.last * header.frame_size
+        with storage_errors(self.path):
+            header, index, checksum = self._log_header(self._index())
+            offset = HEADER_BYTES + index.last * header.frame_size
+            numbers, rest = sorted(pages), b""
+            at_once = max(1, _CHUNK_BYTES // header.frame_size)
+            for at in range(0, len(numbers), at_once):
+                _write_all(self._log, rest, offset)
+                offset += len(rest)
+                part = [(number, _page_of(pages, number)) for number in numbers[at : at + at_once]]
+                is_last = at + at_once >= len(numbers)
+                rest, checksum = format_frames(header, checksum, part, commit if is_last else 0)
         after = index._replace(
-            change=index.change + 1, last=index.last + len(items), pages=commit, checksum=checksum, salts=header.salts
+            change=index.change + 1, last=index.last + len(numbers), pages=commit, checksum=checksum, salts=header.salts
         )
-        return Transaction(chunks, offset, [number for number, _ in items], after, _state_of(after))
+        return Transaction(rest, offset, numbers, after, _state_of(after))
 
     def write(self, transaction: Transaction) -> None:
-        """Write a transaction that was prepared since the last one."""
-        at = transaction.offset
-        for chunk in transaction.chunks:
-            _write_all(self._log, chunk, at)
-            at += len(chunk)
-        os.fdatasync(self._log)
+        """Commit a transaction that was prepared since the last one."""
+        with storage_errors(self.path):
+            _write_all(self._log, transaction.rest, transaction.offset)
+            os.fdatasync(self._log)
         header = transaction.header
         append_frames(self._block, header.last - len(transaction.numbers), transaction.numbers)
         self._shm_barrier(self._file)
@@ -213,8 +219,8 @@ class WriteLock:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
-    def _log_header(self, index: IndexHeader) -> tuple[WalHeader, IndexHeader, bytes]:
-        """Return the header of the log that goes on, or of the one that begins now, with its bytes."""
+    def _log_header(self, index: IndexHeader) -> tuple[WalHeader, IndexHeader, tuple[int, int]]:
+        """Return the header of the log that goes on, or begins now, and the checksum that its next frame follows."""
         found = parse_header(os.pread(self._log, HEADER_BYTES, 0))
         if index.last:
             is_over = backfilled(self._block(0)) == index.last
@@ -222,26 +228,33 @@ class WriteLock:
             if begun is None:
                 if found is None or found.salts != index.salts:
                     raise Unavailable(f"{self.path}: the log and its index differ", hint="it is tried again")
-                return found, index, b""
+                return found, index, index.checksum
             index = begun
         else:
             index = index._replace(salts=_next_salts(index.salts))
         data = format_header(self.page_size, (found.checkpoint + 1) if found else 0, index.salts)
+        _write_all(self._log, data, 0)
+        os.fdatasync(self._log)
         header = parse_header(data)
         assert header is not None  # noqa: S101 - it was just formatted
-        return header, index._replace(is_big_endian=False, page_size=self.page_size), data
+        return header, index._replace(is_big_endian=False, page_size=self.page_size), header.checksum
 
     def _begin_anew(self, index: IndexHeader) -> IndexHeader | None:
-        """Have a log that is in the database file begin anew; None where a reader is on one of its frames."""
-        if not self._locked(_READ_LOCKS + 1, READ_MARKS - 1):
+        """Have a log that is in the database file begin anew; None where a reader or a checkpoint is on its frames."""
+        if not self._locked(_CHECKPOINT_LOCK, 1):
             return None
         try:
-            block = self._block(0)
-            anew = index._replace(last=0, salts=_next_salts(index.salts))
-            write_index_header(block, anew, lambda: self._shm_barrier(self._file))
-            reset_checkpoint_state(block)
+            if not self._locked(_READ_LOCKS + 1, READ_MARKS - 1):
+                return None
+            try:
+                block = self._block(0)
+                anew = index._replace(last=0, salts=_next_salts(index.salts))
+                write_index_header(block, anew, lambda: self._shm_barrier(self._file))
+                reset_checkpoint_state(block)
+            finally:
+                self._unlock(_READ_LOCKS + 1, READ_MARKS - 1)
         finally:
-            self._unlock(_READ_LOCKS + 1, READ_MARKS - 1)
+            self._unlock(_CHECKPOINT_LOCK, 1)
         return anew
 
     def _index(self) -> IndexHeader:
@@ -286,9 +299,10 @@ def _next_salts(salts: tuple[int, int]) -> tuple[int, int]:
     return (salts[0] + 1) & 0xFFFFFFFF, secrets.randbits(32)
 
 
-def _in_wal_mode(page: bytes) -> bytes:
-    """Return page 1 of a database that has a write-ahead log."""
-    return page[:18] + b"\2\2" + page[20:]
+def _page_of(pages: Mapping[int, bytes], number: int) -> bytes:
+    """Return a page; the first one is that of a database with a write-ahead log."""
+    page = pages[number]
+    return page[:18] + b"\2\2" + page[20:] if number == 1 else page
 
 
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:

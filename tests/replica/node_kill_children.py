@@ -1,0 +1,70 @@
+"""Followers to be killed: `python -m tests.replica.node_kill_children` forks one for each line `REPLICA DATABASE WHEN`.
+
+A child applies what the replica has to the database of a node, transaction by transaction, and kills itself before the
+`WHEN`-th line of the code that writes the log and its index; 0: never. The exit status is printed.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from strandline.objects import LocalObjects
+from strandline.replica import follower, node_copy, wal_index, write_lock
+
+TRACED = frozenset(str(module.__file__) for module in (node_copy, wal_index, write_lock))
+CHECKPOINT_FRAMES = 10
+
+
+def kill_at(when: int) -> None:
+    """Die before a line of the traced modules."""
+    left = when
+
+    def line(_frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - as `settrace` has it
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return line
+
+    def call(frame: FrameType, _event: str, _: object) -> Any:  # noqa: ANN401
+        return line if frame.f_code.co_filename in TRACED else None
+
+    sys.settrace(call)
+
+
+def follow(replica: Path, database: Path, when: int) -> None:
+    """Apply everything, or die."""
+    follower.BATCH_BYTES = 1
+    write_lock.CHECKPOINT_FRAMES = CHECKPOINT_FRAMES
+    copy = node_copy.NodeCopy(LocalObjects(replica), database)
+    if when:
+        kill_at(when)
+    copy.settle()
+    copy.catch_up()
+    sys.settrace(None)
+    copy.close()
+
+
+def main() -> None:
+    """Fork a child for each line."""
+    for asked in sys.stdin:
+        replica, database, when = asked.split()
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                follow(Path(replica), Path(database), int(when))
+                code = 0
+            except BaseException as error:  # noqa: BLE001 - told by the status, and below
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            finally:
+                os._exit(code)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
