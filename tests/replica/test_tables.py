@@ -174,7 +174,7 @@ def test_only_the_pages_that_the_wanted_columns_need_are_asked_for(tmp_path: Pat
 
 
 def test_a_schema_with_functions_and_collations_of_the_application_is_understood() -> None:
-    sql = "CREATE TABLE t (a TEXT COLLATE mine UNIQUE CHECK (known(a)), b DEFAULT (1 + 2), c DEFAULT (random()))"
+    sql = "CREATE TABLE t (a TEXT COLLATE mine UNIQUE CHECK (known(a)), b DEFAULT (3), c DEFAULT (random()))"
     table = tables.describe_table("t", 7, sql)
     assert [(column.name, column.place, column.affinity) for column in table.columns] == [
         ("a", 0, "TEXT"),
@@ -182,6 +182,50 @@ def test_a_schema_with_functions_and_collations_of_the_application_is_understood
         ("c", 2, "BLOB"),
     ]
     assert table.columns[1].default == 3
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE TABLE t (a ANY UNIQUE, b ANY) STRICT",
+        "CREATE TABLE t (b, a PRIMARY KEY, UNIQUE (b, a)) WITHOUT ROWID",
+        "CREATE TABLE t (a INTEGER PRIMARY KEY, g AS (a + 1) STORED, b)",
+    ],
+)
+def test_a_row_that_is_older_than_a_column_has_the_value_that_sqlite_gives_it(encoding: str, schema: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"PRAGMA encoding = '{encoding}'")
+    connection.execute(schema)
+    connection.execute("INSERT INTO t (a, b) VALUES (1, 2)")
+    columns = [
+        "c ANY DEFAULT '5'",
+        "d INTEGER DEFAULT '6'",
+        "e TEXT COLLATE nocase DEFAULT 7.50",
+        "f BLOB DEFAULT x'01'",
+    ]
+    if "STRICT" not in schema:
+        columns += ['g2 "a-b" DEFAULT 5', "h [x)y] DEFAULT '6'", "i DEFAULT (CAST('ä' AS BLOB))", "j DEFAULT true"]
+        columns += ['"k""; --" DEFAULT "word"', "l DEFAULT 9223372036854775808", "m REAL DEFAULT '1e3'", "n DEFAULT +1"]
+    for column in columns:
+        connection.execute(f"ALTER TABLE t ADD COLUMN {column}")
+    connection.commit()
+    image = Image(connection.serialize())
+    assert typed(read(image, image.pages)) == typed(connection.execute("SELECT * FROM t").fetchall())
+    connection.close()
+
+
+def test_names_are_told_apart_as_sqlite_does() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "É" (a)')
+    connection.execute('CREATE TABLE "é" ("ö", "Ö")')
+    connection.execute('INSERT INTO "é" VALUES (1, 2)')
+    connection.commit()
+    image = Image(connection.serialize())
+    found = tables.read_database(image, image.pages)
+    table = tables.find_table(image, found, "é")
+    assert list(tables.read_table(image, found, table, ["Ö", "ö"])) == [[2, 1]]
+    connection.close()
 
 
 def test_bytes_that_are_no_text_are_kept_as_they_are() -> None:

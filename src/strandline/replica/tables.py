@@ -8,6 +8,7 @@ was written has its default, a REAL column has floats. A virtual generated colum
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,12 +61,12 @@ class Table(NamedTuple):
     def column(self, name: str) -> TableColumn:
         """Return a column by its name, without regard to case as in SQL; `InvalidInput` where it cannot be read."""
         for column in self.columns:
-            if column.name.lower() == name.lower():
+            if _folded(column.name) == _folded(name):
                 if column.is_virtual:
                     hint = "it is computed when it is read: compute it from the columns that it names"
                     raise InvalidInput(f"column {name} of {self.name} is generated and not stored", hint=hint)
                 return column
-        if name.lower() == ROWID and not self.is_index:
+        if _folded(name) == ROWID and not self.is_index:
             return TableColumn(ROWID, "INTEGER", "INTEGER", -1, None)
         has = ", ".join(column.name for column in self.columns if not column.is_virtual)
         raise InvalidInput(f"table {self.name} has no column {name}", hint=f"it has {has}")
@@ -102,49 +103,81 @@ def list_tables(pages: PageReader, database: Database) -> list[str]:
 
 def find_table(pages: PageReader, database: Database, name: str) -> Table:
     """Return a table by its name; `InvalidInput` with those that there are."""
-    if name.lower() in (SCHEMA_TABLE, "sqlite_master"):
+    if _folded(name) in (SCHEMA_TABLE, "sqlite_master"):
         return SCHEMA
     for kind, found, root, sql in _schema_rows(pages, database):
-        if kind not in ("table", "view") or found.lower() != name.lower():
+        if kind not in ("table", "view") or _folded(found) != _folded(name):
             continue
         if kind == "view":
             raise InvalidInput(f"{name} is a view", hint="read its tables, and write the query of the view in Spark")
         if not root:
             hint = "its content is in tables of its own, such as …_content: read those, or restore the database"
             raise InvalidInput(f"{name} is a virtual table", hint=hint)
-        return describe_table(found, root, sql)
+        return describe_table(found, root, sql, database.encoding)
     there = ", ".join(list_tables(pages, database)) or "no table"
     raise InvalidInput(f"there is no table {name!r}", hint=f"there is {there}")
 
 
-def describe_table(name: str, root: int, sql: str) -> Table:
-    """Return what a `CREATE TABLE` makes."""
-    connection = apsw.Connection(":memory:")
+def describe_table(name: str, root: int, sql: str, encoding: str = "utf-8") -> Table:
+    """Return what a `CREATE TABLE` makes in a database with a text encoding."""
     try:
-        connection.execute("CREATE TABLE placeholder (x)")
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_schema SET name = ?, tbl_name = ?, sql = ?", (name, name, sql))
-        connection.execute("PRAGMA writable_schema = RESET")
-        columns = list(connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)))
-        (is_index,) = next(connection.execute("SELECT wr FROM pragma_table_list(?)", (name,)))
-        query = "SELECT name FROM pragma_index_list(?) WHERE origin = 'pk'"
-        key = next(iter(connection.execute(query, (name,))), None)
-        stored = [cid for cid, *_, hidden in columns if hidden != _VIRTUAL]
-        if is_index and key:
-            stored = [cid for (cid,) in connection.execute("SELECT cid FROM pragma_index_xinfo(?)", key)]
+        with _schema_of(name, sql, encoding) as connection:
+            columns = list(connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)))
+            (is_index,) = next(connection.execute("SELECT wr FROM pragma_table_list(?)", (name,)))
+            query = "SELECT name FROM pragma_index_list(?) WHERE origin = 'pk'"
+            key = next(iter(connection.execute(query, (name,))), None)
+            stored = [cid for cid, *_, hidden in columns if hidden != _VIRTUAL]
+            if is_index and key:
+                stored = [cid for (cid,) in connection.execute("SELECT cid FROM pragma_index_xinfo(?)", key)]
+        has_default = [
+            column
+            for _, column, _, _, default, _, hidden in columns
+            if default is not None and hidden not in (_VIRTUAL, _STORED)
+        ]
+        defaults = _defaults(name, sql, encoding, has_default, is_index=bool(is_index))
     except (apsw.Error, StopIteration) as error:
         hint = "restore the database, and read it with SQLite"
         raise InvalidInput(f"table {name} cannot be understood: {error}", hint=hint) from error
-    finally:
-        connection.close()
     alias = [cid for cid, _, _, _, _, pk, _ in columns if pk] if not is_index and key is None else []
     made = []
-    for cid, column, declared, _, default, _, hidden in columns:
+    for cid, column, declared, _, _, _, hidden in columns:
         is_alias = alias == [cid]
         place = -1 if is_alias or hidden == _VIRTUAL else stored.index(cid)
-        value = None if hidden in (_VIRTUAL, _STORED) else _default(declared, default)
+        value = defaults.get(column)
         made.append(TableColumn(column, declared, affinity_of(declared), place, value, hidden == _VIRTUAL))
     return Table(name, root, bool(is_index), tuple(made))
+
+
+def _defaults(
+    name: str, sql: str, encoding: str, columns: Sequence[str], *, is_index: bool
+) -> "dict[str, apsw.SQLiteValue]":
+    """Return what SQLite gives for columns of a row that was written before they were added."""
+    if not columns:
+        return {}
+    with _schema_of(name, sql, encoding, is_index=is_index) as connection:
+        # The only row has one value. Other indexes than the table itself have no pages here.
+        query = f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(name)} NOT INDEXED"  # noqa: S608 - quoted
+        return dict(zip(columns, next(connection.execute(query)), strict=True))
+
+
+@contextmanager
+def _schema_of(name: str, sql: str, encoding: str, *, is_index: bool = False) -> "Iterator[apsw.Connection]":
+    """Open a database in memory that has a table with one row of one value."""
+    connection = apsw.Connection(":memory:")
+    try:
+        connection.execute(f"PRAGMA encoding = '{encoding.replace('-le', 'le').replace('-be', 'be')}'")
+        connection.execute(f"CREATE TABLE placeholder (x {'PRIMARY KEY) WITHOUT ROWID' if is_index else ')'}")
+        connection.execute("INSERT INTO placeholder VALUES (0)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET name = ?, tbl_name = ?, sql = ?", (name, name, sql))
+        connection.execute("PRAGMA writable_schema = RESET")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def split_table(pages: PageReader, database: Database, table: Table, parts_max: int, pages_min: int) -> list[list[int]]:
@@ -183,23 +216,6 @@ def _schema_rows(pages: PageReader, database: Database) -> Iterator[tuple[str, s
         yield str(kind), str(name), root if isinstance(root, int) else 0, str(sql)
 
 
-def _default(declared: str, text: str | None) -> object:
-    """Return the value of a default; None where it is none that SQLite would give to rows that are there already."""
-    if text is None:
-        return None
-    connection = apsw.Connection(":memory:")
-    try:
-        for expression in (f"({text})", text):
-            try:
-                connection.execute(f"CREATE TABLE d (a, c {declared} DEFAULT {expression})")
-                break
-            except apsw.SQLError:  # a bare word is a text, and no expression
-                continue
-        else:
-            return None
-        connection.execute("INSERT INTO d (a) VALUES (1)")
-        return next(connection.execute("SELECT c FROM d"))[0]
-    except apsw.Error:
-        return None
-    finally:
-        connection.close()
+def _folded(name: str) -> str:
+    """Return a name without regard to case, as SQLite compares names: by ASCII alone."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
