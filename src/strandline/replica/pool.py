@@ -1,8 +1,9 @@
 """A pool: many replicators in a few threads.
 
 Invariants: one thread at a time makes the steps of a replicator; a commit, a wake or the end of a pause has a step made
-by the next free thread; a replicator that waits for its store holds no thread. One descriptor watches all logs, since a
-user has few of them.
+by the next free thread. A replicator that waits for its store to come back holds no thread; where stores that do not
+answer hold all threads, another one is started for those who wait, and ends when it has nothing to do. One descriptor
+watches all logs, since a user has few of them. `close` gives all replicators together as long as one has.
 """
 
 import heapq
@@ -12,17 +13,21 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from strandline.errors import Closed
-from strandline.replica.replicator import Pause, Replicator
+from strandline.replica.replicator import FLUSH_S, Pause, Replicator
 from strandline.replica.wakeups import ManyChanges
 
 WORKERS = 8
 LOOK_EVERY_S = 0.05
 """How often logs are looked at where the system has no inotify."""
+STALL_S = 1.0
+"""How long a replicator waits for a thread before another one is started."""
+_IDLE_S = 10.0
 
 
 Sleeper = TypeVar("Sleeper")
@@ -98,6 +103,8 @@ class ReplicaPool:
         self._lock = threading.Lock()
         self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._is_open = True
+        self._taken_s = 0.0
+        """When a thread last took a replicator."""
         self._threads = [
             threading.Thread(target=target, name=f"strandline-replicas-{number}", daemon=True)
             for number, target in enumerate([self._watch, *[self._work] * workers])
@@ -125,16 +132,24 @@ class ReplicaPool:
     def close(self, *, flush: bool = True) -> None:
         """Close every replicator, then end the threads; raise the first error that one of them ended with."""
         failures = list[BaseException]()
-        for member in list(self._members):
+        asked = [(member.replicator, member.replicator.request() if flush else 0) for member in list(self._members)]
+        give_up_s = time.monotonic() + FLUSH_S
+        for replicator, request in asked:
             try:
-                member.replicator.close(flush=flush)
+                if flush:
+                    with suppress(Closed):
+                        replicator.await_request(request, max(0.0, give_up_s - time.monotonic()))
             except Exception as error:  # noqa: BLE001 - raised below, after the others were closed
                 failures.append(error)
+            replicator.close(flush=False)
         self._is_open = False
         self._interrupt()
-        for _ in self._threads[1:]:
+        self._threads[0].join()
+        with self._lock:
+            workers = self._threads[1:]
+        for _ in workers:
             self._ready.put(None)
-        for thread in self._threads:
+        for thread in workers:
             thread.join()
         self.changes.close()
         os.close(self._woken)
@@ -157,6 +172,8 @@ class ReplicaPool:
                 return
             member.is_queued, member.is_woken, member.has_commit = True, False, False
         self._ready.put(member)
+        if not self._ready.empty():
+            self._interrupt()  # it may wait for a thread
 
     def _leaving(self, member: _Member) -> Callable[[], None]:
         def leave() -> None:
@@ -166,10 +183,24 @@ class ReplicaPool:
 
         return leave
 
-    def _work(self) -> None:
-        while (member := self._ready.get()) is not None:
-            pause = member.replicator.step()
-            self._rest(member, pause)
+    def _work(self, idle_s: float | None = None) -> None:
+        """Make steps until the pool is closed, or there was none to make for a while."""
+        with suppress(queue.Empty):
+            while (member := self._ready.get(timeout=idle_s)) is not None:
+                self._taken_s = time.monotonic()
+                pause = member.replicator.step()
+                self._rest(member, pause)
+        with self._lock:
+            self._threads.remove(threading.current_thread())
+
+    def _help(self) -> None:
+        """Start another thread, while there are fewer than replicators."""
+        thread = threading.Thread(target=self._work, args=(_IDLE_S,), name="strandline-replicas-more", daemon=True)
+        with self._lock:
+            if len(self._threads) > len(self._members):
+                return  # each has one
+            self._threads.append(thread)
+        thread.start()
 
     def _rest(self, member: _Member, pause: Pause | None) -> None:
         """Put a replicator where it waits for its next step."""
@@ -193,12 +224,20 @@ class ReplicaPool:
     def _watch(self) -> None:
         """Make replicators ready whose logs have changed or whose pauses are over."""
         descriptors = [self._woken, *([] if self.changes.descriptor is None else [self.changes.descriptor])]
+        stalled = 0.0, 0.0  # what was taken last, and since when nothing was although something is ready
         while self._is_open:
             with self._lock:
                 until_s = self._pauses.next_s()
+            if self._ready.empty() or stalled[0] != self._taken_s:
+                stalled = self._taken_s, time.monotonic()
+            elif time.monotonic() - stalled[1] >= STALL_S:
+                self._help()
+                stalled = self._taken_s, time.monotonic()
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             if self.changes.descriptor is None:
                 left_s = LOOK_EVERY_S if left_s is None else min(left_s, LOOK_EVERY_S)
+            if not self._ready.empty():
+                left_s = STALL_S if left_s is None else min(left_s, STALL_S)
             ready, _, _ = select.select(descriptors, [], [], left_s)
             if self._woken in ready:
                 os.read(self._woken, 4096)

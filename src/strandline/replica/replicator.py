@@ -46,6 +46,8 @@ else:
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0
 UPLOAD_EVERY_S = 1.0
+FLUSH_S = 30.0
+"""How long a replicator, or all those of a pool, ship what is left when they are closed."""
 BURST = 60
 GATHER_S_MAX = 0.05
 """The next upload waits for as many writers as shared the last one, for half the time of that and no longer than so."""
@@ -253,15 +255,24 @@ class Replicator:
 
         `Unavailable` after `timeout_s`; an error that ended the replicator is raised here too.
         """
+        return self.await_request(self.request(), timeout_s)
+
+    def request(self) -> int:
+        """Have everything that is committed now shipped at once; return what `await_request` waits for."""
         counts = self._counts
         with counts.changed:
             counts.requested += 1
-            mine = counts.requested
-            if mine >= counts.answered + counts.shared:
+            if counts.requested >= counts.answered + counts.shared:
                 counts.changed.notify_all()
             self._changes.wake()
-            done = counts.changed.wait_for(lambda: counts.answered >= mine or self.is_over, timeout_s)
-            if counts.answered >= mine:
+            return counts.requested
+
+    def await_request(self, number: int, timeout_s: float | None = None) -> Position:
+        """Return when a request is answered; errors are those of `wait_durable`."""
+        counts = self._counts
+        with counts.changed:
+            done = counts.changed.wait_for(lambda: counts.answered >= number or self.is_over, timeout_s)
+            if counts.answered >= number:
                 return self.position
         if self._ended is not None:
             raise self._ended
@@ -301,7 +312,7 @@ class Replicator:
         try:
             if flush and self._leave is not None:
                 with suppress(Closed):
-                    self.wait_durable(LOOK_EVERY_S * 30)
+                    self.wait_durable(FLUSH_S)
         finally:
             self._stop.set()
             if self._leave is not None:
