@@ -155,7 +155,8 @@ def test_nodes_hand_over_and_every_one_has_every_row(tmp_path: Path) -> None:
             assert rows(node.path) == ["0", "1", "2", "3"]
             assert node.leader_address() == leader_of(nodes).address
         assert not any(node.health().set_aside for node in nodes.values())
-    assert discover(Store(tmp_path / "replica")) == (None, []), "the lease is released, and registrations are gone"
+    found = discover(Store(tmp_path / "replica"))
+    assert (found.leader, list(found.followers)) == (None, []), "the lease is released, and registrations are gone"
 
 
 def test_a_wall_clock_that_jumps_an_hour_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import Claimant, ObjectLeaseStore
 from strandline.objects import MemoryObjects, ObjectInfo
-from strandline.replica import NodeRecord, ReplicaDirectory, discover, register, unregister
-from strandline.replica.nodes import LEASE_KEY, format_node, node_key, parse_node
+from strandline.replica import Node, NodeRecord, discover, register, unregister
+from strandline.replica.nodes import LEASE_KEY, Address, format_node, node_key, parse_address, parse_node
 
 
 def led(store: MemoryObjects, name: str = "a") -> Claimant:
@@ -76,36 +77,40 @@ def test_followers_that_show_no_sign_of_life_do_not_count() -> None:
     assert discover(store).readers() == ["http://a"], "the lease is a sign of life that the old one is measured by"
 
 
-def test_an_address_that_has_failed_three_times_waits_for_a_new_session() -> None:
-    store = MemoryObjects()
-    first = led(store)
-    for name in "bc":
-        register(store, NodeRecord(name, f"http://{name}", session_of(store), 7))
-    directory = ReplicaDirectory(store, look_every_s=0.0)
-    assert (directory.leader(), directory.readers()) == ("http://a", ["http://b", "http://c"])
-    for address in ("http://a", "http://b"):
-        for _ in range(2):
-            directory.note_failure(address)
-    assert directory.leader() == "http://a"
-    directory.note_failure("http://a")
-    directory.note_failure("http://b")
-    assert (directory.leader(), directory.readers()) == (None, ["http://c"])
-    assert directory.wait_for_leader(0.0) is None
-    first.release()
-    assert directory.wait_for_leader(0.0) is None
-    led(store, "b")
-    assert directory.wait_for_leader(0.0) == "http://b", "what failed under another session counts no more"
-
-
-def test_failures_with_a_success_between_them_do_not_count_together() -> None:
+def test_a_registration_that_cannot_be_read_hides_no_other_node() -> None:
     store = MemoryObjects()
     led(store)
-    directory = ReplicaDirectory(store, look_every_s=0.0)
-    for _ in range(5):
-        directory.note_failure("http://a")
-        directory.note_failure("http://a")
-        directory.note_success("http://a")
-    assert directory.readers() == ["http://a"]
+    register(store, NodeRecord("b", "http://b", session_of(store), 7))
+    store.put(node_key("later"), b'{"format": 2, "place": "http://later"}')
+    found = discover(store)
+    assert found.leader is not None
+    assert (found.leader.address, found.readers()) == ("http://a", ["http://b"])
+    assert ["later.json" in error for error in found.errors] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10.0.0.1:80", Address("10.0.0.1", 80, False)),
+        ("http://node-1:8000/", Address("node-1", 8000, False)),
+        ("https://node", Address("node", 443, True)),
+        ("http://[::1]:8000/", Address("::1", 8000, False)),
+    ],
+)
+def test_addresses_of_nodes(text: str, found: Address) -> None:
+    assert parse_address(text) == found
+    assert parse_address(found.authority)[:2] == found[:2]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://", "ftp://node", "http://node/path", "http://node:x", "http://u@node:1", "::1"]
+)
+def test_other_addresses_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="address of a node"):
+        parse_address(text)
+    if text:
+        with pytest.raises(InvalidInput, match="address of a node"):
+            Node(Path("a.db"), MemoryObjects(), "a", address=text)
 
 
 @given(st.builds(NodeRecord, st.just("a"), st.text(), st.text(), st.integers(0, 2**63)))

@@ -12,7 +12,7 @@ from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import InvalidInput
-from strandline.replica import discover
+from strandline.replica import ReplicaDirectory, discover
 
 PORT_MAX = 65535
 
@@ -56,7 +56,6 @@ def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
     is not sent again without an Idempotency-Key. SIGTERM finishes what was begun.
     """
     from strandline.replica.routing import (  # noqa: PLC0415 - help needs no extra
-        Directory,
         ProxySettings,
         ProxyThread,
         RoutingLimits,
@@ -77,7 +76,7 @@ def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
         _tell(record, as_json=as_json)
 
     with ending_signals() as ending, replica_at(address) as (store, _):
-        directory = Directory(lambda: discover(store)).start()
+        directory = ReplicaDirectory(lambda: discover(store)).start()
         try:
             server = ProxyThread(
                 directory, settings, host=host, port=port, log=None if quiet else log, drain_s=drain_s

@@ -21,7 +21,8 @@ commits as one file of litestream's format.
     roles         the roles of a node, and what routing asks of one
     node          leader or follower: promotes, demotes, rejoins
     node_copy     the database of a node: which transaction it holds, set aside, followed in place
-    nodes         who leads and who follows, for clients that know the address of the replica alone
+    nodes         who leads and who follows, as the object store has it
+    directory     the same for clients that know the address of the replica alone, with what failed left out
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
     maintenance   the thread that does both in their time
@@ -64,18 +65,11 @@ from strandline.replica.shipper import Position, Shipper, find_position
 
 if _TYPE_CHECKING:
     from strandline.replica.capture import Capture, Change
+    from strandline.replica.directory import ReplicaDirectory
     from strandline.replica.follower import Followed, Follower
     from strandline.replica.maintenance import Maintenance, MaintenancePolicy
     from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
-    from strandline.replica.nodes import (
-        Discovered,
-        Leader,
-        NodeRecord,
-        ReplicaDirectory,
-        discover,
-        register,
-        unregister,
-    )
+    from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
     from strandline.replica.pool import ReplicaPool
     from strandline.replica.replicator import ReplicaStatus, Replicator
     from strandline.replica.retention import RetentionPolicy, plan_retention
@@ -134,10 +128,11 @@ __getattr__ = _lazy_names(
     __name__,
     {
         "capture": ("Capture", "Change"),
+        "directory": ("ReplicaDirectory",),
         "follower": ("Followed", "Follower"),
         "maintenance": ("Maintenance", "MaintenancePolicy"),
         "node": ("DatabaseSetAside", "Node", "NodeHealth", "NodeTrouble", "RoleChanged"),
-        "nodes": ("Discovered", "Leader", "NodeRecord", "ReplicaDirectory", "discover", "register", "unregister"),
+        "nodes": ("Discovered", "Leader", "NodeRecord", "discover", "register", "unregister"),
         "pool": ("ReplicaPool",),
         "replicator": ("ReplicaStatus", "Replicator"),
         "retention": ("RetentionPolicy", "plan_retention"),

@@ -30,7 +30,7 @@ from strandline.objects.contracts import Buffer
 from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, ReplicaFenced, ReplicaFork, ReplicaGap
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
-from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, register, unregister
+from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, parse_address, register, unregister
 from strandline.replica.replicator import Replicator
 from strandline.replica.roles import Role
 
@@ -157,6 +157,8 @@ class Node:
         events: Events | None = None,
     ) -> None:
         self.path, self.name, self.address = path, check_name(name), address
+        if address:
+            parse_address(address)  # clients could not reach it otherwise, and would say so far from here
         self.events = events or Events()
         self._store = store
         self._policy = maintenance

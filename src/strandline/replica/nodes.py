@@ -3,18 +3,17 @@
     leader.json          the lease (docs/formats/lease.md)
     nodes/<name>.json    a follower's registration, rewritten every few seconds, deleted on promotion and shutdown
 
-Invariants: nothing is decided by a registration; it helps clients to choose. Its age is judged by the store's clock
-alone. A follower counts only if it has registered under the session that leads now.
+Invariants: nothing is decided by a registration; it helps clients to choose, and one that cannot be read hides no
+other node. Its age is judged by the store's clock alone. A follower counts only if it has registered under the session
+that leads now.
 """
 
 import json
 import re
-import threading
-import time
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import ObjectLeaseStore
@@ -50,11 +49,38 @@ class Discovered(NamedTuple):
 
     leader: Leader | None
     followers: Sequence[NodeRecord]
+    errors: Sequence[str] = ()
+    """Registrations that cannot be read, such as those of a later Strandline."""
 
     def readers(self) -> list[str]:
         """Return addresses to read from: followers, and the leader where there is none."""
         addresses = [node.address for node in self.followers if node.address]
         return addresses or ([self.leader.address] if self.leader and self.leader.address else [])
+
+
+class Address(NamedTuple):
+    """Where a node serves HTTP."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    @property
+    def authority(self) -> str:
+        """Return host and port as the header `Host` has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Return the address of a node: `host:port`, `http://host:port` or `https://host`."""
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (KeyError, ValueError):
+        parts, port = urlsplit(""), 0
+    if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
+        raise InvalidInput(f"{text!r} is not the address of a node", hint="give it as http://HOST:PORT")
+    return Address(parts.hostname, port, parts.scheme == "https")
 
 
 def check_name(name: str) -> str:
@@ -111,73 +137,14 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
     infos = [info for info in store.list(NODES_PREFIX) if info.key.endswith(".json")]
     lease = store.head(LEASE_KEY)
     newest = max(info.modified for info in [*infos, *([lease] if lease else [])]) if infos else None
-    followers = []
+    followers, errors = [], []
     for info in infos:
         body = store.get(info.key) if newest is not None and newest - info.modified <= age_max else None
-        node = parse_node(body.body, info.key) if body else None
+        try:
+            node = parse_node(body.body, info.key) if body else None
+        except FormatError as error:
+            errors.append(str(error))
+            continue
         if node is not None and leader is not None and node.session == leader.session:
             followers.append(node)
-    return Discovered(leader, sorted(followers))
-
-
-class ReplicaDirectory:
-    """The nodes of a replica, for a client that knows its address alone; any thread may ask.
-
-    An address that has failed three times is left out until another session leads: until then it is of a node that is
-    gone, and a new leader is waited for.
-    """
-
-    def __init__(self, store: ObjectStore, *, look_every_s: float = 1.0, failures_max: int = 3) -> None:
-        self._store = store
-        self._look_every_s = look_every_s
-        self._failures_max = failures_max
-        self._found = Discovered(None, ())
-        self._look_at_s = 0.0
-        self._session = ""
-        self._failures = Counter[str]()
-        self._lock = threading.Lock()
-
-    def leader(self) -> str | None:
-        """Return where the leader is reached; None where none is known, or it has failed."""
-        leader = self._look().leader
-        return leader.address if leader is not None and self._is_good(leader.address) else None
-
-    def readers(self) -> list[str]:
-        """Return addresses to read from: followers, and the leader where there is none that has not failed."""
-        found = self._look()
-        followers = [node.address for node in found.followers if self._is_good(node.address)]
-        if followers:
-            return followers
-        leader = self.leader()
-        return [] if leader is None else [leader]
-
-    def note_failure(self, address: str) -> None:
-        """Count a request that failed at an address."""
-        with self._lock:
-            self._failures[address] += 1
-
-    def note_success(self, address: str) -> None:
-        """Forget the failures of an address."""
-        with self._lock:
-            del self._failures[address]
-
-    def wait_for_leader(self, timeout_s: float) -> str | None:
-        """Wait until there is a leader that has not failed, and return its address; None after the timeout."""
-        give_up = time.monotonic() + timeout_s
-        while (address := self.leader()) is None and (left_s := give_up - time.monotonic()) > 0:
-            time.sleep(min(left_s, self._look_every_s))
-        return address
-
-    def _is_good(self, address: str) -> bool:
-        return bool(address) and self._failures[address] < self._failures_max
-
-    def _look(self) -> Discovered:
-        with self._lock:
-            if time.monotonic() >= self._look_at_s:
-                self._found = discover(self._store)
-                self._look_at_s = time.monotonic() + self._look_every_s
-                session = self._found.leader.session if self._found.leader else ""
-                if session and session != self._session:
-                    self._session = session
-                    self._failures.clear()
-            return self._found
+    return Discovered(leader, sorted(followers), errors)

@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from strandline.errors import InvalidInput
 from strandline.replica.routing.headers import (
     HOPS_MAX,
-    Address,
     Peer,
     check_framing,
     check_hops,
     end_to_end,
     forwarded_headers,
     origin_form,
-    parse_address,
 )
 from strandline.replica.routing.positions import (
     POSITION_HEADER,
@@ -108,25 +106,6 @@ def test_targets_become_paths(method: bytes, target: bytes, found: bytes) -> Non
 def test_other_targets_are_refused(target: bytes) -> None:
     with pytest.raises(InvalidInput, match="target"):
         origin_form(b"GET", target)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("10.0.0.1:80", Address("10.0.0.1", 80, False)),
-        ("http://node-1:8000/", Address("node-1", 8000, False)),
-        ("https://node", Address("node", 443, True)),
-        ("http://[::1]:8000", Address("::1", 8000, False)),
-    ],
-)
-def test_addresses_of_nodes(text: str, found: Address) -> None:
-    assert parse_address(text) == found
-
-
-@pytest.mark.parametrize("text", ["", "http://", "ftp://node", "http://node/path", "http://node:x", "http://u@node:1"])
-def test_other_addresses_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="address of a node"):
-        parse_address(text)
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.replica import Discovered, Leader, NodeRecord
-from strandline.replica.routing import AsgiRouting, Directory, ProxySettings, ProxyThread, RoutingLimits, RoutingRules
+from strandline.replica import Discovered, Leader, NodeRecord, ReplicaDirectory
+from strandline.replica.routing import AsgiRouting, ProxySettings, ProxyThread, RoutingLimits, RoutingRules
 from tests.replica.routing.apps import echoed, starlette_app
 from tests.replica.routing.fakes import (
     BrokenServer,
@@ -51,7 +51,7 @@ class Nodes:
 def proxied(nodes: Nodes, limits: RoutingLimits = PATIENT, **settings: object) -> Iterator[tuple[str, Logged]]:
     """Run a proxy; yields its address and its log."""
     logged: Logged = []
-    directory = Directory(nodes.look).start()
+    directory = ReplicaDirectory(nodes.look).start()
     chosen = ProxySettings(limits=limits, **settings)  # type: ignore[arg-type]
     try:
         with ProxyThread(directory, chosen, log=logged.append, drain_s=PATIENCE_S) as proxy:
@@ -274,7 +274,7 @@ def test_requests_that_run_are_finished_when_the_proxy_ends() -> None:
 
     server = BrokenServer(slow)
     with server.running() as address:
-        directory = Directory(Nodes(address).look).start()
+        directory = ReplicaDirectory(Nodes(address).look).start()
         proxy = ProxyThread(directory, drain_s=PATIENCE_S).start()
         found: list[bytes] = []
         asking = threading.Thread(target=lambda: found.append(ask(proxy.address, "GET", "/a").body))

@@ -13,7 +13,7 @@ where it stands: durable at a position, not done, or unknown.
     forwarder      attempts, and the hold while no leader is known
     node_routing   what the middlewares of a node share
     asgi, wsgi     the middlewares
-    directory      the leader and the followers, found by the address of the replica
+    locators       the leader and the followers for the proxy, as the directory of the replica has them
     client         the connection of a client to the proxy
     proxy          an HTTP proxy before all nodes
 
@@ -23,7 +23,6 @@ second attempt is sent once. Trailers are dropped.
 """
 
 from strandline.replica.routing.asgi import AsgiRouting
-from strandline.replica.routing.directory import Directory
 from strandline.replica.routing.limits import RoutingLimits
 from strandline.replica.routing.positions import ReadPosition
 from strandline.replica.routing.proxy import Proxy, ProxySettings, ProxyThread
@@ -32,7 +31,6 @@ from strandline.replica.routing.wsgi import WsgiRouting
 
 __all__ = [
     "AsgiRouting",
-    "Directory",
     "Proxy",
     "ProxySettings",
     "ProxyThread",

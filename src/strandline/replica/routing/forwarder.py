@@ -38,6 +38,10 @@ class Locator(Protocol):
         """Note that an attempt failed, so that the next answer is a fresh one."""
         ...
 
+    def note_success(self, address: str) -> None:
+        """Note that a server has answered."""
+        ...
+
     def is_wanted(self) -> bool:
         """Return whether the client still waits."""
         ...
@@ -90,6 +94,7 @@ class Forwarder:
                     answer = await self._attempt(request, place, told)
                     if isinstance(answer, Answer):
                         request.body.drop_kept()
+                        locator.note_success(place)
                         return answer
                     failure = answer
                     locator.note_failure(place, failure)

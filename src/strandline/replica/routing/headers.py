@@ -6,7 +6,6 @@ further; a request that came by here before is refused.
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from strandline.errors import InvalidInput
 
@@ -123,23 +122,3 @@ def origin_form(method: bytes, target: bytes) -> bytes:
         if authority and b"?" not in authority and b"#" not in authority:
             return slash + path if slash else b"/"
     raise InvalidInput(f"cannot serve the target {target[:100]!r}", hint="ask for a path, such as /orders")
-
-
-class Address(NamedTuple):
-    """Where a node serves HTTP."""
-
-    host: str
-    port: int
-    is_tls: bool
-
-
-def parse_address(text: str) -> Address:
-    """Return the address of a node: `host:port`, `http://host:port` or `https://host`."""
-    try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    except (KeyError, ValueError):
-        parts, port = urlsplit(""), 0
-    if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
-        raise InvalidInput(f"{text!r} is not the address of a node", hint="give it as http://HOST:PORT")
-    return Address(parts.hostname, port, parts.scheme == "https")

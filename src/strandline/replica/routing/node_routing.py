@@ -162,6 +162,9 @@ class NodeLocator:
     def note_failure(self, address: str, failure: Failure) -> None:
         """Note nothing: the node looks for itself."""
 
+    def note_success(self, address: str) -> None:
+        """Note nothing."""
+
     def is_wanted(self) -> bool:
         """Return that the client waits; its server tells when it does not."""
         return True

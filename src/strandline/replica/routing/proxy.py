@@ -18,9 +18,9 @@ from typing import Self
 
 from strandline.errors import InvalidInput
 from strandline.extras import needs
+from strandline.replica.directory import ReplicaDirectory
 from strandline.replica.routing.answers import NOT_DONE, PlainAnswer, answer, bad_request, looping, reason_of
 from strandline.replica.routing.client import Client, RequestRefused
-from strandline.replica.routing.directory import Directory, LeaderLocator, ReaderLocator
 from strandline.replica.routing.forwarder import Forwarded, Forwarder, ForwardRequest
 from strandline.replica.routing.headers import (
     Headers,
@@ -34,6 +34,7 @@ from strandline.replica.routing.headers import (
     origin_form,
 )
 from strandline.replica.routing.limits import RoutingLimits
+from strandline.replica.routing.locators import LeaderLocator, ReaderLocator
 from strandline.replica.routing.positions import wanted_position
 from strandline.replica.routing.rules import Kind, RoutingRules
 from strandline.replica.routing.upstream import CHUNK_BYTES, Answer, AnswerCut, ClientFailed, RequestHead, end_tasks
@@ -59,7 +60,7 @@ class ProxySettings:
 class Proxy:
     """Serves clients; used within one event loop."""
 
-    def __init__(self, directory: Directory, settings: ProxySettings, log: Log | None = None) -> None:
+    def __init__(self, directory: ReplicaDirectory, settings: ProxySettings, log: Log | None = None) -> None:
         self._directory = directory
         self._settings = settings
         self._log = log
@@ -222,7 +223,8 @@ class Proxy:
             "followers": [node.address for node in found.followers],
             "held": self._forwarder.held,
             "connections": len(self._clients),
-            "error": self._directory.error,
+            "age_s": round(self._directory.age_s, 1),
+            "error": self._directory.error or next(iter(found.errors), None),
         }
         body = (json.dumps(fields) + "\n").encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -255,7 +257,7 @@ class ProxyThread:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: ReplicaDirectory,
         settings: ProxySettings | None = None,
         *,
         host: str = "127.0.0.1",

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from strandline.errors import InvalidInput
 from strandline.extras import needs
+from strandline.replica.nodes import parse_address
 from strandline.replica.routing.body import RequestBody
-from strandline.replica.routing.headers import end_to_end, get_header, parse_address
+from strandline.replica.routing.headers import end_to_end, get_header
 from strandline.replica.routing.limits import RoutingLimits
 from strandline.replica.routing.rules import Failure
 
@@ -206,7 +207,7 @@ class _Exchange:
     def _framed(self) -> list[tuple[bytes, bytes]]:
         framed = list(self._head.headers)
         if get_header(framed, b"host") is None:
-            framed.append((b"host", self._address.rpartition("/")[2].encode()))
+            framed.append((b"host", parse_address(self._address).authority.encode()))
         if self._body.size is None:
             framed.append((b"transfer-encoding", b"chunked"))
         elif self._body.size or self._head.method in (b"POST", b"PUT", b"PATCH"):
