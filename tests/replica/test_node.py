@@ -455,3 +455,19 @@ def test_a_full_disk_is_waited_out_and_the_lock_stays(tmp_path: Path, monkeypatc
         assert follower.wait_for(txid, PATIENCE_S)
         assert rows(follower.path) == ["1", "2"]
         assert follower.failure is None
+
+
+def test_a_hand_over_waits_for_a_write_that_is_served_and_begins_no_other(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        node = leader_of(nodes)
+        with node.serving_write() as epoch:
+            assert epoch == node.epoch
+            node.hand_over()
+            eventually(lambda: node.role is Role.CHANGING)
+            with node.serving_write() as other:
+                assert other == 0
+            with opened(node) as connection:
+                connection.execute("INSERT INTO t VALUES ('served')")
+            assert node.wait_durable(PATIENCE_S, epoch=epoch)
+        eventually(lambda: node.role is Role.FOLLOWER)
+        assert node.health().set_aside == ()

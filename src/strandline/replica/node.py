@@ -3,7 +3,7 @@
     follower   no connection commits here; transactions of the leader are applied in place; the lease is tried for
     promotion  claim -> catch up -> publish one transaction under the new epoch -> accept writes
     leader     a replicator ships what is committed, for as long as the lease is held
-    demotion   stop writes -> ship the rest -> release the lease -> follow in place
+    demotion   let writes that are served end -> stop writes -> ship the rest -> release the lease -> follow in place
 
 Invariants: writes are accepted only after the first transaction under the epoch is in the store, and only while the
 lease is held by this node's own monotonic clock; nothing is sent to the store under a lease that is over, and nothing
@@ -38,6 +38,8 @@ logger = logging.getLogger("strandline.replica")
 REGISTER_EVERY_S = 5.0
 DRAIN_S = 30.0
 """How long a node that ends waits for the application's transaction, and for the store to take the rest."""
+WRITES_S = 10.0
+"""How long a hand-over waits for writes that are served already; others are held meanwhile."""
 _RETRY_S = 0.1
 _QUICK_S = 0.02
 
@@ -187,6 +189,7 @@ class Node:
         self._stop_by_s: float | None = None
         self._led_epoch = 0
         self._waiters = 0
+        self._writes = 0
         self._kept: tuple[str, ...] = ()
         self._errors: dict[str, str] = {}  # of each step, while it fails
         self._reason = ""
@@ -264,6 +267,19 @@ class Node:
     def wait_for_role(self, role: Role, timeout_s: float) -> bool:
         """Wait until this node has a role; return whether it has."""
         return self._wait(lambda: self.role is role, timeout_s)
+
+    @contextlib.contextmanager
+    def serving_write(self) -> Iterator[int]:
+        """Serve a write in this context: a hand-over waits for it. Gives the epoch; 0 where this node does not lead."""
+        with self._changed:
+            epoch = self.epoch
+            self._writes += bool(epoch)
+        try:
+            yield epoch
+        finally:
+            with self._changed:
+                self._writes -= bool(epoch)
+                self._changed.notify_all()
 
     def wait_durable(self, timeout_s: float, *, epoch: int | None = None) -> int:
         """Return a transaction that holds everything which was committed here before the call, once it is stored."""
@@ -443,6 +459,7 @@ class Node:
         assert tenure is not None  # noqa: S101 - the caller looked
         self._set_role(Role.CHANGING)
         reason = "it was handed over"
+        self._wait(lambda: not self._writes or not self.lease.is_held, WRITES_S)
         try:
             if self._copy.hold():
                 tenure.replicator.wait_durable(DRAIN_S)

@@ -4,6 +4,7 @@ Invariants: a node is the leader only between the publication of its first trans
 at which it stops writes. In between two roles it is `CHANGING`: it takes no writes, and readers see its last state.
 """
 
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Protocol
 
@@ -43,6 +44,13 @@ class ReplicaNode(Protocol):
 
     def wait_for_leader(self, timeout_s: float) -> str | None:
         """Wait until a leader is known, and return its address; None after the timeout."""
+        ...
+
+    def serving_write(self) -> AbstractContextManager[int]:
+        """Return a context in which the application serves a write; it gives the epoch, 0 where this node leads not.
+
+        A hand-over waits for such writes before it stops others, so that none of them finds its database locked.
+        """
         ...
 
     def wait_durable(self, timeout_s: float, *, epoch: int | None = None) -> int:

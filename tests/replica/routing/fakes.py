@@ -29,6 +29,7 @@ class FakeNode:
     failure: StrandlineError | None = None
     """What `wait_durable` raises."""
     durable_epochs: list[int | None] = field(default_factory=list)
+    writes: int = 0
     waited: list[int] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -52,6 +53,15 @@ class FakeNode:
     def wait_for_leader(self, timeout_s: float) -> str | None:
         del timeout_s
         return self.leader
+
+    @contextmanager
+    def serving_write(self) -> Iterator[int]:
+        epoch = self.epoch if self.role is Role.LEADER else 0
+        self.writes += bool(epoch)
+        try:
+            yield epoch
+        finally:
+            self.writes -= bool(epoch)
 
     def wait_durable(self, timeout_s: float, *, epoch: int | None = None) -> int:
         del timeout_s

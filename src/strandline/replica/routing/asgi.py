@@ -7,6 +7,7 @@ Any ASGI 3 application. WebSockets and lifespan pass through; a WebSocket that w
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.replica.roles import ReplicaNode
 from strandline.replica.routing.answers import PlainAnswer
 from strandline.replica.routing.body import RequestBody
-from strandline.replica.routing.forwarder import Forwarder, Place
+from strandline.replica.routing.forwarder import PAUSE_S, Forwarder, Place
 from strandline.replica.routing.headers import Peer, get_header
 from strandline.replica.routing.limits import RoutingLimits
 from strandline.replica.routing.node_routing import (
@@ -65,9 +66,11 @@ class AsgiRouting:
             await _send_plain(parsed, send)
             return
         decision = await self._routing.place(parsed)
-        if decision is Decision.SERVE:
-            await self._serve(parsed, scope, receive, send)
-            return
+        while decision is Decision.SERVE:
+            if await self._serve(parsed, scope, receive, send):
+                return
+            await asyncio.sleep(PAUSE_S)
+            decision = await self._routing.place(parsed)
         refusal = self._routing.refusal(decision, parsed)
         if refusal is not None:
             await _send_plain(refusal, send)
@@ -83,27 +86,33 @@ class AsgiRouting:
         peer = Peer(client[0], scope.get("scheme", "http"))
         return self._routing.parse(scope["method"], scope["path"], target, headers, peer)
 
-    async def _serve(self, request: RoutedRequest, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, request: RoutedRequest, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Serve a request; return False for a write where this node leads no longer, which nothing has read yet."""
         if request.kind is Kind.READ:
             await self._app(scope, receive, send)
-        else:
-            sender = _WriteAnswer(self._routing, self._state().durable, send)
+            return True
+        with ExitStack() as write:
+            epoch = write.enter_context(self._routing.node.serving_write())
+            if not epoch:
+                return False
+            sender = _WriteAnswer(self._routing, self._state().durable, send, epoch, write.close)
             await self._app(scope, receive, sender)
+        return True
 
     async def _forward(self, request: RoutedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         forwarder = self._state().forwarder
         source = _BodySource(receive)
         body = forwarder.body(source.read, await _body_size(request, scope))
+        forwarded, locator = self._routing.forward_request(request, body), NodeLocator(self._routing, request)
         try:
-            answer = await forwarder.forward(
-                self._routing.forward_request(request, body), NodeLocator(self._routing, request)
-            )
+            while (answer := await forwarder.forward(forwarded, locator)) is Place.HERE:
+                if await self._serve(request, scope, _Replay(body, receive), send):
+                    return
+                await asyncio.sleep(PAUSE_S)
             if isinstance(answer, Answer):
                 await _stream(answer, body, source, send)
             elif isinstance(answer, PlainAnswer):
                 await _send_plain(answer, send)
-            elif answer is Place.HERE:
-                await self._serve(request, scope, _Replay(body, receive), send)
         except ClientFailed:
             return  # nobody is there to be answered
         finally:
@@ -175,11 +184,14 @@ def _settle(futures: list["asyncio.Future[int]"], result: int | StrandlineError)
 class _WriteAnswer:
     """The answer of the application to a write: its head waits for the store, and carries the position."""
 
-    def __init__(self, routing: NodeRouting, durable: _DurableWaits, send: Send) -> None:
+    def __init__(
+        self, routing: NodeRouting, durable: _DurableWaits, send: Send, epoch: int, settled: Callable[[], None]
+    ) -> None:
         self._routing = routing
         self._durable = durable
         self._send = send
-        self._epoch = routing.node.epoch
+        self._epoch = epoch
+        self._settled = settled
         self._is_replaced = False
 
     async def __call__(self, message: Message) -> None:
@@ -187,6 +199,7 @@ class _WriteAnswer:
             return
         if message["type"] == "http.response.start" and message["status"] < ERRORS_FROM:
             added = await self._position()
+            self._settled()
             if isinstance(added, PlainAnswer):
                 self._is_replaced = True
                 await _send_plain(added, self._send)

@@ -11,7 +11,9 @@ import io
 import os
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -21,7 +23,7 @@ from strandline.errors import StrandlineError
 from strandline.replica.roles import ReplicaNode
 from strandline.replica.routing.answers import PlainAnswer, reason_of
 from strandline.replica.routing.body import RequestBody
-from strandline.replica.routing.forwarder import Forwarder
+from strandline.replica.routing.forwarder import PAUSE_S, Forwarder, Place
 from strandline.replica.routing.headers import Peer
 from strandline.replica.routing.limits import RoutingLimits
 from strandline.replica.routing.node_routing import (
@@ -63,13 +65,16 @@ class WsgiRouting:
             return self._app(environ, start_response)
         if isinstance(parsed, PlainAnswer):
             return _plain(parsed, start_response)
-        decision = self._routing.decide(parsed)
-        if decision is Decision.SERVE:
-            return self._serve(parsed, environ, start_response)
+        if self._routing.decide(parsed) is Decision.SERVE:
+            served = self._serve(parsed, environ, start_response)
+            if served is not None:
+                return served
         calls = _RequestThread(self._forward_thread(), environ)
-        decision = calls.run(self._routing.place(parsed))
-        if decision is Decision.SERVE:
-            return self._serve(parsed, environ, start_response)
+        while (decision := calls.run(self._routing.place(parsed))) is Decision.SERVE:
+            served = self._serve(parsed, environ, start_response)
+            if served is not None:
+                return served
+            time.sleep(PAUSE_S)
         refusal = self._routing.refusal(decision, parsed)
         if refusal is not None:
             return _plain(refusal, start_response)
@@ -94,31 +99,39 @@ class WsgiRouting:
 
     def _serve(
         self, request: RoutedRequest, environ: WSGIEnvironment, start_response: StartResponse
-    ) -> Iterable[bytes]:
+    ) -> Iterable[bytes] | None:
+        """Serve a request; None for a write where this node leads no longer, which nothing has read yet."""
         if request.kind is Kind.READ:
             return self._app(environ, start_response)
-        return _WriteAnswer(self._routing, start_response).run(self._app, environ)
+        with self._routing.node.serving_write() as epoch:
+            if not epoch:
+                return None
+            return _WriteAnswer(self._routing, start_response, epoch).run(self._app, environ)
 
     def _forward(
         self, request: RoutedRequest, calls: "_RequestThread", environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         body = calls.worker.forwarder.body(calls.read, _body_size(environ))
         locator, forwarder = NodeLocator(self._routing, request), calls.worker.forwarder
+        forwarded = self._routing.forward_request(request, body)
         try:
-            answer = calls.run(forwarder.forward(self._routing.forward_request(request, body), locator))
+            while (answer := calls.run(forwarder.forward(forwarded, locator))) is Place.HERE:
+                chunks = body.chunks()
+                replayed = io.BufferedReader(_ChunkReader(partial(_next_in_loop, calls, chunks)), CHUNK_BYTES)
+                served = {**environ, "wsgi.input": replayed, "wsgi.input_terminated": True}
+                served_body = self._serve(request, served, start_response)
+                if served_body is not None:
+                    return _Closing(served_body, lambda: calls.run(body.close()))
+                time.sleep(PAUSE_S)
         except BaseException:
             calls.run(body.close())
             raise
         if isinstance(answer, Answer):
             start_response(f"{answer.status} {reason_of(answer.status)}", _native(answer.headers))
             return _ForwardedBody(calls, answer, body)
-        if isinstance(answer, PlainAnswer):
-            calls.run(body.close())
-            return _plain(answer, start_response)
-        chunks = body.chunks()
-        replayed = io.BufferedReader(_ChunkReader(lambda: calls.run(_next_chunk(chunks))), CHUNK_BYTES)
-        served = {**environ, "wsgi.input": replayed, "wsgi.input_terminated": True}
-        return _Closing(self._serve(request, served, start_response), lambda: calls.run(body.close()))
+        calls.run(body.close())
+        assert isinstance(answer, PlainAnswer)  # noqa: S101 - the place is another
+        return _plain(answer, start_response)
 
     def _forward_thread(self) -> "_ForwardThread":
         with self._lock:
@@ -237,10 +250,10 @@ class _Closing:
 class _WriteAnswer:
     """The answer of the application to a write: its head waits for the store, and carries the position."""
 
-    def __init__(self, routing: NodeRouting, start_response: StartResponse) -> None:
+    def __init__(self, routing: NodeRouting, start_response: StartResponse, epoch: int) -> None:
         self._routing = routing
         self._start_response = start_response
-        self._epoch = routing.node.epoch
+        self._epoch = epoch
         self._head: tuple[str, list[tuple[str, str]], _ExcInfo] | None = None
         self._write: Callable[[bytes], object] | None = None
         self._replaced: PlainAnswer | None = None
@@ -313,6 +326,10 @@ class _ChunkReader(io.RawIOBase):
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
+
+
+def _next_in_loop(calls: _RequestThread, chunks: AsyncIterator[bytes]) -> bytes:
+    return calls.run(_next_chunk(chunks))
 
 
 async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes:
