@@ -7,6 +7,12 @@ import pytest
 from strandline.scan.gc_tuning import rare_collections
 
 
+@pytest.fixture(autouse=True)
+def _nothing_frozen() -> None:
+    """Begin with nothing frozen: commands that ran in this process before freeze what they imported."""
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize("was_frozen", [False, True])
 def test_it_is_afterwards_as_it_was(was_frozen: bool) -> None:
     before = gc.get_threshold()
