@@ -313,16 +313,39 @@ def until(child: "subprocess.Popen[str]", **expected: object) -> dict[str, objec
     raise AssertionError(f"it ended: {error}")
 
 
+def check_said(place: Path, metrics: str) -> None:
+    """Hold `status` and the metrics of the leader against the nodes `a` and `b`."""
+    url = f"file://{place}/replica"
+
+    def followers() -> list[str]:
+        ran = run_command("replica", "status", url, "--json")
+        return [node["name"] for node in json.loads(ran.out)["followers"]]
+
+    eventually(lambda: followers() == ["b"])
+    leader = json.loads(run_command("replica", "status", url, "--json").out)["leader"]
+    assert (leader["name"], leader["address"], leader["epoch"]) == ("a", "http://a", 1)
+    assert leader["age_s"] < PATIENCE_S
+    found, labels = page(metrics), f"database={place}/a.db,node=a"
+    prefix = "strandline_replica_node"
+    roles = {role: found[f"{prefix}_role{{{labels},role={role}}}"] for role in ("leader", "follower", "changing")}
+    assert roles == {"leader": 1, "follower": 0, "changing": 0}
+    assert (found[f"{prefix}_epoch{{{labels}}}"], found[f"{prefix}_failovers_total{{{labels}}}"]) == (1, 1)
+    assert found[f"{prefix}_txid{{{labels}}}"] >= 1
+    assert found[f"{prefix}_lag_seconds{{{labels}}}"] >= 0
+
+
 def test_nodes_lead_hand_over_and_end(tmp_path: Path) -> None:
     with database(tmp_path / "a.db") as application:
         fill(application, 3)
-    first = node_command(tmp_path, "a", "--health-every", "0.1")
+    first = node_command(tmp_path, "a", "--health-every", "0.1", "--metrics-port", "0")
     try:
+        address = str(until(first, event="metrics")["address"])
         assert until(first, event="role", role="leader")["epoch"] == 1
         second = node_command(tmp_path, "b")
         try:
             until(second, event="role", role="follower")
             assert until(first, event="health")["leader_address"] == "http://a"
+            check_said(tmp_path, address)
             first.send_signal(signal.SIGUSR1)
             assert until(second, event="role", role="leader")["epoch"] == 2
             until(first, event="role", role="follower")

@@ -1,17 +1,24 @@
 """`strandline replica status`, `snapshots` and `verify`: what a replica holds."""
 
+from datetime import UTC, datetime
+
 import typer
 
 from strandline.cli.exit_codes import EXIT_DAMAGED
 from strandline.cli.output import AsJson, emit, emit_rows, progress
 from strandline.cli.replica_options import ReplicaAddress, replica_at
-from strandline.replica import find_position
+from strandline.objects import ObjectStore
+from strandline.replica import discover, find_position
 from strandline.replica.check import check_files, reach_problem
 from strandline.replica.layout import LEVEL_SNAPSHOT
+from strandline.replica.nodes import LEASE_KEY
 
 
 def status(address: ReplicaAddress, as_json: AsJson = False) -> None:
-    """Show the last transaction of a replica, and what it holds."""
+    """Show the last transaction of a replica, what it holds, and its nodes.
+
+    The age of a node is the time since its last sign of life; a leader that is older than its lease is gone.
+    """
     with replica_at(address) as (store, layout):
         files = layout.all_files()
         if not files:
@@ -29,9 +36,25 @@ def status(address: ReplicaAddress, as_json: AsJson = False) -> None:
                 "bytes": sum(file.size for file in files),
                 "snapshots": len(snapshots),
                 "oldest_restore_point": min((file.max_txid for file in files if file.is_whole), default=None),
+                **_nodes_of(store),
             },
             as_json=as_json,
         )
+
+
+def _nodes_of(store: ObjectStore) -> dict[str, object]:
+    """Return the leader and the followers, with the age of their last sign of life; nothing where no node ever led."""
+    found, now = discover(store), datetime.now(UTC)
+    if store.head(LEASE_KEY) is None:
+        return {}
+    ages_s = {name: max(0.0, round((now - at).total_seconds(), 1)) for name, at in found.modified.items()}
+    leader = None if found.leader is None else {**found.leader._asdict(), "age_s": ages_s.get(found.leader.name)}
+    followers = [{**node._asdict(), "age_s": ages_s.get(node.name)} for node in found.followers]
+    for one in [leader, *followers]:
+        if one is not None:
+            del one["session"]
+    unread = {"unread_registrations": list(found.errors)} if found.errors else {}
+    return {"leader": leader, "followers": followers, **unread}
 
 
 def snapshots(address: ReplicaAddress, as_json: AsJson = False) -> None:

@@ -14,10 +14,13 @@ import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.replica_options import ReplicaAddress, replica_at
+from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.events import Event
 from strandline.lease import LeaseTiming
+from strandline.metrics import HOST, serve_metrics
+from strandline.objects import RequestCounts
 from strandline.replica import DatabaseSetAside, MaintenancePolicy, Node, NodeTrouble, RoleChanged
+from strandline.replica.metrics import node_metrics
 
 LOOK_EVERY_S = 0.25
 _RENEWALS = 5
@@ -57,6 +60,8 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
     interval_s: Interval = 1.0,
     health_every_s: HealthEvery = 0.0,
     maintain: Maintain = True,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HOST,
     as_json: AsJson = False,
 ) -> None:
     """Lead or follow a database until SIGTERM: then stop writes, ship the rest, and let another node lead.
@@ -65,7 +70,8 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
     SIGUSR1 hands over to another node. With --exec the exit code is the command's.
     """
     timing = LeaseTiming(ttl_s, ttl_s / _RENEWALS, ttl_s / _MARGINS, ttl_s / _POLLS)
-    with ending_signals() as ending, replica_at(url, conditional=True) as (store, _):
+    counts = RequestCounts()
+    with ending_signals() as ending, replica_at(url, conditional=True, counts=counts) as (store, _):
         running = Node(
             database,
             store,
@@ -78,7 +84,12 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
         running.events.subscribe(lambda event: _tell(event, as_json=as_json))
         before = signal.signal(signal.SIGUSR1, lambda _number, _frame: running.hand_over())
         try:
-            with running:
+            with (
+                serve_metrics(metrics_port, node_metrics(running), counts.metrics, host=metrics_host) as page,
+                running,
+            ):
+                if page is not None:
+                    _say(f"metrics at {page.address}", {"event": "metrics", "address": page.address}, as_json=as_json)
                 code = _until_ended(running, ending, command, health_every_s, as_json=as_json)
         finally:
             signal.signal(signal.SIGUSR1, before)

@@ -1,4 +1,4 @@
-"""What a replicator, its maintenance and a follower say of themselves to Prometheus."""
+"""What a replicator, its maintenance, a follower and a node say of themselves to Prometheus."""
 
 import threading
 import time
@@ -8,7 +8,9 @@ from strandline.errors import StrandlineError
 from strandline.metrics import Metric, MetricSource, Sample, counter, gauge
 from strandline.replica.follower import Followed
 from strandline.replica.maintenance import Maintenance
+from strandline.replica.node import Node
 from strandline.replica.replicator import Replicator
+from strandline.replica.roles import Role
 
 
 def replicator_metrics(replicator: Replicator) -> MetricSource:
@@ -99,3 +101,26 @@ class FollowerCounts:
             ),
             counter(f"{prefix}_errors_total", "Looks at the replica that failed.", errors, database=name),
         ]
+
+
+def node_metrics(node: Node) -> MetricSource:
+    """Return what tells how a node is doing."""
+    labels = {"database": str(node.path), "node": node.name}
+
+    def metrics() -> Iterable[Metric]:
+        health, prefix = node.health(), "strandline_replica_node"
+        roles = [Sample(health.role is role, {**labels, "role": role.value}) for role in Role]
+        lag = [] if health.lag_s is None else [Sample(health.lag_s, labels)]
+        kept = len(health.set_aside)
+        return [
+            Metric(f"{prefix}_role", "gauge", "1 for the role that the node has.", roles),
+            gauge(f"{prefix}_epoch", "The epoch under which it leads; 0 where it does not.", health.epoch, **labels),
+            gauge(f"{prefix}_txid", "The last transaction, applied or shipped.", health.txid, **labels),
+            Metric(f"{prefix}_lag_seconds", "gauge", "Age of the follower's state, or of unshipped commits.", lag),
+            gauge(f"{prefix}_failing", "1 while an error is waited out.", bool(health.last_error), **labels),
+            counter(f"{prefix}_failovers_total", "Times that it began to lead.", health.failovers, **labels),
+            counter(f"{prefix}_set_aside_total", "Databases that it has set aside.", kept, **labels),
+            counter(f"{prefix}_errors_total", "Steps that failed.", health.errors, **labels),
+        ]
+
+    return metrics

@@ -84,6 +84,10 @@ class NodeHealth:
     lag_s: float | None
     set_aside: tuple[str, ...]
     last_error: str
+    failovers: int
+    """How often this node began to lead."""
+    errors: int
+    """How many steps of it failed."""
 
 
 class _Tenure(NamedTuple):
@@ -188,8 +192,8 @@ class Node:
         self._caught_up_s: float | None = None
         self._stop_by_s: float | None = None
         self._led_epoch = 0
-        self._waiters = 0
-        self._writes = 0
+        self._waiters = self._writes = 0
+        self._failovers = self._failed = 0
         self._kept: tuple[str, ...] = ()
         self._errors: dict[str, str] = {}  # of each step, while it fails
         self._reason = ""
@@ -315,6 +319,8 @@ class Node:
             lag_s,
             self._kept,
             error or seen.last_error,
+            self._failovers,
+            self._failed,
         )
 
     def _wait(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
@@ -411,6 +417,7 @@ class Node:
             self.lease.release()
             raise
         self._led_epoch = fence.epoch
+        self._failovers += 1
         self._set_role(Role.LEADER)
 
     def _publish(self, fence: Fence) -> None:
@@ -496,6 +503,7 @@ class Node:
                 logger.warning("node %s: %s", self.name, error)
                 self.events.emit(NodeTrouble(self.name, str(error)))
             self._errors[name] = str(error)
+            self._failed += 1
             return False
         self._errors.pop(name, None)
         return True

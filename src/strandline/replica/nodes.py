@@ -10,8 +10,9 @@ that leads now.
 
 import json
 import re
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -51,6 +52,8 @@ class Discovered(NamedTuple):
     followers: Sequence[NodeRecord]
     errors: Sequence[str] = ()
     """Registrations that cannot be read, such as those of a later Strandline."""
+    modified: Mapping[str, datetime] = MappingProxyType({})
+    """When the leader renewed its lease, and each follower registered last, by the store's clock."""
 
     def readers(self) -> list[str]:
         """Return addresses to read from: followers, and the leader where there is none."""
@@ -137,7 +140,8 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
     infos = [info for info in store.list(NODES_PREFIX) if info.key.endswith(".json")]
     lease = store.head(LEASE_KEY)
     newest = max(info.modified for info in [*infos, *([lease] if lease else [])]) if infos else None
-    followers, errors = [], []
+    followers, errors = list[NodeRecord](), list[str]()
+    modified = {leader.name: lease.modified} if leader is not None and lease is not None else {}
     for info in infos:
         body = store.get(info.key) if newest is not None and newest - info.modified <= age_max else None
         try:
@@ -147,4 +151,5 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
             continue
         if node is not None and leader is not None and node.session == leader.session:
             followers.append(node)
-    return Discovered(leader, sorted(followers), errors)
+            modified[node.name] = info.modified
+    return Discovered(leader, sorted(followers), errors, modified)
