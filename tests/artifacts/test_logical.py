@@ -155,3 +155,18 @@ def test_an_empty_fold_is_a_table_of_nothing(tmp_path: Path) -> None:
     assert export(MemoryStore(), tmp_path / "artifact").files == ()
     with imported(tmp_path / "artifact", tmp_path / "copy") as copy:
         assert copy.load() is None
+
+
+def test_a_fold_that_was_empty_is_exported_whole_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+    revision = apply(store, 0, [(b"key", b"x"), (b"key", None)])
+    export_fold_as_tables(store, tmp_path / "empty")
+    apply(store, revision, [(b"key", b"y")])
+    with closing(take_snapshot(store)) as snapshot:
+        manifest = export_logical(snapshot, tmp_path / "later", previous=local_previous(tmp_path / "empty"))
+    assert (manifest.entries, len(manifest.files)) == (1, 1)
+
+
+def export_fold_as_tables(store: MemoryStore, path: Path) -> None:
+    with closing(take_snapshot(store)) as snapshot:
+        assert export_logical(snapshot, path).files == ()

@@ -103,6 +103,8 @@ def goes_on(before: Manifest, snapshot: StoreSnapshot) -> bool:
         return False
     if theirs.identity == UNKNOWN or theirs.identity != ours.identity:
         return False
+    if not before.files:
+        return False  # it is of a fold without keys
     base, *deltas = (sum(file.size for file in files) for files in before.runs.values())
     return len(deltas) < RUNS_MAX and DELTA_PART * sum(deltas) <= base
 
