@@ -188,22 +188,41 @@ def scan(fold: FoldReader, limits: Limits) -> Scanned:
 
 
 class _Smallest:
-    """The rows with the smallest numbers above 0."""
+    """The rows with the smallest numbers above 0, as columns: a scan looks at every entry of a fold."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, bytes]] = []
+        self._numbers: list[Numbers] = []
+        self._keys: list[pa.BinaryArray] = []
+        self._count = 0
         self._cut = REVISION_MAX
 
     def add(self, numbers: Numbers, keys: pa.BinaryArray) -> None:
         rows = np.flatnonzero((numbers > 0) & (numbers <= self._cut))
         if len(rows):
-            self._rows += zip(numbers[rows].tolist(), binary_list(keys.take(pa.array(rows))), strict=True)
-        if len(self._rows) > 2 * WINDOW_ROWS:
-            self._rows = heapq.nsmallest(WINDOW_ROWS, self._rows)
-            self._cut = self._rows[-1][0]
+            self._numbers.append(numbers[rows])
+            self._keys.append(keys.take(pa.array(rows)))
+            self._count += len(rows)
+        if self._count > 2 * WINDOW_ROWS:
+            self._trim()
 
     def rows(self) -> list[tuple[int, bytes]]:
-        return heapq.nsmallest(WINDOW_ROWS, self._rows)
+        self._trim()
+        if not self._count:
+            return []
+        (numbers,), (keys,) = self._numbers, self._keys
+        order = np.argsort(numbers, kind="stable")
+        return list(zip(numbers[order].tolist(), binary_list(keys.take(pa.array(order))), strict=True))
+
+    def _trim(self) -> None:
+        """Keep the smallest in one piece."""
+        if not self._count:
+            return
+        numbers, keys = np.concatenate(self._numbers), pa.concat_arrays(self._keys)
+        if self._count > WINDOW_ROWS:
+            chosen = np.argpartition(numbers, WINDOW_ROWS - 1)[:WINDOW_ROWS]
+            numbers, keys = numbers[chosen], keys.take(pa.array(chosen))
+            self._cut = int(numbers.max())
+        self._numbers, self._keys, self._count = [numbers], [keys], len(numbers)
 
 
 def leaving(entries: Sequence[FoldEntry | None], mode: FoldMode, limits: Limits, *, drops: bool) -> Iterator[FoldEntry]:
