@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,21 +34,31 @@ def nats_server(folder: Path) -> Iterator[NatsSettings]:
         server.wait()
 
 
-def fill_bucket(settings: NatsSettings, bucket: str, keys: int, value_bytes: int, *, start: int = 0) -> None:
-    """Put `keys` new keys, in order, as fast as the server takes them; return when it holds them all."""
+def fill_bucket(
+    settings: NatsSettings,
+    bucket: str,
+    keys: int,
+    value_bytes: int,
+    *,
+    start: int = 0,
+    step: int = 1,
+    make: Callable[[int, int], bytes] | None = None,
+) -> None:
+    """Put `keys` keys, in order, as fast as the server takes them; return when it holds them all."""
+    make = make or make_value
     before = stream_state(settings, f"KV_{bucket}").last
+    numbers = range(start, start + keys * step, step)
     with NatsSocket.connect(settings) as client:
-        for first in range(start, start + keys, _FRAMES_PER_SEND):
-            *most, last = range(first, min(first + _FRAMES_PER_SEND, start + keys))
-            client.send(b"".join(put_frame(bucket, number, value_bytes) for number in most))
+        for first in range(0, keys, _FRAMES_PER_SEND):
+            *most, last = numbers[first : first + _FRAMES_PER_SEND]
+            client.send(b"".join(put_frame(bucket, number, make(number, value_bytes)) for number in most))
             # A server drops what it has no room for, unless somebody waits for it now and then.
-            client.request(f"$KV.{bucket}.{make_key(last).decode()}", make_value(last, value_bytes))
+            client.request(f"$KV.{bucket}.{make_key(last).decode()}", make(last, value_bytes))
     assert stream_state(settings, f"KV_{bucket}").last == before + keys, "the server has dropped keys"
 
 
-def put_frame(bucket: str, number: int, value_bytes: int) -> bytes:
+def put_frame(bucket: str, number: int, value: bytes) -> bytes:
     """Return the frame that puts a key, without asking for an acknowledgement."""
-    value = make_value(number, value_bytes)
     return b"PUB $KV.%s.%s %d\r\n%s\r\n" % (bucket.encode(), make_key(number), len(value), value)
 
 

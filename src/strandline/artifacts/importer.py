@@ -87,9 +87,18 @@ def import_fold(
                     backend_of(destination, backend),
                 )
             publish_stage(stage / DATA_FOLDER / COPY_NAME, destination)
+            if manifest.form is Form.LOGICAL:
+                _move_hints(stage / DATA_FOLDER / COPY_NAME, destination)
     finally:
         lock.release()
     return manifest
+
+
+def _move_hints(made: Path, destination: Path) -> None:
+    """Move what the store left beside its log, which makes the first opening quick; it may be missing after a crash."""
+    for suffix in (INDEX_SUFFIX, CLEAN_SUFFIX):
+        if (beside := made.with_name(made.name + suffix)).exists():
+            OsDisk().rename(beside, destination.with_name(destination.name + suffix))
 
 
 def read_artifact(artifact: Path) -> Manifest:
