@@ -6,6 +6,7 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow.dataset
 import pytest
 
@@ -100,6 +101,7 @@ class TestFolders:
         assert list(frame["key"]) == [b"a.1", b"a.2", b"b.1"]
         assert frame.set_index("key")["value"][b"a.2"] == b"two"
         assert list(frame["revision"]) == [1, 2, 3]
+        assert pd.read_parquet(tmp_path / "art" / "data")["key"].tolist() == [b"a.1", b"a.2", b"b.1"]
 
     def test_what_is_refused_is_told_and_leaves_nothing(self, fold: Path, tmp_path: Path) -> None:
         run_command("fold", "export", fold, tmp_path / "art")

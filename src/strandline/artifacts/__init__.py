@@ -24,6 +24,7 @@ made of and other programs can read: a base, and runs that change it.
 | `export_logical(snapshot, path, previous=…)` | the same as tables; with `local_previous(path)`, what changed since |
 | `export_fold(store, path)` | both, for a store that nothing changes meanwhile |
 | `ReaderSnapshot(path)` | a moment of a fold that another process keeps up to date, for `export_logical` |
+| `publish_fold(path, artifacts)` | export and publication of such a fold |
 | `export_watched(exports, path)` | the same for a fold that is watched (`strandline.fold.Exports`) |
 | `import_fold(artifact, path, …)` | a fold of an artifact; refusals name their rule (`Refusal`) |
 | `PublishedArtifacts.open(address)` | artifacts in object storage: `publish`, `fetch`, `newest`, `previous`, `prune` |
@@ -70,7 +71,7 @@ if _TYPE_CHECKING:
     from strandline.artifacts.logical import Previous, export_logical, local_previous
     from strandline.artifacts.manifest import ArtifactFile, Form, Manifest, format_manifest, parse_manifest
     from strandline.artifacts.published import Outcome, Pruned, Publication, PublishedArtifacts
-    from strandline.artifacts.read_only import ReaderSnapshot
+    from strandline.artifacts.read_only import ReaderSnapshot, publish_fold
     from strandline.artifacts.restorer import ArtifactRestorer, bootstrap_fold, fetch_fold
     from strandline.artifacts.rounds import RoundOutcome, RoundResult, run_export_round, watched_export
     from strandline.artifacts.watched import WatchedExport, export_watched
@@ -114,6 +115,7 @@ __all__ = [
     "log_continues",
     "parse_manifest",
     "prepare_snapshot",
+    "publish_fold",
     "read_artifact",
     "run_export_round",
     "take_snapshot",
@@ -132,7 +134,7 @@ __getattr__ = _lazy_names(
         "logical": ("Previous", "export_logical", "local_previous"),
         "manifest": ("ArtifactFile", "Form", "Manifest", "format_manifest", "parse_manifest"),
         "published": ("Outcome", "Pruned", "Publication", "PublishedArtifacts"),
-        "read_only": ("ReaderSnapshot",),
+        "read_only": ("ReaderSnapshot", "publish_fold"),
         "restorer": ("ArtifactRestorer", "bootstrap_fold", "fetch_fold"),
         "rounds": ("RoundOutcome", "RoundResult", "run_export_round", "watched_export"),
         "watched": ("WatchedExport", "export_watched"),

@@ -1,12 +1,16 @@
-"""A snapshot of a fold that another process may keep up to date: read without its lock, for exports as tables.
+"""A fold that another process may keep up to date, read without its lock: exported as tables, and published.
 
 Invariants: cursor and rows are of one moment, that of opening; the rows can be read once.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from strandline.artifacts.errors import ArtifactUnfit, Refusal
+from strandline.artifacts.logical import export_logical
+from strandline.artifacts.published import Outcome, Publication, PublishedArtifacts
 from strandline.artifacts.runs import PAGE_ROWS
 from strandline.errors import Closed, InvalidInput
 from strandline.fold import FoldReader, PutColumns, backend_of, open_read_only
@@ -54,3 +58,29 @@ class ReaderSnapshot:
             self._pages.close()
             self._reader.close()
             self._reader = None
+
+
+def publish_fold(
+    path: Path | str,
+    artifacts: PublishedArtifacts,
+    *,
+    is_whole: bool = False,
+    on_rows: Callable[[int], object] | None = None,
+    publish: Callable[[Path], Publication] | None = None,
+) -> Publication:
+    """Export a fold beside itself, upon the newest artifact unless `is_whole`, and publish it; nothing is left there.
+
+    `publish` takes the place of `artifacts.publish`, for rehearsals.
+    """
+    path, publish = Path(path), publish or artifacts.publish
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        previous = None if is_whole else artifacts.previous()
+        for number in range(2):
+            made = Path(folder) / str(number)
+            with closing(ReaderSnapshot(path, on_rows)) as snapshot:
+                export_logical(snapshot, made, previous=previous)
+            publication = publish(made)
+            if publication.outcome is not Outcome.REBASED:
+                break
+            previous = None  # another exporter has moved the pointer meanwhile
+    return publication

@@ -33,6 +33,9 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         str | None,
         typer.Option(envvar="STRANDLINE_MASTER", help="Spark's master.", show_default="all cores of this machine"),
     ] = None,
+    publish: Annotated[
+        str | None, typer.Option("--publish", metavar="ADDRESS", help="Also publish the fold as an artifact there.")
+    ] = None,
     creds: Creds = None,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -56,7 +59,7 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     from strandline.spark import fold_build, session  # noqa: PLC0415 - its help needs no Spark
 
     began = time.monotonic()
-    built = fold_build(session(master=master), options, path, backend, mode=fold_mode(mode))
+    built = fold_build(session(master=master), options, path, backend, mode=fold_mode(mode), publish=publish)
     record = {
         "path": built.path,
         "backend": built.backend.value,
@@ -65,6 +68,7 @@ def build(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         "revision": built.cursor.revision,
         "messages": built.messages,
         "entries": built.entries,
+        "published": None if built.published is None else built.published.outcome.name.lower(),
         "seconds": round(time.monotonic() - began, 3),
     }
     emit(record, as_json=as_json)

@@ -1,7 +1,5 @@
 """`strandline fold publish`: a fold, or an artifact in a folder, as the newest published artifact."""
 
-import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +9,8 @@ from strandline.artifacts import (
     Outcome,
     Publication,
     PublishedArtifacts,
-    ReaderSnapshot,
-    export_logical,
     parse_manifest,
+    publish_fold,
 )
 from strandline.artifacts.layout import format_file_key, state_of
 from strandline.artifacts.manifest import MANIFEST_NAME
@@ -50,7 +47,13 @@ def publish(
             publication = _published(source, artifacts, dry_run=dry_run)
         else:
             check_existing(source)
-            publication = publish_fold(source, artifacts, line, whole=whole, dry_run=dry_run)
+            publication = publish_fold(
+                source,
+                artifacts,
+                is_whole=whole,
+                on_rows=line.add_rows,
+                publish=lambda folder: _published(folder, artifacts, dry_run=dry_run),
+            )
     record = {
         "path": source,
         "address": address,
@@ -61,23 +64,6 @@ def publish(
     emit({**record, "dry_run": True} if dry_run else record, as_json=as_json)
     if publication.outcome is not Outcome.PUBLISHED:
         raise typer.Exit(1)
-
-
-def publish_fold(
-    path: Path, artifacts: PublishedArtifacts, line: TransferLine, *, whole: bool = False, dry_run: bool = False
-) -> Publication:
-    """Export a fold beside itself, upon the newest artifact unless `whole`, and publish it; nothing is left there."""
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        previous = None if whole else artifacts.previous()
-        for number in range(2):
-            made = Path(folder) / str(number)
-            with closing(ReaderSnapshot(path, line.add_rows)) as snapshot:
-                export_logical(snapshot, made, previous=previous)
-            publication = _published(made, artifacts, dry_run=dry_run)
-            if publication.outcome is not Outcome.REBASED:
-                break
-            previous = None  # another exporter has moved the pointer meanwhile
-    return publication
 
 
 def _published(folder: Path, artifacts: PublishedArtifacts, *, dry_run: bool) -> Publication:

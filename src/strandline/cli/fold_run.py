@@ -11,7 +11,14 @@ from typing import Annotated
 
 import typer
 
-from strandline.artifacts import ArtifactRestorer, Manifest, PublishedArtifacts, RoundOutcome, RoundResult
+from strandline.artifacts import (
+    ArtifactRestorer,
+    Manifest,
+    PublishedArtifacts,
+    RoundOutcome,
+    RoundResult,
+    publish_fold,
+)
 from strandline.artifacts.followed import periodic_exports
 from strandline.artifacts.restorer import open_bootstrapped
 from strandline.cli.artifact_options import TransferLine, artifacts_at
@@ -33,7 +40,6 @@ from strandline.cli.fold_options import (
     connection_settings,
     fold_mode,
 )
-from strandline.cli.fold_publish import publish_fold
 from strandline.cli.output import AsJson, emit
 from strandline.errors import Closed, InvalidInput
 from strandline.events import Events
@@ -116,7 +122,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
             cursor = asyncio.run(fold.keep(address, settings, exports, once=once))
         if once and target is not None:
             with TransferLine("publishing", quiet=quiet) as line:
-                publication = publish_fold(path, target, line)
+                publication = publish_fold(path, target, on_rows=line.add_rows)
                 line.say(f"{publication.outcome.name.lower()}: the artifact of revision {publication.manifest.rank:,}")
     record = {
         "bucket": bucket,

@@ -1,7 +1,7 @@
-"""The format `strandline` for Spark: its options name a journal, a stream, a bucket, a fold or a replica.
+"""The format `strandline` for Spark: its options name a journal, a stream, a bucket, a fold, an artifact or a replica.
 
-Invariants: exactly one of `path`, `stream`, `bucket`, `fold` and `replica` is given; each kind has its own doors,
-columns and options, and a door or option that a kind does not have is refused with those that it has.
+Invariants: exactly one of `path`, `stream`, `bucket`, `fold`, `artifact` and `replica` is given; each kind has its own
+doors, columns and options, and a door or option that a kind does not have is refused with those that it has.
 """
 
 import gc
@@ -37,15 +37,15 @@ from strandline.spark.streams.log import StreamSource
 from strandline.spark.streams.sink import StreamSink
 
 FORMAT = "strandline"
-Kind = Literal["path", "stream", "bucket", "fold", "replica"]
-KINDS: tuple[Kind, ...] = ("path", "stream", "bucket", "fold", "replica")
+Kind = Literal["path", "stream", "bucket", "fold", "artifact", "replica"]
+KINDS: tuple[Kind, ...] = ("path", "stream", "bucket", "fold", "artifact", "replica")
 FOLD_DDL = "key BINARY NOT NULL, revision BIGINT, version BINARY NOT NULL, value BINARY NOT NULL"
 _PLANNER = "pyspark.daemon"
 _is_heap_frozen = False
 
 
 class StrandlineSource(DataSource):
-    """A journal, stream, bucket, fold or replica as a DataFrame, by `read`, `readStream`, `write` and `writeStream`."""
+    """A journal, stream, bucket, fold, artifact or replica as a DataFrame, by each of Spark's four doors."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Keep the options; the door that is used parses them."""
@@ -63,7 +63,7 @@ class StrandlineSource(DataSource):
         match kind_of(self.options):
             case "path":
                 return journal_columns.DDL
-            case "fold":
+            case "fold" | "artifact":
                 return FOLD_DDL
             case "replica":
                 from strandline.spark.replicas.source import replica_ddl  # noqa: PLC0415 - an extra
@@ -81,6 +81,10 @@ class StrandlineSource(DataSource):
                 source = JournalSource(journal_options.parse_batch_options(self.options))
             case "fold":
                 return FoldReader(folds.parse_fold_options(self.options), _arrow(schema))
+            case "artifact":
+                from strandline.spark.folds.artifact_source import ArtifactReader  # noqa: PLC0415 - few read one
+
+                return ArtifactReader(self.options, _arrow(schema))
             case "replica":
                 from strandline.spark.replicas.source import ReplicaReader  # noqa: PLC0415 - an extra
 
@@ -98,6 +102,8 @@ class StrandlineSource(DataSource):
                 source = JournalSource(journal_options.parse_stream_options(self.options))
             case "fold":
                 raise _not_for_folds("read as a stream", "read the bucket that it follows")
+            case "artifact":
+                raise invalid_input("an artifact cannot be read as a stream", "read the bucket that it is of")
             case "replica":
                 raise _not_for_replicas("read as a stream", "read it again at a later txid")
             case kind:
@@ -125,6 +131,8 @@ class StrandlineSource(DataSource):
         if kind == "fold":
             function = "keep_current" if is_stream else "fold_build"
             raise _not_for_folds("written to", f"write to its bucket, or use {function} of strandline.spark")
+        if kind == "artifact":
+            raise invalid_input("an artifact cannot be written to", "use fold_build(…, publish=…) of strandline.spark")
         if kind == "replica":
             raise _not_for_replicas("written to", "write to the database that it is a replica of")
         if overwrite:
@@ -167,7 +175,8 @@ def kind_of(given: Mapping[str, str]) -> Kind:
     if len(named) > 1:
         both = ", ".join(sorted(named))
         raise invalid_input(
-            f"options {both} name more than one thing to read", "give one of path, stream, bucket, fold and replica"
+            f"options {both} name more than one thing to read",
+            "give one of path, stream, bucket, fold, artifact and replica",
         )
     return named[0] if named else "path"
 

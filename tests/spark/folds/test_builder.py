@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from strandline.artifacts import Outcome, PublishedArtifacts, fetch_fold
 from strandline.errors import InvalidInput, Locked
 from strandline.fold.backends import Backend, open_fold, open_read_only
 from strandline.fold.cursor import parse_fold_cursor
 from strandline.fold.scopes import Scope
+from strandline.objects import InvalidAddress
 from strandline.protocol.fold_modes import FoldMode
 from strandline.spark.folds import builder, fold_build
 from strandline.spark.logs import ranges
@@ -57,6 +59,23 @@ def test_a_fold_of_some_prefixes_has_their_keys_and_scope(
     assert built.cursor.scope == Scope.of("b.", "a.")
     theirs = watched(bucket, tmp_path / "w", Scope.of("a.", "b."))
     assert verified(tmp_path / "f").digest == theirs.digest
+
+
+def test_a_built_fold_is_published_and_another_starts_from_it(
+    spark: SparkSession, bucket: ServerLog, tmp_path: Path
+) -> None:
+    bucket.fill(300, subjects=100)
+    address = (tmp_path / "objects").as_uri()
+    built = fold_build(spark, bucket.options, tmp_path / "f", publish=address)
+    assert built.published is not None
+    assert built.published.outcome is Outcome.PUBLISHED
+    assert built.published.manifest.entries == built.entries
+    with PublishedArtifacts.open(address) as artifacts:
+        fetch_fold(artifacts, tmp_path / "copy.db")
+    assert verified(tmp_path / "copy.db").digest == verified(tmp_path / "f").digest
+    with pytest.raises(InvalidAddress):
+        fold_build(spark, bucket.options, tmp_path / "g", publish="nowhere")
+    assert not (tmp_path / "g").exists()
 
 
 def test_a_stream_is_folded_by_subject(spark: SparkSession, stream: ServerLog, tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ from strandline.spark.streams.options import StreamOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from strandline.artifacts import Publication, PublishedArtifacts
+
 BUILDING_SUFFIX = ".building"
 PART_BYTES = 256 * 1024 * 1024
 CUT_BYTES = 128 * 1024 * 1024
@@ -63,6 +65,7 @@ class BuiltFold:
     cursor: FoldCursor
     messages: int
     entries: int
+    published: "Publication | None" = None
 
 
 def fold_build(
@@ -72,12 +75,16 @@ def fold_build(
     backend: Backend | None = None,
     *,
     mode: FoldMode | None = None,
+    publish: str | None = None,
 ) -> BuiltFold:
     """Build the fold of a stream or bucket at `path`, where none may be; the options are those of a bounded read.
 
     A key of a stream that is no bucket is its subject. `watch_applied` goes on from the fold of a bucket. `mode` is a
-    mirror unless it says otherwise: what the stream dropped is not in it, and what it drops later will not be.
+    mirror unless it says otherwise: what the stream dropped is not in it, and what it drops later will not be. With
+    `publish`, an address such as `s3://bucket/prices`, the fold is published there as an artifact too.
     """
+    if publish is not None:
+        _open_artifacts(publish).close()  # a wrong address is told before hours of work
     path = Path(os.path.abspath(path))  # noqa: PTH100 - tasks have other working folders
     wanted = options_of(options)
     with _reserved(path) as folder:
@@ -99,7 +106,21 @@ def fold_build(
             mark = mark._replace(floor=_floor(mark, state, end), has_deadlines=expires)
             store.apply(FoldBatch(), format_fold_cursor(mark))
         put_in_place(folder / "fold", path)
-    return BuiltFold(path, chosen, mark, messages, entries)
+    built = BuiltFold(path, chosen, mark, messages, entries)
+    return built if publish is None else replace(built, published=_publish(path, publish))
+
+
+def _publish(path: Path, address: str) -> "Publication":
+    from strandline.artifacts import publish_fold  # noqa: PLC0415 - only with artifacts
+
+    with _open_artifacts(address) as artifacts:
+        return publish_fold(path, artifacts)
+
+
+def _open_artifacts(address: str) -> "PublishedArtifacts":
+    from strandline.artifacts import PublishedArtifacts  # noqa: PLC0415 - only with artifacts
+
+    return PublishedArtifacts.open(address)
 
 
 @contextmanager
