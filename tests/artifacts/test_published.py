@@ -1,5 +1,6 @@
 """Published artifacts: the pointer comes last, never moves back, and never names what is not whole."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from strandline.artifacts import (
     ArtifactInvalid,
+    ArtifactUnfit,
     NoArtifact,
     Outcome,
     PointerContended,
@@ -157,13 +159,76 @@ def test_wherever_a_publication_is_cut_the_pointer_names_what_is_whole(
 
 
 def test_a_pointer_that_cannot_be_read_is_told_and_replaced(fleet: Fleet) -> None:
-    for body in (b"", b"not JSON", b"{}", b'{"format": 1, "rank": -1, "manifest": "x"}', b"[1]"):
+    for body in (b"", b"not JSON", b"{}", b'{"format": 1, "rank": -1, "manifest": "x"}', b"[1]", b"[" * 4096):
         fleet.objects.put(POINTER_KEY, body)
         with pytest.raises(ArtifactInvalid) as refused:
             fleet.fetched()
         assert refused.value.refusal is Refusal.NOT_A_MANIFEST
     assert fleet.publish().outcome is Outcome.PUBLISHED
     fleet.check_whole()
+
+
+def test_a_pointer_that_cannot_be_read_is_not_moved_back(fleet: Fleet) -> None:
+    """A removal that was planned by the pointer before would take the payload of a lower rank."""
+    slow = fleet.export()
+    fleet.write("later")
+    fleet.publish()
+    fleet.objects.put(POINTER_KEY, b"{")
+    assert fleet.artifacts.publish(slow).outcome is Outcome.SUPERSEDED
+    assert fleet.artifacts.pointer() is None
+    assert fleet.artifacts.publish(fleet.export()).outcome is Outcome.PUBLISHED
+    fleet.check_whole()
+
+
+def test_a_pointer_of_a_later_format_is_refused_and_left_alone(fleet: Fleet) -> None:
+    later = b'{"format": 2, "rank": 1, "manifest": "x", "more": 1}'
+    fleet.objects.put(POINTER_KEY, later)
+    refused: list[Callable[[], object]] = [fleet.publish, fleet.fetched, lambda: fleet.artifacts.prune(0)]
+    for each in refused:
+        with pytest.raises(ArtifactUnfit) as unfit:
+            each()
+        assert unfit.value.refusal is Refusal.SCHEMA
+    found = fleet.objects.get(POINTER_KEY)
+    assert found is not None
+    assert found.body == later
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_file_that_was_lost_in_the_store_is_not_published_again(is_whole: bool, fleet: Fleet) -> None:
+    """A rule of the store removes old objects, and a base is old."""
+    fleet.publish()
+    previous = fleet.artifacts.previous()
+    assert previous is not None
+    fleet.write("later")
+    increment = fleet.export(previous)
+    (lost,) = previous.manifest.files
+    fleet.objects.delete(format_file_key(lost))
+    if is_whole:  # the same bytes once more, under the name that the pointer's target has for them
+        (increment / lost.path).write_bytes(fleet_file(fleet, lost.path))
+    outcome = fleet.artifacts.publish(increment).outcome
+    assert outcome is (Outcome.PUBLISHED if is_whole else Outcome.REBASED)
+    if is_whole:
+        fleet.check_whole()
+
+
+def fleet_file(fleet: Fleet, path: str) -> bytes:
+    return (fleet.folder / "export-1" / path).read_bytes()
+
+
+def test_an_empty_artifact_is_followed_by_a_base(fleet: Fleet) -> None:
+    for at in range(100):
+        fleet.delete(f"key.{at:03d}")
+    assert fleet.publish().manifest.files == ()
+    fleet.check_whole()
+    fleet.write("again")
+    assert list(fleet.publish().manifest.runs) == [0]
+    fleet.check_whole()
+
+
+def test_a_folder_that_is_no_artifact_is_not_published(fleet: Fleet) -> None:
+    with pytest.raises(ArtifactInvalid) as refused:
+        fleet.artifacts.publish(fleet.folder / "nothing")
+    assert refused.value.refusal is Refusal.NOT_A_MANIFEST
 
 
 def test_after_eight_lost_races_the_exporter_gives_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,6 +421,24 @@ class TestPrune:
         assert fleet.artifacts.prune(0) == (0, 0, 0)
         assert len(fleet.artifacts.newest().files) == 3
         fleet.check_whole()
+
+    @pytest.mark.parametrize("is_lost", [False, True])
+    def test_nothing_is_removed_where_the_manifest_cannot_be_read(self, is_lost: bool, fleet: Fleet) -> None:
+        """Which files it names is not known."""
+        fleet.publish()
+        fleet.write("later")
+        fleet.publish()
+        for info in list(fleet.objects.list("manifests/")):
+            if is_lost:
+                fleet.objects.delete(info.key)
+            else:
+                fleet.objects.put(info.key, b"{}")
+        advance(fleet, 10 * GRACE_S)
+        fleet.objects.put("files/of-now", b"shows the time")
+        before = [info.key for info in fleet.objects.list("files/")]
+        with contextlib.suppress(ArtifactInvalid):
+            assert fleet.artifacts.prune(0) == (0, 0, 0)
+        assert [info.key for info in fleet.objects.list("files/")] == before
 
     def test_nothing_is_removed_where_the_pointer_cannot_be_read(self, fleet: Fleet) -> None:
         fleet.publish()

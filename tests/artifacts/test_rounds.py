@@ -22,6 +22,7 @@ from strandline.artifacts import (
     run_export_round,
     watched_export,
 )
+from strandline.artifacts.layout import format_file_key
 from strandline.clock import ManualClock
 from strandline.errors import InvalidInput, StorageRefused
 from strandline.fold import ALL, Exports, open_fold, watch_applied
@@ -222,6 +223,31 @@ def test_an_increment_that_lost_its_base_is_exported_whole(fleet: Fleet) -> None
     assert result.outcome is RoundOutcome.PUBLISHED
     assert [previous is None for previous in calls] == [False, True]
     fleet.check_whole()
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_file_that_was_lost_in_the_store_is_repaired_by_the_next_round(is_changed: bool, fleet: Fleet) -> None:
+    """A rule of the store removed it, or bytes of it went bad."""
+    (base,) = fleet.publish().manifest.files
+    if is_changed:
+        fleet.objects.put(format_file_key(base), bytes(base.size))
+    else:
+        fleet.objects.delete(format_file_key(base))
+    fleet.write("later")
+    result = asyncio.run(run_export_round(lease_of(fleet), export_of(fleet), fleet.artifacts, fleet.folder / "round"))
+    assert result.outcome is RoundOutcome.PUBLISHED
+    fleet.check_whole()
+
+
+def test_a_store_that_is_away_during_an_export_is_told_as_that(fleet: Fleet) -> None:
+    """It is not taken for an artifact that is damaged."""
+    fleet.publish()
+    fleet.write("later")
+    previous = fleet.artifacts.previous()
+    assert isinstance(fleet.objects, MemoryObjects)
+    fleet.objects.faults.fail("get", StoreUnavailable("memory://", "no"))
+    with pytest.raises(StoreUnavailable):
+        fleet.export(previous)
 
 
 def test_a_removal_that_fails_does_not_fail_the_round(fleet: Fleet) -> None:

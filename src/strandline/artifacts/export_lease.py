@@ -188,7 +188,7 @@ def parse_export_record(data: bytes) -> ExportRecord | None:
     """Return the record of some bytes, None for bytes that are none: those may be taken over."""
     try:
         found: Any = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or found.keys() != _KINDS.keys():
         return None

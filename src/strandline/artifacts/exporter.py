@@ -9,24 +9,23 @@ artifact that exists is whole.
 """
 
 import contextlib
-import itertools
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from blake3 import blake3
 
 from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, DestinationTaken, Refusal
 from strandline.artifacts.manifest import DATA_FOLDER, MANIFEST_NAME, ArtifactFile, Form, Manifest, format_manifest
-from strandline.artifacts.staging import publish_stage, remove_tree, staged
+from strandline.artifacts.staging import is_own, own_name, publish_stage, remove_tree, staged
 from strandline.clock import NS_PER_S, Clock, SystemClock
-from strandline.fold import SnapshotStore, StoreSnapshot, Verified, open_read_only, parse_fold_cursor
+from strandline.fold import PutColumns, SnapshotStore, StoreSnapshot, Verified, open_read_only, parse_fold_cursor
+from strandline.fold.columns import numbers_of
 from strandline.fold.digests import digest_columns
 from strandline.fold.paths import COPY_NAME
+from strandline.fold.store import PAGE_ROWS
 
 HASHED_BYTES = 1 << 20
 SNAPSHOT_MARK = ".snapshot-"
-_numbers = itertools.count(1)
 
 
 def take_snapshot(store: SnapshotStore) -> StoreSnapshot:
@@ -34,10 +33,10 @@ def take_snapshot(store: SnapshotStore) -> StoreSnapshot:
     paths = store.files().paths
     base = paths[0] if paths else Path.cwd() / "memory"
     prefix = f".{base.name}{SNAPSHOT_MARK}"
-    for path in base.parent.glob(f"{prefix}*"):  # only the writer of a fold makes them, and it has the fold's lock
-        if not path.name.startswith(f"{prefix}{os.getpid()}-"):
+    for path in base.parent.iterdir():  # only the writer of a fold makes them, and it has the fold's lock
+        if path.name.startswith(prefix) and not is_own(path.name):
             remove_tree(path)
-    return store.snapshot(base.with_name(f"{prefix}{os.getpid()}-{next(_numbers)}"))
+    return store.snapshot(base.with_name(own_name(prefix)))
 
 
 def prepare_snapshot(store: SnapshotStore) -> None:
@@ -65,7 +64,7 @@ def export_snapshot(snapshot: StoreSnapshot, destination: Path | str, *, clock: 
         stage.mkdir()
         data = stage / DATA_FOLDER
         snapshot.copy_to(data)
-        entries, digest = digest_columns(snapshot.rows())
+        entries, digest = digest_columns(checked_rows(snapshot, destination))
         check_copy(str(destination), verified_copy(data / COPY_NAME), Verified(snapshot.cursor(), entries, digest))
         files = hashed_files(stage, parse_fold_cursor(snapshot.cursor()).revision)
         manifest = Manifest(
@@ -104,6 +103,17 @@ def check_cursor(snapshot: StoreSnapshot, destination: Path) -> None:
     if not snapshot.cursor() and next(iter(snapshot.rows(1)), None) is not None:
         hint = "catch up with the bucket first: its first batch was cut short"
         raise ArtifactUnfit(str(destination), Refusal.NO_CURSOR, "the fold has data and no cursor", hint=hint)
+
+
+def checked_rows(snapshot: StoreSnapshot, destination: Path, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+    """Yield the rows of a snapshot; refuse one whose data is ahead of its cursor, for it is of no one moment."""
+    revision = parse_fold_cursor(snapshot.cursor()).revision
+    for rows in snapshot.rows(rows_max):
+        if (found := int(numbers_of(rows.versions)[0].max(initial=0))) > revision:
+            problem = f"the fold has an entry of revision {found}, and its cursor stands at {revision}"
+            hint = "catch up with the bucket first: a batch or a repair was cut short"
+            raise ArtifactUnfit(str(destination), Refusal.CURSOR_MISMATCH, problem, hint=hint)
+        yield rows
 
 
 def verified_copy(path: Path) -> Verified:

@@ -103,7 +103,7 @@ def _move_hints(made: Path, destination: Path) -> None:
 
 def read_artifact(artifact: Path) -> Manifest:
     """Return the manifest of an artifact whose names, links and sizes are in order; no data is read."""
-    manifest = parse_manifest(_read_manifest(artifact), str(artifact))
+    manifest = parse_manifest(read_manifest(artifact), str(artifact))
     found = {path: info for path, info in _walked(artifact, artifact) if path != MANIFEST_NAME}
     wanted = {file.path: file for file in manifest.files}
     if extra := found.keys() - wanted.keys():
@@ -169,11 +169,12 @@ def stage_runs(name: str, manifest: Manifest, open_file: OpenFile, stage: Path, 
     digest = FoldDigest()
     with contextlib.closing(open_fold(stage / DATA_FOLDER / COPY_NAME, backend, sync=WRITTEN)) as store:
         try:
-            for table in merged([read_run(files, open_file) for files in manifest.runs.values()]):
+            runs = manifest.runs.values()
+            for table in merged([read_run(files, open_file, name=name, rank=manifest.rank) for files in runs]):
                 rows = rows_of(table)
                 digest.update(rows)
                 store.apply(FoldBatch(*rows), NO_CURSOR)
-        except (pa.ArrowException, InvalidInput) as error:
+        except InvalidInput as error:
             raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
         store.apply(FoldBatch(), manifest.cursor)
         found = Verified(store.cursor(), digest.entries, digest.digest())
@@ -216,7 +217,8 @@ def copy_checked(artifact: Path, file: ArtifactFile, target: Path) -> None:
         raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, problem)
 
 
-def _read_manifest(artifact: Path) -> bytes:
+def read_manifest(artifact: Path) -> bytes:
+    """Return the bytes of an artifact's manifest, a byte more than it may have if it is too large."""
     path = artifact / MANIFEST_NAME
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -12,6 +12,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from strandline.artifacts.errors import ArtifactUnfit, Refusal
 from strandline.artifacts.manifest import RANK_MAX, ArtifactFile
 from strandline.protocol.artifacts import PointerState
 
@@ -58,20 +59,28 @@ def format_pointer(pointer: Pointer) -> bytes:
     return json.dumps({"format": POINTER_FORMAT, "rank": pointer.rank, "manifest": pointer.manifest_hash}).encode()
 
 
-def parse_pointer(data: bytes) -> Pointer | None:
-    """Return what a pointer says, None for bytes that are no pointer."""
+def parse_pointer(data: bytes, path: str) -> Pointer | None:
+    """Return what a pointer says, None for bytes that are no pointer; `ArtifactUnfit` for one of a later format.
+
+    A later format is not damage: whoever wrote it can read it, and it must not be replaced.
+    """
     try:
         found: Any = json.loads(data[:POINTER_BYTES_MAX])
-        if found.keys() != {"format", "rank", "manifest"} or found["format"] != POINTER_FORMAT:
-            return None
-        rank, manifest_hash = found["rank"], found["manifest"]
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError):
         return None
+    if not isinstance(found, dict) or type(found.get("format")) is not int:
+        return None
+    if found["format"] > POINTER_FORMAT:
+        problem = f"the pointer has format {found['format']}; this is {POINTER_FORMAT}"
+        raise ArtifactUnfit(path, Refusal.SCHEMA, problem, hint="use the version that wrote it, or a later one")
+    if found.keys() != {"format", "rank", "manifest"} or found["format"] != POINTER_FORMAT:
+        return None
+    rank, manifest_hash = found["rank"], found["manifest"]
     if type(rank) is not int or not 0 <= rank <= RANK_MAX or not _HASH.fullmatch(str(manifest_hash)):
         return None
     return Pointer(rank, manifest_hash)
 
 
-def state_of(pointer: Pointer | None) -> PointerState:
-    """Return a pointer that is there as the rules see it."""
-    return PointerState(None if pointer is None else pointer.rank)
+def state_of(pointer: Pointer) -> PointerState:
+    """Return a pointer that is there, and can be read, as the rules see it."""
+    return PointerState(pointer.rank)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.artifacts.errors import ArtifactInvalid, Refusal
-from strandline.artifacts.exporter import check_cursor, check_destination, finish, hash_of, now_unix
+from strandline.artifacts.exporter import check_cursor, check_destination, checked_rows, finish, hash_of, now_unix
 from strandline.artifacts.importer import read_artifact, read_checked
 from strandline.artifacts.manifest import DATA_FOLDER, TABLE_VERSION, ArtifactFile, Form, Manifest
 from strandline.artifacts.runs import (
@@ -68,7 +68,7 @@ def export_logical(
         stage.mkdir()
         (stage / DATA_FOLDER).mkdir()
         digest, keys = FoldDigest(), FoldDigest()
-        rows = _digested(snapshot.rows(PAGE_ROWS), digest, keys)
+        rows = _digested(checked_rows(snapshot, destination, PAGE_ROWS), digest, keys)
         changes = rows if kept is None else difference(merged(_runs(kept)), rows)
         run = 0 if kept is None else max(kept.manifest.runs, default=0) + 1
         files = _write_run(stage, parse_fold_cursor(snapshot.cursor()).revision, run, changes)
@@ -146,7 +146,8 @@ def _digested(pages: Iterator[PutColumns], digest: FoldDigest, keys: FoldDigest)
 
 
 def _update_keys(digest: FoldDigest, keys: pa.BinaryArray, versions: pa.BinaryArray) -> None:
-    digest.update(PutColumns(keys, pa.repeat(pa.scalar(b"", pa.binary()), len(keys)), versions))
+    """Take in whole versions, as values: a version's own place has no deadline."""
+    digest.update(PutColumns(keys, versions, pa.repeat(pa.scalar(b"", pa.binary()), len(keys))))
 
 
 def _write_run(stage: Path, rank: int, run: int, tables: Iterable[pa.Table]) -> list[ArtifactFile]:
@@ -161,12 +162,14 @@ def _write_run(stage: Path, rank: int, run: int, tables: Iterable[pa.Table]) -> 
 
 
 def _runs(previous: Previous) -> list[Iterator[pa.Table]]:
-    return [read_run(files, previous.open_file, KEY_COLUMNS) for files in previous.manifest.runs.values()]
+    manifest, name = previous.manifest, str(previous.folder or "the artifact before")
+    runs = manifest.runs.values()
+    return [read_run(files, previous.open_file, KEY_COLUMNS, name=name, rank=manifest.rank) for files in runs]
 
 
 def _check_runs(stage: Path, kept: Previous | None, files: list[ArtifactFile], wanted: FoldDigest, path: str) -> None:
     """Read the new files again, and require that all runs together hold the keys and versions of the snapshot."""
-    added = read_run(files, lambda file: pa.OSFile(str(stage / file.path)))
+    added = read_run(files, lambda file: pa.OSFile(str(stage / file.path)), name=path)
     found = FoldDigest()
     for table in merged([*(_runs(kept) if kept else ()), (_with_values(table) for table in added)]):
         _update_keys(found, one_array(table["key"]), versions_of(table))

@@ -31,6 +31,9 @@ TABLE_VERSION = 1
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH_BYTES_MAX = 512
+_RUNS_MAX = 100
+_TABLE_BYTES_MAX = 256 * 1024 * 1024
+"""What a reader takes: each run and its tables need memory. Exporters make far fewer and smaller ones."""
 
 
 class Form(Enum):
@@ -124,7 +127,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         raise _invalid(path, f"{len(data):,} bytes are no manifest; it has at most {MANIFEST_BYTES_MAX:,}")
     try:
         found: Any = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _invalid(path, f"the {len(data):,} bytes of the manifest are not JSON") from None
     if not isinstance(found, dict) or type(found.get("schema")) is not int:
         raise _invalid(path, "the manifest is no JSON object with a schema")
@@ -141,8 +144,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
     if not _HASH.fullmatch(found["digest"]):
         raise _invalid(path, "the manifest's digest is none")
     files = tuple(_parsed_file(path, file, form) for file in found["files"])
-    if len({file.path for file in files}) != len(files):
-        raise _invalid(path, "the manifest names a file twice")
+    _check_files(path, form, files)
     manifest = Manifest(
         form,
         found["backend"],
@@ -198,6 +200,16 @@ def _parsed_file(path: str, found: object, form: Form) -> ArtifactFile:
     if not is_safe_path(found["path"]):
         raise ArtifactInvalid(path, Refusal.UNSAFE_PATH, f"the path {found['path'][:100]!r} is not below data/")
     return ArtifactFile(**found)
+
+
+def _check_files(path: str, form: Form, files: tuple[ArtifactFile, ...]) -> None:
+    if len({file.path for file in files}) != len(files):
+        raise _invalid(path, "the manifest names a file twice")
+    runs = {file.run or 0 for file in files}
+    if runs != set(range(len(runs))) or len(runs) > _RUNS_MAX:
+        raise _invalid(path, f"the manifest has the runs {sorted(runs)[:20]}: there is one missing, or too many")
+    if form is Form.LOGICAL and max((file.size for file in files), default=0) > _TABLE_BYTES_MAX:
+        raise _invalid(path, f"the manifest has a table of more than {_TABLE_BYTES_MAX:,} bytes")
 
 
 def is_safe_path(path: str) -> bool:

@@ -21,7 +21,8 @@ import pyarrow as pa
 from blake3 import blake3
 
 from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, NoArtifact, PointerContended, Refusal
-from strandline.artifacts.importer import check_bytes
+from strandline.artifacts.exporter import check_destination, hash_of
+from strandline.artifacts.importer import check_bytes, read_manifest
 from strandline.artifacts.layout import (
     FILES,
     MANIFESTS,
@@ -157,14 +158,15 @@ class PublishedArtifacts:
     def publish(self, artifact: Path | str) -> Publication:
         """Upload an artifact and move the pointer to it; never over a newer one.
 
-        Files that are in its manifest and not in its folder are shared with the artifact that the pointer names.
+        Files that are in its manifest and not in its folder are shared with the artifact that the pointer names; all of
+        them must be there (`REBASED` if not).
         """
         folder = Path(artifact)
-        manifest = parse_manifest((folder / MANIFEST_NAME).read_bytes(), str(folder))
+        manifest = parse_manifest(read_manifest(folder), str(folder))
         uploads = _Uploads(self._objects, folder)
         for _ in range(rules.POINTER_ATTEMPTS_MAX):
             seen = self._seen()
-            state = state_of(seen.pointer) if seen else None
+            state = self._state(seen)
             newest = self._target(seen)
             self._check_identity(manifest, newest)
             target = {format_file_key(file): file for file in newest.files} if newest else {}
@@ -173,7 +175,8 @@ class PublishedArtifacts:
             if not rules.shared_files_allowed(uploads.shared(manifest), target.keys()):
                 return Publication(Outcome.REBASED, manifest, uploads.bytes)
             published = replace(manifest, files=tuple(_shared_name(file, target) for file in manifest.files))
-            uploads.upload([file for file in published.files if format_file_key(file) not in target])
+            if not uploads.upload(published.files):
+                return Publication(Outcome.REBASED, manifest, uploads.bytes)
             if self._move_pointer(published, seen):
                 return Publication(Outcome.PUBLISHED, published, uploads.bytes)
         raise PointerContended(self.address, rules.POINTER_ATTEMPTS_MAX)
@@ -217,9 +220,11 @@ class PublishedArtifacts:
     def fetch(self, destination: Path | str, *, reuse: Path | str | None = None) -> Manifest:
         """Make a folder of the newest artifact; files that an older one in `reuse` has are linked, not fetched.
 
-        What was fetched before a failure is beside the destination, and is not fetched again.
+        What was fetched before a failure is beside the destination, and is not fetched again. It is read again, as are
+        files that are linked: after a loss of power a file may have its name and not its bytes.
         """
         destination = Path(destination)
+        check_destination(destination)
         stage = destination.with_name(f".{destination.name}{FETCH_MARK}")
         with storage_errors(destination):
             OsDisk().make_folder(destination.parent)
@@ -257,12 +262,14 @@ class PublishedArtifacts:
         target, part = stage / file.path, stage / _part_name(file)
         with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() and target.stat().st_size == file.size:
-                return  # its hash was checked before it got this name, and an import checks it again
+            if _is_that(target, file):
+                return
             target.unlink(missing_ok=True)
             if file.blake3 in known:
                 link_or_copy(known[file.blake3], target)
-                return
+                if _is_that(target, file):
+                    return
+                target.unlink()
             digest, size = blake3(), 0
             with part.open("a+b") as writer:
                 writer.seek(0)
@@ -325,7 +332,19 @@ class PublishedArtifacts:
 
     def _seen(self) -> _Seen | None:
         found = self._objects.get(POINTER_KEY)
-        return None if found is None else _Seen(parse_pointer(found.body), found.info.etag, found.info.modified)
+        if found is None:
+            return None
+        pointer = parse_pointer(found.body, f"{self.address}/{POINTER_KEY}")
+        return _Seen(pointer, found.info.etag, found.info.modified)
+
+    def _state(self, seen: _Seen | None) -> rules.PointerState | None:
+        """Return the pointer as the rules see it; the rank of one that cannot be read is that of the manifests."""
+        if seen is None:
+            return None
+        if seen.pointer is not None:
+            return state_of(seen.pointer)
+        ranks = (parse_rank(info.key) for info in self._objects.list(MANIFESTS))
+        return rules.PointerState(rules.rank_of_unreadable(ranks))
 
     def _needed_pointer(self) -> Pointer:
         seen = self._seen()
@@ -363,19 +382,25 @@ class _Uploads:
         """Return the objects of the files that the folder does not have."""
         return {format_file_key(file) for file in manifest.files if not (self._folder / file.path).exists()}
 
-    def upload(self, files: Iterable[ArtifactFile]) -> None:
-        """Upload files that are not there yet: small ones side by side, large ones in parts, one after the other."""
+    def upload(self, files: Iterable[ArtifactFile]) -> bool:
+        """Upload files that are not there yet: small ones side by side, large ones in parts, one after the other.
+
+        False if a file is neither in the store nor in the folder.
+        """
         waiting = [file for file in files if format_file_key(file) not in self._done]
         each(self._upload, [file for file in waiting if file.size <= WHOLE_BYTES_MAX])
         for file in waiting:
             if file.size > WHOLE_BYTES_MAX:
                 self._upload(file)
+        return all(format_file_key(file) in self._done for file in waiting)
 
     def _upload(self, file: ArtifactFile) -> None:
         key = format_file_key(file)
         found = self._objects.head(key)
         if found is None or found.size != file.size:
             path = self._folder / file.path
+            if not path.exists():
+                return
             if file.size <= WHOLE_BYTES_MAX:
                 data = path.read_bytes()
                 check_bytes(str(self._folder), file, data)
@@ -409,12 +434,19 @@ def _parts_of(path: Path, file: ArtifactFile) -> Iterator[bytes]:
 
 
 def _known_files(reuse: Path | None) -> dict[str, Path]:
-    """Return the files of an artifact in a folder by their hashes, as its manifest says; an import checks them."""
+    """Return the files of an artifact in a folder by their hashes, as its manifest says; none if it has no manifest."""
     if reuse is None or not (reuse / MANIFEST_NAME).exists():
         return {}
-    manifest = parse_manifest((reuse / MANIFEST_NAME).read_bytes(), str(reuse))
-    found = ((file, reuse / file.path) for file in manifest.files)
-    return {file.blake3: path for file, path in found if path.is_file() and path.stat().st_size == file.size}
+    try:
+        manifest = parse_manifest(read_manifest(reuse), str(reuse))
+    except (ArtifactInvalid, ArtifactUnfit):
+        return {}
+    return {file.blake3: reuse / file.path for file in manifest.files if (reuse / file.path).is_file()}
+
+
+def _is_that(path: Path, file: ArtifactFile) -> bool:
+    """Tell whether there is a file with the size and the hash of the manifest."""
+    return path.is_file() and path.stat().st_size == file.size and hash_of(path) == file.blake3
 
 
 def _part_name(file: ArtifactFile) -> str:

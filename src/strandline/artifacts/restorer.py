@@ -1,11 +1,13 @@
 """Folds from published artifacts: for a fold that is absent or damaged, and for the repair of one that fell behind.
 
-Invariants: a fold that is whole is never touched here; one that is damaged is moved aside, never removed.
+Invariants: a fold that is whole is never touched here; one that is damaged is moved aside, never removed, and not
+before the fold that takes its place is whole. The fold's lock is held meanwhile, so that of two processes one goes on.
 An artifact is used only if it covers the scope, and an archive is never made of a mirror. Whether the log still
 continues an artifact is for the watch to decide, by the artifact's cursor, as for every fold.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from strandline.artifacts.importer import SIDE_SUFFIXES, import_fold, known_vers
 from strandline.artifacts.manifest import Manifest, check_fit
 from strandline.artifacts.published import PublishedArtifacts
 from strandline.artifacts.staging import remove_tree
-from strandline.errors import Damaged
+from strandline.errors import Damaged, StorageRefused
 from strandline.files import OsDisk, storage_errors
 from strandline.fold import (
     Backend,
@@ -36,6 +38,7 @@ from strandline.journal import SYNCED, Durability
 from strandline.kv import WatchCursor
 
 FETCHED_SUFFIX = ".artifact"
+FETCHED_BEFORE_SUFFIX = ".artifact-before"
 RESTORED_SUFFIX = ".restored"
 
 
@@ -52,9 +55,8 @@ class ArtifactRestorer:
         return await asyncio.to_thread(self._newest, scope)
 
     def _newest(self, scope: Scope) -> FoldReader | None:
-        restored = self._path.with_name(f".{self._path.name}{RESTORED_SUFFIX}")
-        for leftover in _with_side_files(restored):
-            remove_tree(leftover)
+        restored = restored_path(self._path)
+        _remove_fold(restored)
         try:
             fetch_fold(self._artifacts, restored, backend=self._backend, scope=scope)
         except (NoArtifact, ArtifactUnfit):
@@ -104,8 +106,7 @@ class RestoredFold:
     def close(self) -> None:
         """Close the fold, and remove it; twice is harmless."""
         self._reader.close()
-        for file in (*_with_side_files(self._path), self._path.with_name(self._path.name + LOCK_SUFFIX)):
-            remove_tree(file)
+        _remove_fold(self._path)
 
 
 def fetch_fold(
@@ -117,15 +118,23 @@ def fetch_fold(
     mode: FoldMode | None = None,
     identity: bytes | None = None,
 ) -> Manifest:
-    """Make a fold of the newest published artifact at a path where nothing is; `NoArtifact` if there is none."""
+    """Make a fold of the newest published artifact at a path where nothing is; `NoArtifact` if there is none.
+
+    What a process fetched before it was killed is not fetched again.
+    """
     path = Path(path)
     fetched = path.with_name(f".{path.name}{FETCHED_SUFFIX}")
-    remove_tree(fetched)
-    artifacts.fetch(fetched)
+    before = path.with_name(f".{path.name}{FETCHED_BEFORE_SUFFIX}")
+    with storage_errors(path):
+        if fetched.exists():
+            remove_tree(before)
+            fetched.rename(before)
+    artifacts.fetch(fetched, reuse=before)
     try:
         return import_fold(fetched, path, backend=backend, scope=scope, mode=mode, identity=identity)
     finally:
         remove_tree(fetched)
+        remove_tree(before)
 
 
 def open_bootstrapped(
@@ -144,8 +153,8 @@ def open_bootstrapped(
     backend or a later version, is refused as `open_fold` does, and left alone. `on_bootstrap` is told what was used.
     """
 
-    def bootstrap() -> bool:
-        manifest = bootstrap_fold(artifacts, path, backend=backend, scope=scope, mode=mode)
+    def bootstrap(*, is_damaged: bool = False) -> bool:
+        manifest = _bootstrap(artifacts, Path(path), backend, scope, mode, is_damaged=is_damaged)
         if manifest is not None and on_bootstrap is not None:
             on_bootstrap(manifest)
         return manifest is not None
@@ -156,7 +165,7 @@ def open_bootstrapped(
     try:
         store = open_fold(path, backend, sync=sync)
     except Damaged:
-        if not bootstrap():
+        if not bootstrap(is_damaged=True):
             raise
         return open_fold(path, backend, sync=sync)
     if store.load() is not None:
@@ -174,19 +183,63 @@ def bootstrap_fold(
     scope: Scope | None = None,
     mode: FoldMode | None = None,
 ) -> Manifest | None:
-    """Make a fold of the newest artifact that fits, in place of what is at `path`, which is moved aside.
+    """Make a fold of the newest artifact that fits; an empty or damaged one at `path` is moved aside.
 
-    None if there is no artifact, or it does not fit: then nothing was done.
+    None if there is no artifact, or it does not fit, or a whole fold is there: then nothing was done.
     """
-    path = Path(path)
+    return _bootstrap(artifacts, Path(path), backend, scope, mode, is_damaged=False)
+
+
+def _bootstrap(
+    artifacts: PublishedArtifacts,
+    path: Path,
+    backend: Backend | None,
+    scope: Scope | None,
+    mode: FoldMode | None,
+    *,
+    is_damaged: bool,
+) -> Manifest | None:
     wanted = None if backend is None else backend.value
     try:
         newest = artifacts.newest()
         check_fit(newest, artifacts.address, backend=wanted, versions=known_versions(), scope=scope, mode=mode)
     except (NoArtifact, ArtifactUnfit):
         return None
-    _move_aside(path)
-    return fetch_fold(artifacts, path, backend=backend, scope=scope, mode=mode)
+    with storage_errors(path):
+        OsDisk().make_folder(path.parent)
+        lock = OsDisk().lock(path.with_name(path.name + LOCK_SUFFIX))
+    try:
+        if not is_damaged and _is_whole(path):
+            return None  # another process made it meanwhile
+        restored = restored_path(path)
+        _remove_fold(restored)
+        try:
+            manifest = fetch_fold(artifacts, restored, backend=backend, scope=scope, mode=mode)
+            _move_aside(path)
+            with storage_errors(path):
+                OsDisk().rename(restored, path)
+                OsDisk().sync_folder(path.parent)
+        finally:
+            _remove_fold(restored)
+    finally:
+        lock.release()
+    return manifest
+
+
+def restored_path(path: Path) -> Path:
+    """Return where a fold is made before it takes the place of another; its name says the same backend."""
+    return path.with_name(f".{path.stem}{RESTORED_SUFFIX}{path.suffix}")
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether there is a fold that holds anything."""
+    if existing_backend(path) is None:
+        return False
+    try:
+        with contextlib.closing(open_read_only(path)) as fold:
+            return fold.load() is not None
+    except (Damaged, StorageRefused):
+        return False
 
 
 def _move_aside(path: Path) -> None:
@@ -201,6 +254,12 @@ def _move_aside(path: Path) -> None:
         for file in present:
             file.rename(path.with_name(f"{path.name}.aside-{number}{file.name[len(path.name) :]}"))
         OsDisk().sync_folder(path.parent)
+
+
+def _remove_fold(path: Path) -> None:
+    """Remove a fold, with what is beside it."""
+    for file in (*_with_side_files(path), path.with_name(path.name + LOCK_SUFFIX)):
+        remove_tree(file)
 
 
 def _with_side_files(path: Path) -> Sequence[Path]:

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from strandline.artifacts.errors import ArtifactInvalid
 from strandline.artifacts.export_lease import ExportLease
 from strandline.artifacts.logical import Previous, export_logical
 from strandline.artifacts.manifest import Manifest
@@ -87,12 +88,20 @@ async def run_export_round(
 
 
 async def _published(export_to: ExportTo, artifacts: PublishedArtifacts, folder: Path) -> Publication:
-    """Export upon the newest artifact and publish; once more, whole, if the pointer left that artifact meanwhile."""
+    """Export upon the newest artifact and publish; once more, whole, if that one cannot be gone on from any more.
+
+    The pointer left it meanwhile, or files of it were lost in the store: a whole export repairs that.
+    """
     await asyncio.to_thread(remove_tree, folder)  # of a round that was killed
     previous = await asyncio.to_thread(artifacts.previous)
-    await export_to(folder, previous)
-    publication = await asyncio.to_thread(artifacts.publish, folder)
-    if publication.outcome is Outcome.REBASED:
+    publication = None
+    try:
+        await export_to(folder, previous)
+        publication = await asyncio.to_thread(artifacts.publish, folder)
+    except ArtifactInvalid:
+        if previous is None:
+            raise
+    if publication is None or publication.outcome is Outcome.REBASED:
         await asyncio.to_thread(remove_tree, folder)
         await export_to(folder, None)
         publication = await asyncio.to_thread(artifacts.publish, folder)

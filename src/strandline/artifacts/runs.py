@@ -6,7 +6,8 @@
 no value, and deletes its key in the runs before. `expires_ns` is there where a value has a deadline.
 
 Invariants: `rows_of` undoes `table_of`. The rows of a run are in the order of their keys, each key once, and so are the
-files of a run. A file holds at most about `PART_BYTES` of keys and values. `merged` holds one part of each run.
+files of a run; `read_run` refuses others. A file holds at most about `PART_BYTES` of keys and values. `merged` holds
+one part of each run.
 """
 
 import io
@@ -19,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strandline.artifacts.manifest import DATA_FOLDER, ArtifactFile
+from strandline.artifacts.errors import ArtifactInvalid, Refusal
+from strandline.artifacts.manifest import DATA_FOLDER, RANK_MAX, ArtifactFile
+from strandline.errors import FormatError
 from strandline.fold import PutColumns
 from strandline.fold.columns import lengths_of, numbers_of, version_column
 from strandline.kv.entries import REVISION_BYTES
@@ -139,15 +142,59 @@ class RunWriter:
 
 
 def read_run(
-    files: Iterable[ArtifactFile], open_file: OpenFile, columns: Sequence[str] | None = None
+    files: Iterable[ArtifactFile],
+    open_file: OpenFile,
+    columns: Sequence[str] | None = None,
+    *,
+    name: str = "",
+    rank: int = RANK_MAX,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a run, some at a time."""
+    """Yield the rows of a run, some at a time; `ArtifactInvalid` names a file that is no part of a run.
+
+    `rank` is the revision that the artifact is of: no row is of a later one.
+    """
+    last_key: bytes | None = None
     for file in files:
-        opened = open_file(file)
-        with pq.ParquetFile(opened, page_checksum_verification=True, pre_buffer=False) as parquet:
-            for batch in parquet.iter_batches(PAGE_ROWS, columns=columns, use_threads=False):
-                if len(batch):
-                    yield pa.Table.from_batches([batch])
+        try:
+            for table in _read_part(file, open_file(file), columns):
+                _check_rows(file, table, last_key, rank)
+                last_key = bytes(table["key"][-1].as_py())
+                yield table
+        except FormatError as wrong:
+            raise ArtifactInvalid(name, Refusal.TAMPERED, f"{file.path}: {wrong.problem}") from wrong
+        except (pa.ArrowException, OSError) as error:
+            raise ArtifactInvalid(name, Refusal.TAMPERED, f"{file.path} cannot be read: {error}") from error
+
+
+def _read_part(
+    file: ArtifactFile, opened: pa.NativeFile | io.IOBase | pa.Buffer, columns: Sequence[str] | None
+) -> Iterator[pa.Table]:
+    with pq.ParquetFile(opened, page_checksum_verification=True, pre_buffer=False) as parquet:
+        if not parquet.schema_arrow.equals(SCHEMA):
+            raise FormatError(file.path, f"its columns are {', '.join(map(str, parquet.schema_arrow))}"[:500])
+        if parquet.metadata.num_rows != file.rows:
+            raise FormatError(file.path, f"it has {parquet.metadata.num_rows:,} rows, not {file.rows:,}")
+        for batch in parquet.iter_batches(PAGE_ROWS, columns=columns, use_threads=False):
+            if len(batch):
+                yield pa.Table.from_batches([batch])
+
+
+def _check_rows(file: ArtifactFile, table: pa.Table, last_key: bytes | None, rank: int) -> None:
+    """Refuse rows that are not in order, delete in a base, or are of no revision up to the artifact's."""
+    keys = one_array(table["key"])
+    if keys.null_count or (last_key is not None and keys[0].as_py() <= last_key):
+        raise FormatError(file.path, "its rows do not follow those before, by key")
+    if not pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)), min_count=0).as_py():
+        raise FormatError(file.path, "its rows are not in the order of their keys, each key once")
+    is_put = pc.or_(pc.is_valid(table["revision"]), pc.is_valid(table["version"]))
+    if not file.run and not pc.all(is_put).as_py():
+        raise FormatError(file.path, "it is part of a base, and deletes")
+    if "value" in table.column_names and not pc.all(pc.equal(is_put, pc.is_valid(table["value"]))).as_py():
+        raise FormatError(file.path, "a row has a version and no value, or a value and no version")
+    for column, highest in (("revision", min(rank, int(_INT64_MAX))), ("expires_ns", int(_INT64_MAX))):
+        found = pc.min_max(table[column]).as_py()
+        if found["min"] is not None and not 0 < found["min"] <= found["max"] <= highest:
+            raise FormatError(file.path, f"{column} is {found['min']} to {found['max']}, not 1 to {highest}")
 
 
 def merged(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:

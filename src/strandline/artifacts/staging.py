@@ -1,7 +1,8 @@
 """Hidden stages: everything is made beside its destination, synced, and renamed into place whole.
 
 Invariants: a stage is on the file system of its destination, so that the rename is one step. What a killed process left
-is removed by the next one at the same destination; what is renamed is on stable storage, names included.
+is removed by the next one at the same destination, also by one with the same process id, as in a container that was
+restarted; what is renamed is on stable storage, names included.
 """
 
 import contextlib
@@ -14,7 +15,20 @@ from pathlib import Path
 from strandline.files import OsDisk, storage_errors
 
 _numbers = itertools.count(1)
+_names: set[str] = set()
 STAGE_MARK = ".staged-"
+
+
+def own_name(prefix: str) -> str:
+    """Return a name that this process has not used, with its id in it."""
+    name = f"{prefix}{os.getpid()}-{next(_numbers)}"
+    _names.add(name)
+    return name
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a name is of this very process, and not of an earlier one that had its id."""
+    return name in _names
 
 
 @contextlib.contextmanager
@@ -23,12 +37,13 @@ def staged(destination: Path) -> Iterator[Path]:
     with storage_errors(destination):
         OsDisk().make_folder(destination.parent)
         _remove_leftovers(destination)
-    stage = destination.with_name(f".{destination.name}{STAGE_MARK}{os.getpid()}-{next(_numbers)}")
+    stage = destination.with_name(own_name(f".{destination.name}{STAGE_MARK}"))
     try:
         with storage_errors(destination):
             yield stage
     finally:
         remove_tree(stage)
+        _names.discard(stage.name)
 
 
 def publish_stage(stage: Path, destination: Path) -> None:
@@ -78,8 +93,10 @@ def _remove_leftovers(destination: Path) -> None:
     """Remove the stages of processes that are gone."""
     prefix = f".{destination.name}{STAGE_MARK}"
     for path in destination.parent.iterdir():
-        if path.name.startswith(prefix) and not _is_alive(path.name[len(prefix) :].partition("-")[0]):
-            remove_tree(path)
+        if path.name.startswith(prefix) and not is_own(path.name):
+            pid = path.name[len(prefix) :].partition("-")[0]
+            if pid == str(os.getpid()) or not _is_alive(pid):
+                remove_tree(path)
 
 
 def _is_alive(pid: str) -> bool:

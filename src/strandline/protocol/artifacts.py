@@ -23,9 +23,19 @@ class PointerState(NamedTuple):
 def pointer_publish_allowed(current: PointerState | None, candidate: int) -> bool:
     """Tell whether a pointer may name an artifact of this rank; `current` is None where there is no pointer.
 
-    A pointer that cannot be read may be replaced: otherwise one bad write would stop the fleet for good.
+    A pointer that cannot be read may be replaced: otherwise one bad write would stop the fleet for good. Its rank is
+    known from the manifests that are there (`rank_of_unreadable`), and None only if there is none.
     """
     return current is None or current.rank is None or candidate >= current.rank
+
+
+def rank_of_unreadable(manifest_ranks: Iterable[int | None]) -> int | None:
+    """Return the rank below which no artifact may take the place of a pointer that cannot be read.
+
+    No removal takes the manifest of the greatest rank that a pointer ever had, for only lower ones are removed. So the
+    pointer does not move back, and a removal that was planned by the pointer before takes nothing of the new artifact.
+    """
+    return max((rank for rank in manifest_ranks if rank is not None), default=None)
 
 
 def payload_prunable(rank: int | None, pointer_rank: int, *, is_target: bool, is_aged: bool) -> bool:

@@ -1,0 +1,123 @@
+"""Folds of published artifacts: nothing is fetched twice, and no fold is touched before another can take its place."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from strandline.artifacts import ArtifactInvalid, ArtifactRestorer, DestinationTaken, bootstrap_fold, fetch_fold
+from strandline.artifacts.layout import format_file_key
+from strandline.artifacts.restorer import FETCHED_SUFFIX
+from strandline.clock import ManualClock
+from strandline.errors import Locked
+from strandline.fold import ALL, open_fold, open_read_only
+from strandline.objects import MemoryObjects
+from strandline.testing.snapshot_stores import everything
+from tests.artifacts.fleet import Fleet, apply
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    (tmp_path / "exports").mkdir()
+    fleet = Fleet(MemoryObjects(clock=ManualClock()), tmp_path / "exports")
+    fleet.write(*(f"key.{at:03d}" for at in range(100)))
+    fleet.publish()
+    fleet.write("later")
+    fleet.publish()
+    return fleet
+
+
+def requests(fleet: Fleet) -> int:
+    assert isinstance(fleet.objects, MemoryObjects)
+    return fleet.objects.faults.calls["get"]
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+class TestFetched:
+    """What an earlier process left, which was killed between two steps."""
+
+    def test_what_was_fetched_is_not_fetched_again(self, fleet: Fleet, tmp_path: Path) -> None:
+        fleet.artifacts.fetch(tmp_path / f".fold{FETCHED_SUFFIX}")
+        before = requests(fleet)
+        fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert requests(fleet) - before == 2  # the pointer and the manifest
+        assert hidden(tmp_path) == []
+        with closing(open_fold(tmp_path / "fold")) as fold:
+            assert everything(fold) == everything(fleet.store)
+
+    @pytest.mark.parametrize("is_staged", [False, True])
+    def test_a_file_that_lost_its_bytes_is_fetched_again(self, is_staged: bool, fleet: Fleet, tmp_path: Path) -> None:
+        """A loss of power keeps the name and the size of a file, and not its content."""
+        fetched = tmp_path / f".fold{FETCHED_SUFFIX}"
+        fleet.artifacts.fetch(fetched)
+        file = max((fetched / "data").iterdir(), key=lambda path: path.stat().st_size)
+        file.write_bytes(bytes(file.stat().st_size))
+        if is_staged:
+            (fetched / "MANIFEST.json").unlink()
+            fetched.rename(tmp_path / f".{fetched.name}.fetched")
+        fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert hidden(tmp_path) == []
+
+    def test_nothing_is_fetched_for_a_destination_that_is_taken(self, fleet: Fleet, tmp_path: Path) -> None:
+        (tmp_path / "mine").write_bytes(b"mine")
+        before = requests(fleet)
+        with pytest.raises(DestinationTaken):
+            fleet.artifacts.fetch(tmp_path / "mine")
+        assert requests(fleet) == before
+
+
+class TestBootstrap:
+    def test_a_fold_that_another_process_keeps_is_left_alone(self, fleet: Fleet, tmp_path: Path) -> None:
+        """Two processes start at once: one makes the fold and opens it, while the other still believes it absent."""
+        with closing(open_fold(tmp_path / "fold")) as store:
+            apply(store, 0, [(b"a", b"1")])
+            with pytest.raises(Locked):
+                bootstrap_fold(fleet.artifacts, tmp_path / "fold")
+            assert not (tmp_path / "fold.aside-1").exists()
+        assert bootstrap_fold(fleet.artifacts, tmp_path / "fold") is None
+        with closing(open_read_only(tmp_path / "fold")) as fold:
+            assert [entry.key for entry in fold.range()] == [b"a"]
+
+    @pytest.fixture
+    def damaged(self, tmp_path: Path) -> Iterator[Path]:
+        path = tmp_path / "fold"
+        with closing(open_fold(path)) as store:
+            apply(store, 0, [(b"a", b"1"), (b"b", b"2")])
+        data = bytearray(path.read_bytes())
+        data[20] ^= 1
+        path.write_bytes(data)
+        yield path
+        assert (path if path.read_bytes() == data else path.with_name("fold.aside-1")).read_bytes() == data
+
+    def test_a_damaged_fold_stays_until_another_is_whole(self, damaged: Path, fleet: Fleet) -> None:
+        file = fleet.artifacts.newest().files[0]
+        found = fleet.objects.get(format_file_key(file))
+        assert found is not None
+        fleet.objects.put(format_file_key(file), bytes(file.size))
+        with pytest.raises(ArtifactInvalid):
+            bootstrap_fold(fleet.artifacts, damaged)
+        assert not damaged.with_name("fold.aside-1").exists()
+        fleet.objects.put(format_file_key(file), found.body)
+        assert bootstrap_fold(fleet.artifacts, damaged) is not None
+        assert damaged.with_name("fold.aside-1").exists()
+        with closing(open_fold(damaged)) as fold:
+            assert everything(fold) == everything(fleet.store)
+
+
+@pytest.mark.parametrize("name", ["fold", "fold.db", "fold.rocks"])
+def test_a_restorer_keeps_the_artifact_as_the_fold_is_kept(name: str, fleet: Fleet, tmp_path: Path) -> None:
+    """A fold on disk is not restored through one in memory."""
+    reader = asyncio.run(ArtifactRestorer(fleet.artifacts, tmp_path / name).newest(ALL))
+    assert reader is not None
+    with closing(open_read_only(tmp_path / f".fold.restored{Path(name).suffix}")) as same:
+        assert (
+            type(same).__name__
+            == {"": "AppendLogReader", ".db": "SqliteReader", ".rocks": "RocksDbReader"}[Path(name).suffix]
+        )
+    reader.close()
+    assert hidden(tmp_path) == []
