@@ -167,6 +167,24 @@ def test_a_mirror_whose_artifact_the_log_no_longer_continues_lists_the_bucket(
         eventually(lambda: sorted(fold) == [f"new.{at}" for at in range(3, 8)])
 
 
+@pytest.mark.parametrize(("mode", "reason"), [(FoldMode.ARCHIVE, "the log begins"), (FoldMode.MIRROR, "of a mirror")])
+def test_an_archive_whose_artifact_does_not_serve_is_refused_with_the_reason(
+    mode: FoldMode, reason: str, server: NatsServer, artifacts: PublishedArtifacts, tmp_path: Path
+) -> None:
+    """The artifact is older than the log's floor, or of a mirror: what was evicted since is nowhere."""
+    config, bucket = StoreConfig(updates_max=5, discard=Discard.OLD), f"refused-{mode.name.lower()}"
+    last = write(server, bucket, {f"old.{at}": b"x" for at in range(5)}, config)
+    with strandline.follow(f"{server.url}/{bucket}", tmp_path / "old", mode=mode) as fold:
+        fold.wait_for(last, PATIENCE_S)
+    publish_fold(tmp_path / "old", artifacts, tmp_path / "export")
+    write(server, bucket, {f"new.{at}": b"y" for at in range(8)}, config)
+    for _ in range(2):  # the second time the fold is there
+        with pytest.raises(RepairRefused, match=reason):
+            strandline.follow(
+                f"{server.url}/{bucket}", tmp_path / "fold", bootstrap=artifacts, mode=FoldMode.ARCHIVE
+            ).close()
+
+
 def test_one_of_a_fleet_exports_again_and_again(
     server: NatsServer, artifacts: PublishedArtifacts, tmp_path: Path
 ) -> None:

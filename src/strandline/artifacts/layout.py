@@ -62,7 +62,7 @@ def format_pointer(pointer: Pointer) -> bytes:
 def parse_pointer(data: bytes, path: str) -> Pointer | None:
     """Return what a pointer says, None for bytes that are no pointer; `ArtifactUnfit` for one of a later format.
 
-    A later format is not damage: whoever wrote it can read it, and it must not be replaced.
+    A later format is not damage: a later version wrote it, and it must not be replaced.
     """
     try:
         found: Any = json.loads(data[:POINTER_BYTES_MAX])

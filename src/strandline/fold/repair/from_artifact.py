@@ -41,6 +41,8 @@ def checked_mark(
         raise RepairRefused(bucket, f"the artifact does not hold {scope}", hint="export with a scope that covers this")
     if not repairs.restore_ahead(cursor.revision, local.revision):
         reason = f"the newest artifact stands at revision {cursor.revision}, the fold at {local.revision} already"
+        if retention is not None:
+            reason += f", and the log begins at {retention.first_revision}"
         raise RepairRefused(bucket, reason, hint=LATER)
     if retention is not None and not repairs.restore_allowed(cursor.revision, local.revision, retention.first_revision):
         reason = (
