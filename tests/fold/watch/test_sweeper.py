@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.fold import ALL, catch_up
+from strandline.fold import ALL, FoldBatch, MemoryStore, catch_up
+from strandline.fold.watch.sweeper import Limits, scan
 from strandline.kv import Discard, KvEntry, Retention, StoreConfig, UpdateBatch, format_revision
 from tests.fold.buckets import Script, twin, watching
 from tests.fold.shelves import Fault, Killed, Shelf
@@ -78,3 +79,18 @@ def test_an_expired_value_that_the_server_still_tells_is_asked_for_again(monkeyp
             await run.until_stored({"a": b"old"})
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("rows", [3, 10, 25, 1000])
+def test_a_scan_finds_what_has_left_and_the_entries_that_leave_next(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr("strandline.fold.watch.sweeper.WINDOW_ROWS", rows)
+    store, numbers = MemoryStore(), [int(number) for number in np.random.default_rng(rows).permutation(100) + 1]
+    for at in range(0, 100, 7):
+        part = numbers[at : at + 7]
+        keys = [b"k%03d" % (number * 37 % 101) for number in part]
+        store.apply(FoldBatch(keys, keys, [format_revision(number) for number in part]), store.cursor())
+    found = scan(store, Limits(first=21, now_ns=0))
+    assert sorted(found.left) == sorted(b"k%03d" % (number * 37 % 101) for number in range(1, 21))
+    following = [(number, b"k%03d" % (number * 37 % 101)) for number in range(21, 101)]
+    assert found.revisions == following[:rows]
+    assert found.deadlines == []
