@@ -374,3 +374,13 @@ def test_a_node_runs_its_application_and_ends_with_it(tmp_path: Path) -> None:
 def test_a_node_with_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     ran = run_command("replica", "node", tmp_path / "a.db", f"file://{tmp_path}/replica", "--name", "a/b")
     assert (ran.code, "cannot name a node" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("what", ["run", "node"])
+@pytest.mark.parametrize("command", ["/no/such/program", "a 'b", ""])
+def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, what: str, command: str) -> None:
+    with database(tmp_path / "a.db") as application:
+        fill(application, 1)
+    more = ["--name", "a", "--ttl", "1.5"] if what == "node" else []
+    ran = run_command("replica", what, tmp_path / "a.db", f"file://{tmp_path}/replica", *more, "--exec", command)
+    assert (ran.code, "cannot be started" in ran.err, "Traceback" in ran.err) == (1, True, False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.errors import StrandlineError
+from strandline.errors import Locked, StrandlineError
 from strandline.lease import LeaseLost, LeaseTiming
 from strandline.objects import LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
@@ -471,3 +471,44 @@ def test_a_hand_over_waits_for_a_write_that_is_served_and_begins_no_other(tmp_pa
             assert node.wait_durable(PATIENCE_S, epoch=epoch)
         eventually(lambda: node.role is Role.FOLLOWER)
         assert node.health().set_aside == ()
+
+
+def remove(path: Path) -> None:
+    """Remove a database with its log."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(f"{path.name}{suffix}").unlink()
+
+
+def test_a_database_that_was_removed_or_replaced_under_a_follower_is_restored(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        follower = next(node for node in nodes.values() if node is not leader)
+        assert follower.wait_for(write(leader, "1"), PATIENCE_S)
+        remove(follower.path)
+        eventually(lambda: follower.path.exists() and rows(follower.path) == ["1"])
+        assert follower.wait_for(write(leader, "2"), PATIENCE_S)
+        other = tmp_path / "other.db"
+        with database(other) as application:
+            application.execute("CREATE TABLE t (value TEXT)")
+            application.execute("INSERT INTO t VALUES ('other')")
+        remove(follower.path)
+        other.rename(follower.path)
+        eventually(lambda: follower.health().set_aside)
+        assert follower.wait_for(write(leader, "3"), PATIENCE_S)
+        eventually(lambda: rows(follower.path) == ["1", "2", "3"])
+        with opened(follower) as application:
+            check_locked(application)
+        assert rows(Path(follower.health().set_aside[0])) == ["other"]
+        assert follower.failure is None
+
+
+def test_a_second_node_of_one_database_is_refused(tmp_path: Path) -> None:
+    """It would hold the lock, and the application of the leader could not write."""
+    with nodes_at(tmp_path, "a") as nodes:
+        leader = leader_of(nodes)
+        with pytest.raises(Locked) as refused:
+            node_of(tmp_path, "a").start()
+        assert "one node holds a database" in str(refused.value.hint)
+        assert write(leader, "1")
+    with node_of(tmp_path, "a") as node:
+        assert node.wait_for_role(Role.LEADER, PATIENCE_S)

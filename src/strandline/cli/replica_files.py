@@ -11,7 +11,7 @@ from strandline.objects import ObjectStore
 from strandline.replica import discover, find_position
 from strandline.replica.check import check_files, reach_problem
 from strandline.replica.layout import LEVEL_SNAPSHOT
-from strandline.replica.nodes import LEASE_KEY
+from strandline.replica.nodes import LEASE_KEY, node_key
 
 
 def status(address: ReplicaAddress, as_json: AsJson = False) -> None:
@@ -45,11 +45,11 @@ def status(address: ReplicaAddress, as_json: AsJson = False) -> None:
 def _nodes_of(store: ObjectStore) -> dict[str, object]:
     """Return the leader and the followers, with the age of their last sign of life; nothing where no node ever led."""
     found, now = discover(store), datetime.now(UTC)
-    if store.head(LEASE_KEY) is None:
+    if LEASE_KEY not in found.modified:
         return {}
-    ages_s = {name: max(0.0, round((now - at).total_seconds(), 1)) for name, at in found.modified.items()}
-    leader = None if found.leader is None else {**found.leader._asdict(), "age_s": ages_s.get(found.leader.name)}
-    followers = [{**node._asdict(), "age_s": ages_s.get(node.name)} for node in found.followers]
+    ages_s = {key: max(0.0, round((now - at).total_seconds(), 1)) for key, at in found.modified.items()}
+    leader = None if found.leader is None else {**found.leader._asdict(), "age_s": ages_s[LEASE_KEY]}
+    followers = [{**node._asdict(), "age_s": ages_s[node_key(node.name)]} for node in found.followers]
     for one in [leader, *followers]:
         if one is not None:
             del one["session"]

@@ -1,6 +1,5 @@
 """`strandline replica node`: leader or follower of a database, beside its application or with it as a child."""
 
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
+from strandline.cli.exec_command import start_command
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.events import Event
@@ -99,7 +99,7 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _until_ended(node: Node, ending: Ending, command: str | None, health_every_s: float, *, as_json: bool) -> int:
     """Wait for a signal, or the end of the command or the node; return the exit code."""
-    child = None if command is None else subprocess.Popen(shlex.split(command))  # noqa: S603 - the user's own
+    child = None if command is None else start_command(command)
     told_s = time.monotonic()
     while True:
         ended_by = ending.wait(LOOK_EVERY_S)

@@ -1,6 +1,5 @@
 """`strandline replica run`: replicate one database, beside its application or with it as a child."""
 
-import shlex
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
+from strandline.cli.exec_command import start_command
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.errors import StrandlineError, Unavailable
@@ -109,8 +109,7 @@ def _until_ended(
     replicator: Replicator, maintenance: Maintenance, ending: Ending, command: str | None, *, as_json: bool
 ) -> int:
     """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
-    arguments = None if command is None else shlex.split(command)
-    child = None if arguments is None else subprocess.Popen(arguments)  # noqa: S603 - the user's own
+    child = None if command is None else start_command(command)
     told = told_of_maintenance = None
     while True:
         ended_by = ending.wait(LOOK_EVERY_S)

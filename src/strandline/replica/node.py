@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from strandline.errors import Closed, Conflict, StrandlineError, Unavailable, UnknownOutcome
+from strandline.errors import Closed, Conflict, Locked, StrandlineError, Unavailable, UnknownOutcome
 from strandline.events import Event, Events
+from strandline.files import Lock, OsDisk
 from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, ObjectLeaseStore
 from strandline.lease.claimant import DEFAULT_TIMING
 from strandline.objects import Object, ObjectInfo, ObjectStore
@@ -183,6 +184,7 @@ class Node:
             events=own,
         )
         self._thread: threading.Thread | None = None
+        self._file_lock: Lock
         self._role = Role.CHANGING
         self._tenure: _Tenure | None = None
         self._hand_over = False
@@ -202,9 +204,15 @@ class Node:
     def start(self) -> Self:
         """Keep other connections from writing, then follow and lead from then on."""
         try:
+            self._file_lock = OsDisk().lock(self.path.with_name(f".{self.path.name}-strandline-node.lock"))
+        except Locked:  # a second node would keep the application of the first from writing
+            hint = "one node holds a database; end the other one, or give this one another database"
+            raise Locked(str(self.path), hint=hint) from None
+        try:
             self._copy.hold()
         except BaseException:
             self._copy.close()
+            self._file_lock.release()
             raise
         self._thread = threading.Thread(target=self._run, name=f"strandline-node-{self.name}", daemon=True)
         self._thread.start()
@@ -363,6 +371,7 @@ class Node:
             with contextlib.suppress(Unavailable, UnknownOutcome):
                 unregister(self._store, self.name)
         self._copy.close()
+        self._file_lock.release()
         with self._changed:
             self._changed.notify_all()
 

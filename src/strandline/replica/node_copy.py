@@ -7,6 +7,8 @@ exactly at the place that was noted for a transaction, or where its pages are th
     .<database>-strandline-node    the last transaction and the end of the log with it, and the same for the next one,
                                    written before the next one is (JSON)
     .<database>-strandline         the same of a replicator, for the time in which this node led
+    .<database>-strandline-node.lock
+                                   held while a node runs
     <database>.set-aside-1, …      databases with commits that are in no history
 """
 
@@ -78,6 +80,10 @@ class NodeCopy(Follower):
 
     def hold(self) -> bool:
         """Keep other connections from writing, if there is a database; return False where that was given up."""
+        if self.lock is not None and not self.lock.is_current():
+            logger.warning("%s was removed or replaced", self._path)
+            self.lock.close()
+            self.lock = self.followed = self._known = None
         if self.lock is None and self._path.exists():
             if self._path.stat().st_size == 0:  # an application has opened it, and made no table yet
                 _create(self._path)
@@ -97,7 +103,7 @@ class NodeCopy(Follower):
 
         Return False where there is no replica to compare it with. `epoch` is the one under which it was led last.
         """
-        if self.followed is not None:
+        if self.followed is not None and self.lock is not None and self.lock.is_current():
             return True
         if not self.hold():
             return False

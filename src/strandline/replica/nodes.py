@@ -53,7 +53,7 @@ class Discovered(NamedTuple):
     errors: Sequence[str] = ()
     """Registrations that cannot be read, such as those of a later Strandline."""
     modified: Mapping[str, datetime] = MappingProxyType({})
-    """When the leader renewed its lease, and each follower registered last, by the store's clock."""
+    """When the lease was renewed, and each follower registered last, by their keys and the store's clock."""
 
     def readers(self) -> list[str]:
         """Return addresses to read from: followers, and the leader where there is none."""
@@ -141,7 +141,7 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
     lease = store.head(LEASE_KEY)
     newest = max(info.modified for info in [*infos, *([lease] if lease else [])]) if infos else None
     followers, errors = list[NodeRecord](), list[str]()
-    modified = {leader.name: lease.modified} if leader is not None and lease is not None else {}
+    modified = {} if lease is None else {LEASE_KEY: lease.modified}
     for info in infos:
         body = store.get(info.key) if newest is not None and newest - info.modified <= age_max else None
         try:
@@ -151,5 +151,5 @@ def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) 
             continue
         if node is not None and leader is not None and node.session == leader.session:
             followers.append(node)
-            modified[node.name] = info.modified
+            modified[info.key] = info.modified
     return Discovered(leader, sorted(followers), errors, modified)

@@ -112,6 +112,7 @@ class WriteLock:
         self._shm_lock = _ShmLock(methods[_SHM_LOCK] or 0)
         self._shm_barrier = _ShmBarrier(methods[_SHM_BARRIER] or 0)
         self._blocks: dict[int, Block] = {}
+        self._inode = self.path.stat().st_ino
         self._log = os.open(self.path.with_name(f"{self.path.name}-wal"), os.O_RDWR | os.O_CLOEXEC)
 
     def acquire(self, give_up: Callable[[], bool] = lambda: False) -> bool:
@@ -131,6 +132,13 @@ class WriteLock:
                 return False
             time.sleep(_PAUSE_S)
         return True
+
+    def is_current(self) -> bool:
+        """Return whether the file at the path is still the one that is held, and not removed or replaced."""
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Let others write."""
