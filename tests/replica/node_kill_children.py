@@ -15,7 +15,7 @@ from strandline.objects import LocalObjects
 from strandline.replica import follower, node_copy, wal_index, write_lock
 
 TRACED = frozenset(str(module.__file__) for module in (node_copy, wal_index, write_lock))
-CHECKPOINT_FRAMES = 10
+CHECKPOINT_FRAMES, LOG_KEPT_BYTES = 10, 10_000
 
 
 def kill_at(when: int) -> None:
@@ -39,7 +39,7 @@ def kill_at(when: int) -> None:
 def follow(replica: Path, database: Path, when: int) -> None:
     """Apply everything, or die."""
     follower.BATCH_BYTES = 1
-    write_lock.CHECKPOINT_FRAMES = CHECKPOINT_FRAMES
+    vars(write_lock).update(CHECKPOINT_FRAMES=CHECKPOINT_FRAMES, LOG_KEPT_BYTES=LOG_KEPT_BYTES)
     copy = node_copy.NodeCopy(LocalObjects(replica), database)
     if when:
         kill_at(when)

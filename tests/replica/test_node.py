@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from strandline.errors import Locked, StrandlineError
+from strandline.errors import Locked, StrandlineError, Unavailable
 from strandline.lease import LeaseLost, LeaseTiming
 from strandline.objects import LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
@@ -512,3 +512,24 @@ def test_a_second_node_of_one_database_is_refused(tmp_path: Path) -> None:
         assert write(leader, "1")
     with node_of(tmp_path, "a") as node:
         assert node.wait_for_role(Role.LEADER, PATIENCE_S)
+
+
+def test_a_database_that_cannot_be_held_at_once_is_tried_again_when_it_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nodes_at(tmp_path, "ab") as nodes:
+        leader = leader_of(nodes)
+        write(leader, "1")
+        hold, failures = node_copy.NodeCopy.hold, itertools.count()
+
+        def busy(copy: node_copy.NodeCopy) -> bool:
+            if copy._path == leader.path and next(failures) < 4:  # noqa: SLF001
+                raise Unavailable("the database is busy")
+            return hold(copy)
+
+        monkeypatch.setattr(node_copy.NodeCopy, "hold", busy)
+        leader.hand_over()
+        other = leader_of(nodes, but=leader)
+        assert leader.wait_for(write(other, "2"), PATIENCE_S)
+        assert leader.failure is None
+        assert rows(leader.path) == ["1", "2"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -21,6 +22,7 @@ from strandline.replica.write_lock import WriteLock
 from tests.replica.databases import content, database, fill
 
 SEEN = 6
+LOG_KEPT_BYTES = 100_000
 WRITING = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('DELETE FROM t')"
 READING = """
 import sqlite3, sys
@@ -304,3 +306,33 @@ class GrownPages(Mapping[int, bytes]):
 
     def __len__(self) -> int:
         return self._count
+
+
+def test_a_log_that_grew_under_a_long_reader_shrinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_lock, "LOG_KEPT_BYTES", LOG_KEPT_BYTES)
+    monkeypatch.setattr(write_lock, "CHECKPOINT_FRAMES", 10)
+    with database(tmp_path / "a.db") as application:
+        fill(application, 3)
+        capture = begun(tmp_path / "a.db", tmp_path / "b.db")
+        lock = WriteLock(tmp_path / "b.db")
+        assert lock.acquire()
+        fill(application, 1)
+        applied(lock, capture)
+        with closing(apsw.Connection(str(tmp_path / "b.db"))) as reader:
+            reader.execute("BEGIN")
+            before = list(reader.execute("SELECT count(*) FROM t"))
+            for number in range(30):
+                fill(application, 3, seed=number)
+                applied(lock, capture)
+            log = tmp_path / "b.db-wal"
+            grown_bytes = log.stat().st_size
+            assert list(reader.execute("SELECT count(*) FROM t")) == before
+            reader.execute("COMMIT")
+            for number in range(10):
+                fill(application, 3, seed=number)
+                applied(lock, capture)
+                assert list(reader.execute("PRAGMA integrity_check")) == [("ok",)]
+        assert log.stat().st_size < LOG_KEPT_BYTES < grown_bytes
+        lock.close()
+        capture.close()
+    assert content(tmp_path / "a.db") == content(tmp_path / "b.db")

@@ -58,7 +58,7 @@ CHUNK_BYTES = 16 << 20
 _FIRST_BYTES = 256 << 10
 _BUSY_MS = 5_000
 _LOCK_MS = 250
-_WAL_KEPT_BYTES = 16 << 20
+LOG_KEPT_BYTES = 16 << 20
 _CACHE_KIB = 64
 _MAGIC = b"SQLite format 3\0"
 _READ_BYTES = 1 << 20
@@ -503,7 +503,7 @@ def connect(path: Path) -> "apsw.Connection":
     # A log that begins anew is cut to this size by whichever connection does it; for ours it is bounded.
     for pragma in (
         "wal_autocheckpoint = 0",
-        f"journal_size_limit = {_WAL_KEPT_BYTES}",
+        f"journal_size_limit = {LOG_KEPT_BYTES}",
         "synchronous = NORMAL",
         f"cache_size = -{_CACHE_KIB}",
     ):

@@ -351,7 +351,7 @@ class Node:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._follow_once() if self._tenure is None else self._lead_once()
+                self._follow_once() if self._tenure is None else self._try(self._lead_once, "leading")
             if self._tenure is not None:
                 self._demote()
         except BaseException as error:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from strandline.errors import Unavailable
 from strandline.files import storage_errors
 from strandline.lazy_imports import deferred
-from strandline.replica.capture import LogState, check_library, connect, sqlite_errors
+from strandline.replica.capture import LOG_KEPT_BYTES, LogState, check_library, connect, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.wal import (
     FRAME_HEADER_BYTES,
@@ -241,6 +241,8 @@ class WriteLock:
         else:
             index = index._replace(salts=_next_salts(index.salts))
         data = format_header(self.page_size, (found.checkpoint + 1) if found else 0, index.salts)
+        if os.fstat(self._log).st_size > LOG_KEPT_BYTES:  # it grew under a long reader, or by a large transaction
+            os.ftruncate(self._log, 0)
         _write_all(self._log, data, 0)
         os.fdatasync(self._log)
         header = parse_header(data)
