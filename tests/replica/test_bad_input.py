@@ -2,8 +2,9 @@
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -108,6 +109,13 @@ def damaged(place: Place) -> Action:
     return Replicator(path, place.store).start
 
 
+def second_library(place: Place) -> Action:
+    """Have the database open with Python's own SQLite, in the process of the replicator."""
+    connection = place.stack.enter_context(closing(sqlite3.connect(place.database)))
+    connection.execute("SELECT count(*) FROM t").fetchall()
+    return Replicator(place.database, place.store).start
+
+
 def second_replicator(place: Place) -> Action:
     """Start two for one database."""
     place.stack.enter_context(Replicator(place.database, place.store))
@@ -181,6 +189,7 @@ CASES: list[tuple[Callable[[Place], Action], type[StrandlineError], str, str]] =
     (a_folder, DatabaseRefused, "not a file", "give the path"),
     (not_wal, DatabaseRefused, "journal mode is delete", "PRAGMA journal_mode = wal"),
     (damaged, Damaged, "x.db", "restore from the replica"),
+    (second_library, DatabaseRefused, "two SQLite libraries", "open it with apsw"),
     (second_replicator, Locked, "a.db", "one replicator"),
     (foreign_prefix, ReplicaForeign, "another database", "a place of its own"),
     (begun_by_others, ReplicaForeign, "did not begin", "a place of its own"),

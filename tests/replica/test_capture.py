@@ -1,7 +1,9 @@
 """Capture: no commit escapes, whatever the application and its checkpoints do meanwhile."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -353,3 +355,16 @@ def test_frames_that_a_killed_writer_left_were_never_committed(tmp_path: Path, c
         copy.drain(capture)
         capture.close()
         assert content(copy.path) == content(path)
+
+
+def test_nothing_is_written_while_another_sqlite_library_of_the_process_has_the_database(tmp_path: Path) -> None:
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+        capture = Capture(tmp_path / "a.db")
+        capture.snapshot()
+        with closing(sqlite3.connect(tmp_path / "a.db")) as other:
+            other.execute("SELECT count(*) FROM t").fetchall()
+            for write in (capture.snapshot, capture.checkpoint):
+                with pytest.raises(DatabaseRefused, match="two SQLite libraries"):
+                    write()
+        capture.close()

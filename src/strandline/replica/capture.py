@@ -19,6 +19,8 @@ Invariants:
   locks of every connection in the process.
 - What SQLite says becomes an error of ours: `Unavailable` where it passes (busy, a full disk), and the same call may be
   made again; `Damaged` or `DatabaseRefused` where it stays.
+- Nothing is written while another SQLite library of this process has the database open: locks hold between processes,
+  and between connections of one library.
 
 SQLite before 3.51.3 can lose commits when a checkpoint meets the beginning of a log, so an older library is refused.
 """
@@ -62,6 +64,7 @@ LOG_KEPT_BYTES = 16 << 20
 _CACHE_KIB = 64
 _MAGIC = b"SQLite format 3\0"
 _READ_BYTES = 1 << 20
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class LogState(NamedTuple):
@@ -234,6 +237,7 @@ class Capture:
             return self._held_again() if self._is_let_go else self._checkpoint()
 
     def _checkpoint(self) -> bool:
+        check_one_library(self.path)
         self._writer.set_busy_timeout(_LOCK_MS)
         try:
             self._writer.execute("BEGIN IMMEDIATE")
@@ -416,6 +420,7 @@ class Capture:
 
     def _beat(self) -> None:
         """Write a row. The table may be gone: an application may write another database over this one."""
+        check_one_library(self.path)
         self._writer.execute(
             f"CREATE TABLE IF NOT EXISTS {TABLE} "
             "(id INTEGER PRIMARY KEY CHECK (id = 1), beat INTEGER NOT NULL, lineage TEXT NOT NULL)"
@@ -453,6 +458,26 @@ def check_library() -> None:
         needed = ".".join(map(str, SQLITE_MIN))
         hint = f"install apsw {needed} or later, which brings its own SQLite"
         raise DatabaseRefused("SQLite", f"{version} can lose commits when a log begins anew", hint=hint)
+
+
+def check_one_library(path: Path) -> None:
+    """Refuse a database that a second SQLite library of this process has open: their locks do not exclude each other.
+
+    Each library opens the index of a log once. It is looked for where the system lists the descriptors of a process.
+    """
+    try:
+        index = path.with_name(f"{path.name}-shm").stat()
+        descriptors = list(_DESCRIPTORS.iterdir())
+    except OSError:
+        return
+    opened = 0
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found = descriptor.stat()
+            opened += (found.st_dev, found.st_ino) == (index.st_dev, index.st_ino)
+    if opened > 1:
+        hint = "in this process, open it with apsw (Python's sqlite3 is another library); or replicate it from another"
+        raise DatabaseRefused(str(path), "two SQLite libraries of this process have it open, and damage it", hint=hint)
 
 
 def check_database(path: Path) -> None:
