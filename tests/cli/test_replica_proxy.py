@@ -1,5 +1,6 @@
 """`strandline replica proxy`: as its users run it, with the address of a replica alone."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -42,6 +43,24 @@ def test_it_finds_the_nodes_routes_tells_and_ends_in_order(tmp_path: Path) -> No
         ("GET", "/a", following),
         ("POST", "/b", leading),
     ]
+
+
+def test_a_reader_of_the_log_that_stalls_stalls_no_request(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/replica"
+    server = BrokenServer(answering())
+    with server.running() as leading:
+        store = open_objects(address, conditional=True)
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        store.close()
+        command = [STRANDLINE, "replica", "proxy", address, "--listen", "127.0.0.1:0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            proxy = json.loads(process.stdout.readline())["listening"]
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+            path = "/" + "x" * 2000
+            assert [ask(proxy, "GET", path).status for _ in range(10)] == [200] * 10, "the pipe takes two lines"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("listen", ["8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])

@@ -1,10 +1,13 @@
 """`strandline replica proxy`: an HTTP proxy before the nodes of a replica, which needs its address alone."""
 
+import os
+import queue
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 
@@ -15,6 +18,10 @@ from strandline.errors import InvalidInput
 from strandline.replica import ReplicaDirectory, discover
 
 PORT_MAX = 65535
+LINES_MAX = 10_000
+"""How many lines of the log wait for a reader of stdout."""
+END_S = 5.0
+"""How long the end waits for it."""
 
 Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve; port 0 takes a free one.")]
 Hold = Annotated[float, typer.Option("--hold", min=0.0, help="Seconds for which a request waits for a leader.")]
@@ -72,10 +79,12 @@ def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
         trusts_peers=trusts_peers,
     )
 
-    def log(record: Mapping[str, object]) -> None:
-        _tell(record, as_json=as_json)
+    lines = LineWriter()
 
-    with ending_signals() as ending, replica_at(address) as (store, _):
+    def log(record: Mapping[str, object]) -> None:
+        lines.write(_format_request(record, as_json=as_json))
+
+    with ending_signals() as ending, replica_at(address) as (store, _), lines:
         directory = ReplicaDirectory(lambda: discover(store)).start()
         try:
             server = ProxyThread(
@@ -100,14 +109,44 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _tell(record: Mapping[str, object], *, as_json: bool) -> None:
+class LineWriter:
+    """Writes lines to stdout in a thread: a reader that stalls costs lines, and holds up no request."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="strandline-log", daemon=True)
+
+    def write(self, line: str) -> None:
+        """Have a line written soon; it is dropped, and counted, where too many wait."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(queue.Full):
+            self._lines.put(None, timeout=END_S)
+        self._thread.join(END_S)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            dropped, self._dropped = self._dropped, 0
+            text = line + "\n" + (to_json({"dropped_lines": dropped}) + "\n" if dropped else "")
+            data = text.encode(errors="backslashreplace")
+            with suppress(OSError):  # where no process reads the log, requests are served all the same
+                while data:  # past the buffer of stdout, whose lock would hold up the end of the process
+                    data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def _format_request(record: Mapping[str, object], *, as_json: bool) -> str:
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     if as_json:
-        line = to_json({"time": time, **record})
-    else:
-        line = "{time} {client} {method} {path} {status} {kind} {node} {duration_ms} ms".format(time=time, **record)
-        failures = record["failures"]
-        line += f" after {failures}" if failures else ""
-    with suppress(OSError):  # where no process reads the log, requests are served all the same
-        sys.stdout.write(line.encode(errors="backslashreplace").decode() + "\n")
-        sys.stdout.flush()
+        return to_json({"time": time, **record})
+    line = "{time} {client} {method} {path} {status} {kind} {node} {duration_ms} ms".format(time=time, **record)
+    failures = record["failures"]
+    return line + (f" after {failures}" if failures else "")

@@ -199,11 +199,13 @@ def ask(
         connection.close()
 
 
-def ask_raw(address: str, data: bytes) -> bytes:
-    """Send bytes and return everything that comes until the server closes."""
+def ask_raw(address: str, data: bytes, *, ends: bool = False) -> bytes:
+    """Send bytes, end the sending if asked to, and return everything that comes until the server closes."""
     host, _, port = address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
         connection.sendall(data)
+        if ends:
+            connection.shutdown(socket.SHUT_WR)
         received = b""
         with suppress(ConnectionError):
             while chunk := connection.recv(65536):

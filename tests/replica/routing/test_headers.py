@@ -70,6 +70,8 @@ def test_a_peer_that_is_not_trusted_says_nothing_of_where_a_request_came_from() 
         (b"x-forwarded-host", b"evil"),
         (b"forwarded", b"for=1.2.3.4"),
         (b"strandline-expect-leader", b"1"),
+        (b"strandline_expect_leader", b"1"),
+        (b"x_forwarded_for", b"1.2.3.4"),
     ]
     found = dict(forwarded_headers(spoofed, PEER, "bb", to_leader=False, trusts_peer=False))
     assert found == {
@@ -99,13 +101,16 @@ def test_a_request_in_a_circle_is_refused() -> None:
     ],
 )
 def test_targets_become_paths(method: bytes, target: bytes, found: bytes) -> None:
-    assert origin_form(method, target) == found
+    assert origin_form(method, target, b"Shop") == found
 
 
-@pytest.mark.parametrize("target", [b"*", b"shop:443", b"ftp://shop/", b"http://", b"http:///a", b"http://shop?x=/"])
+@pytest.mark.parametrize(
+    "target",
+    [b"*", b"shop:443", b"ftp://shop/", b"http://", b"http:///a", b"http://shop?x=/", b"http://u@shop/", b"http://x/"],
+)
 def test_other_targets_are_refused(target: bytes) -> None:
     with pytest.raises(InvalidInput, match="target"):
-        origin_form(b"GET", target)
+        origin_form(b"GET", target, b"shop")
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -271,3 +272,55 @@ def test_other_scopes_pass_through() -> None:
 
     asyncio.run(main())
     assert seen == ["websocket", "lifespan"]
+
+
+def test_a_client_that_gave_up_while_it_was_held_is_not_served_later() -> None:
+    server, node = BrokenServer(answering()), FakeNode(Role.CHANGING)
+    app = AsgiRouting(starlette_app("follower"), node, limits=PATIENT)
+    with server.running() as leader, serving(app) as follower:
+        host, _, port = follower.removeprefix("http://").partition(":")
+        for body in (b"", b"abc"):
+            with socket.create_connection((host, int(port))) as connection:
+                head = b"POST /gone HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+                connection.sendall(head + body)
+                eventually(lambda: _held(app) == 1)
+            eventually(lambda: _held(app) == 0)
+        node.leader, node.role = leader, Role.FOLLOWER
+        assert ask(follower, "POST", "/here", b"").status == 200
+        assert [head.split()[1] for head in server.heads] == [b"/here"]
+
+
+def _held(app: AsgiRouting) -> int:
+    return sum(state.forwarder.held for state in app._loops.values())  # noqa: SLF001 - no one else counts them
+
+
+def test_the_number_of_forwarded_requests_that_a_changing_node_holds_is_bounded(serve: Serve) -> None:
+    limits = RoutingLimits(hold_s=600, held_max=0)
+    with serve("changing", FakeNode(Role.CHANGING), limits) as address:
+        got = ask(address, "POST", "/a", b"1", Strandline_Expect_Leader="1")
+        assert (got.status, got.headers["strandline-refused"]) == (421, "not-leader"), "the forwarder holds it"
+
+
+def test_a_write_that_loses_its_leader_before_it_is_served_goes_to_the_next_one(serve: Serve) -> None:
+    @dataclass
+    class Losing(FakeNode):
+        @contextmanager
+        def serving_write(self) -> Iterator[int]:
+            self.role = Role.FOLLOWER
+            yield 0
+
+    with serve("leader", leading()) as leader, serve("former", Losing(Role.LEADER, 1, leader)) as former:
+        assert ask(former, "POST", "/a", b"123").body == b"leader POST /a 3 127.0.0.1"
+
+
+def test_a_hand_over_waits_until_the_answer_is_settled(serve: Serve) -> None:
+    class Counting(FakeNode):
+        def wait_durable(self, timeout_s: float, *, epoch: int | None = None) -> int:
+            seen.append(self.writes)
+            return super().wait_durable(timeout_s, epoch=epoch)
+
+    seen: list[int] = []
+    node = Counting(Role.LEADER, 1, None, 7)
+    with serve("leader", node) as leader:
+        assert ask(leader, "POST", "/a", b"1").status == 200
+        assert (seen, node.writes) == ([1], 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from strandline.replica import Discovered, Leader, NodeRecord, ReplicaDirectory
+from strandline.replica.directory import FAILURES_MAX
 from strandline.replica.routing import AsgiRouting, ProxySettings, ProxyThread, RoutingLimits, RoutingRules
 from tests.replica.routing.apps import echoed, starlette_app
 from tests.replica.routing.fakes import (
@@ -118,6 +119,10 @@ MALFORMED = [
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\nabc",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"GET http://other/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nStrandline-Position: 9223372036854775808\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nStrandline-Position: -1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nStrandline-Position: \xc2\xb2\r\n\r\n",
     b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: a\r\nStrandline-Position: x\r\n\r\n",
 ]
@@ -175,6 +180,71 @@ def test_slow_clients_are_answered_and_let_go() -> None:
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
         assert ask_raw(proxy, head + b"abc").startswith(b"HTTP/1.1 408 ")
         assert ask_raw(proxy, b"") == b"", "a connection without a request is closed in silence"
+
+
+def test_a_head_that_comes_drop_by_drop_is_answered_in_time() -> None:
+    server = BrokenServer(answering())
+    limits = RoutingLimits(idle_s=600, head_s=0.1)
+    with server.running() as address, proxied(Nodes(address), limits) as (proxy, _):
+        assert ask_raw(proxy, b"GET / HTTP/1.1\r\nHost: a\r\n").startswith(b"HTTP/1.1 408 ")
+        assert server.heads == []
+
+
+def test_an_answer_421_of_an_application_is_an_answer() -> None:
+    server = BrokenServer(answering(b"wrong host", "421 Misdirected Request"))
+    with server.running() as address, proxied(Nodes(address)) as (proxy, _):
+        got = ask(proxy, "POST", "/a", b"123")
+        assert (got.status, got.body, len(server.heads)) == (421, b"wrong host", 1)
+
+
+def test_a_leader_that_never_leads_is_asked_for_a_bounded_time() -> None:
+    refused = answering(b"", "421 Misdirected Request", "Strandline-Refused: not-leader\r\n")
+    server = BrokenServer(refused)
+    with server.running() as address, proxied(Nodes(address), RoutingLimits(hold_s=0.5)) as (proxy, _):
+        got = ask(proxy, "POST", "/a", b"123")
+        assert (got.status, got.headers["strandline-outcome"]) == (503, "not-done")
+        assert len(server.heads) == FAILURES_MAX, "then it rests, and is not asked in a loop"
+
+
+def test_a_node_that_leads_nothing_and_names_the_proxy_ends_in_a_circle() -> None:
+    nodes = Nodes(None)
+    with proxied(nodes) as (proxy, _), serving(AsgiRouting(starlette_app("f"), FakeNode(leader=proxy))) as follower:
+        nodes.leader, nodes.followers = "http://127.0.0.1:1", (follower,)
+        eventually(lambda: json.loads(ask(proxy, "GET", "/strandline/health").body)["followers"])
+        got = ask(proxy, "GET", "/a", Strandline_Position="5", Connection="close")
+        assert got.status == 508
+
+
+def test_requests_over_one_connection_are_answered_in_order(cluster: tuple[str, str, str]) -> None:
+    with proxied(Nodes(*cluster)) as (proxy, _):
+        piped = (
+            b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n"
+            b"HEAD /b HTTP/1.1\r\nHost: a\r\n\r\n"
+            b"GET http://a/c HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        )
+        received = ask_raw(proxy, piped, ends=True)
+        assert received.count(b"HTTP/1.1 200 ") == 3
+        assert received.index(b"leader POST /a 3") < received.index(b" GET /c 0")
+        assert b"HEAD /b" not in received
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+def test_answers_without_a_body_end_with_their_head(status: str) -> None:
+    def bare(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(f"HTTP/1.1 {status}\r\nETag: x\r\nContent-Length: 5\r\n\r\n".encode())
+
+    with BrokenServer(bare).running() as address, proxied(Nodes(address)) as (proxy, _):
+        got = ask(proxy, "GET", "/a")
+        assert (got.status, got.headers["etag"], got.body) == (int(status[:3]), "x", b"")
+
+
+def test_a_change_to_http_2_is_no_way_past_the_proxy() -> None:
+    server = BrokenServer(answering())
+    with server.running() as address, proxied(Nodes(address)) as (proxy, _):
+        upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"
+        head = b"GET / HTTP/1.1\r\nHost: a\r\n" + upgrade + b"\r\n"
+        assert ask_raw(proxy, head, ends=True).startswith(b"HTTP/1.1 200 ")
+        assert b"h2c" not in server.heads[0]
 
 
 def test_a_write_of_unknown_outcome_is_not_sent_again() -> None:
@@ -298,7 +368,9 @@ def _listens(address: str) -> bool:
 
 def test_an_upgrade_becomes_a_tunnel_to_the_leader() -> None:
     def upgrade(connection: socket.socket, _: bytes) -> None:
-        connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ")
+        connection.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nhello "
+        )
         while data := connection.recv(100):
             connection.sendall(data)
 
@@ -306,7 +378,7 @@ def test_an_upgrade_becomes_a_tunnel_to_the_leader() -> None:
     with leader.running() as address, follower.running() as other, proxied(Nodes(address, other)) as (proxy, _):
         host, _, port = proxy.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
-            connection.sendall(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+            connection.sendall(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
             head = read_head(connection)
             assert head.startswith(b"HTTP/1.1 101 ")
             received = head.partition(b"\r\n\r\n")[2]
@@ -329,3 +401,4 @@ def test_a_proxy_that_is_registered_as_a_node_does_not_ask_itself_for_ever() -> 
 def test_a_path_can_be_a_write(cluster: tuple[str, str, str]) -> None:
     with proxied(Nodes(*cluster), rules=RoutingRules(write_paths=("/logout",))) as (proxy, _):
         assert ask(proxy, "GET", "/logout").body.split()[0] == b"leader"
+        assert ask(proxy, "GET", "/%6cogout").body.split()[0] == b"leader"

@@ -6,6 +6,7 @@ Any ASGI 3 application. WebSockets and lifespan pass through; a WebSocket that w
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
 from typing import Any
@@ -28,7 +29,7 @@ from strandline.replica.routing.node_routing import (
     position_headers,
 )
 from strandline.replica.routing.rules import Decision, Kind, RoutingRules
-from strandline.replica.routing.upstream import Answer, ClientFailed
+from strandline.replica.routing.upstream import CHUNK_BYTES, Answer, ClientFailed
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -103,10 +104,13 @@ class AsgiRouting:
         forwarder = self._state().forwarder
         source = _BodySource(receive)
         body = forwarder.body(source.read, await _body_size(request, scope))
-        forwarded, locator = self._routing.forward_request(request, body), NodeLocator(self._routing, request)
+        forwarded, locator = (
+            self._routing.forward_request(request, body),
+            NodeLocator(self._routing, request, source.is_here),
+        )
         try:
             while (answer := await forwarder.forward(forwarded, locator)) is Place.HERE:
-                if await self._serve(request, scope, _Replay(body, receive), send):
+                if await self._serve(request, scope, _Replay(body, source), send):
                     return
                 await asyncio.sleep(PAUSE_S)
             if isinstance(answer, Answer):
@@ -117,6 +121,7 @@ class AsgiRouting:
             return  # nobody is there to be answered
         finally:
             await body.close()
+            await source.close()
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -221,11 +226,15 @@ class _BodySource:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        self._ahead: deque[Message] = deque()
+        self._ahead_bytes = 0
+        self._pending: asyncio.Task[Message] | None = None
+        self._is_gone = False
         self.is_ended = False
 
     async def read(self) -> bytes:
         while not self.is_ended:
-            message = await self._receive()
+            message = await self.message()
             if message["type"] == "http.disconnect":
                 raise ClientFailed("the client went away")
             self.is_ended = not message.get("more_body", False)
@@ -234,23 +243,55 @@ class _BodySource:
                 return chunk
         return b""
 
+    async def message(self) -> Message:
+        """Return the next message of the server."""
+        if self._ahead:
+            message = self._ahead.popleft()
+            self._ahead_bytes -= len(message.get("body", b""))
+            return message
+        pending = self._pending or self._begin()
+        message = await asyncio.shield(pending)  # a sender that is cancelled leaves it for the next one
+        self._pending = None
+        return message
+
+    def is_here(self) -> bool:
+        """Return whether the client waits, as far as a few messages ahead tell: a server says it after the body."""
+        if self._pending is not None and self._pending.done() and not self._is_gone:
+            message, self._pending = self._pending.result(), None
+            self._is_gone = message["type"] == "http.disconnect"
+            self._ahead.append(message)
+            self._ahead_bytes += len(message.get("body", b""))
+        if self._pending is None and not self._is_gone and self._ahead_bytes < CHUNK_BYTES:
+            self._begin()
+        return not self._is_gone
+
     async def disconnected(self) -> None:
         """Return when the client is gone, once its request is whole."""
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.message())["type"] != "http.disconnect":
             pass
+
+    async def close(self) -> None:
+        """Wait for no message."""
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
+
+    def _begin(self) -> "asyncio.Task[Message]":
+        self._pending = asyncio.ensure_future(self._receive())
+        return self._pending
 
 
 class _Replay:
     """The body of a request that was to be forwarded, for the application of this node."""
 
-    def __init__(self, body: RequestBody, receive: Receive) -> None:
+    def __init__(self, body: RequestBody, source: _BodySource) -> None:
         self._chunks = body.chunks()
-        self._receive = receive
+        self._source = source
         self._is_ended = False
 
     async def __call__(self) -> Message:
         if self._is_ended:
-            return await self._receive()
+            return await self._source.message()
         async for chunk in self._chunks:
             return {"type": "http.request", "body": chunk, "more_body": True}
         self._is_ended = True

@@ -18,8 +18,6 @@ with needs("replica"):
     import h11
 
 HEAD_READ_BYTES = 16 << 10
-HEAD_S = 10.0
-"""How long a client may take for the head of a request."""
 
 
 class RequestRefused(Exception):
@@ -66,7 +64,7 @@ class Client:
             self.http.receive_data(data)
         self.is_idle = False
         try:
-            async with asyncio.timeout(HEAD_S):
+            async with asyncio.timeout(self.limits.head_s):
                 while (event := self._event()) is h11.NEED_DATA:
                     self.http.receive_data(await self.reader.read(HEAD_READ_BYTES))
         except TimeoutError:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, Self
 
-from strandline.replica.routing.answers import PlainAnswer, gave_up, is_misdirected, too_many_held
+from strandline.errors import InvalidInput
+from strandline.replica.routing.answers import PlainAnswer, bad_request, gave_up, is_misdirected, too_many_held
 from strandline.replica.routing.body import ReplayBudget, RequestBody, Source
 from strandline.replica.routing.headers import IDEMPOTENCY_HEADER, get_header
 from strandline.replica.routing.limits import RoutingLimits
@@ -96,6 +97,8 @@ class Forwarder:
                         request.body.drop_kept()
                         locator.note_success(place)
                         return answer
+                    if isinstance(answer, PlainAnswer):
+                        return answer
                     failure = answer
                     locator.note_failure(place, failure)
                 given_up = self._after(failure, request, told.attempts, give_up_s)
@@ -113,12 +116,14 @@ class Forwarder:
         """Close idle connections."""
         await self.upstreams.close()
 
-    async def _attempt(self, request: ForwardRequest, address: str, told: Forwarded) -> Answer | Failure:
+    async def _attempt(self, request: ForwardRequest, address: str, told: Forwarded) -> Answer | PlainAnswer | Failure:
         told.address, told.attempts = address, told.attempts + 1
         try:
             answer = await self.upstreams.exchange(
                 address, request.head, request.body, may_reuse=request.kind is Kind.READ
             )
+        except InvalidInput as error:
+            return bad_request(error)
         except AttemptFailed as error:
             told.failures.append(str(error))
             return error.failure

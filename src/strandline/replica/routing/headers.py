@@ -93,6 +93,7 @@ def forwarded_headers(
 
     What a peer that is not trusted says of where the request came from is dropped.
     """
+    headers = [(name, value) for name, value in headers if not _is_alias(name)]
     if not trusts_peer:
         headers = [(name, value) for name, value in headers if not name.startswith((b"x-forwarded-", b"forwarded"))]
     ours = (VIA_HEADER, EXPECT_LEADER_HEADER, b"x-forwarded-for", b"content-length")
@@ -112,13 +113,21 @@ def forwarded_headers(
     return kept
 
 
-def origin_form(method: bytes, target: bytes) -> bytes:
-    """Return the target of a request as servers want it; `InvalidInput` for one that no server of ours answers."""
+def _is_alias(name: bytes) -> bool:
+    """Return whether a WSGI server would take a name for one of those that forwarders set."""
+    return b"_" in name and name.replace(b"_", b"-").startswith((b"strandline-", b"x-forwarded-"))
+
+
+def origin_form(method: bytes, target: bytes, host: bytes | None) -> bytes:
+    """Return the target of a request as servers want it; `InvalidInput` for one that no server of ours answers.
+
+    One that names another host than the header `Host` would be read in two ways.
+    """
     if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
         return target
     if target.lower().startswith((b"http://", b"https://")):
         rest = target.split(b"://", 1)[1]
         authority, slash, path = rest.partition(b"/")
-        if authority and b"?" not in authority and b"#" not in authority:
+        if authority and authority.lower() == (host or authority).lower() and not {*b"?#@"} & {*authority}:
             return slash + path if slash else b"/"
     raise InvalidInput(f"cannot serve the target {target[:100]!r}", hint="ask for a path, such as /orders")

@@ -28,6 +28,8 @@ class RoutingLimits:
     """How long a server may be silent."""
     idle_s: float = 30.0
     """How long a client may be silent within a request, or may leave an answer unread."""
+    head_s: float = 10.0
+    """How long a client may take for the head of a request."""
     head_bytes: int = 32 << 10
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -65,6 +65,7 @@ class NodeRouting:
     identity: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
+        self.held = 0
         self._slots = threading.BoundedSemaphore(max(1, self.limits.waiting_max))
         self._threads = ThreadPoolExecutor(max(1, self.limits.waiting_max), thread_name_prefix="strandline-routing")
 
@@ -96,10 +97,14 @@ class NodeRouting:
         """Return whether a request is served here, forwarded or misdirected; wait for that where it pays."""
         decision = self.decide(request)
         if decision is Decision.HOLD and request.expects_leader:
-            give_up_s = time.monotonic() + self.limits.hold_s
-            while decision is Decision.HOLD and time.monotonic() < give_up_s:
-                await asyncio.sleep(PAUSE_S)
-                decision = self.decide(request)
+            give_up_s = time.monotonic() + (self.limits.hold_s if self.held < self.limits.held_max else 0.0)
+            self.held += 1
+            try:
+                while decision is Decision.HOLD and time.monotonic() < give_up_s:
+                    await asyncio.sleep(PAUSE_S)
+                    decision = self.decide(request)
+            finally:
+                self.held -= 1
             return Decision.MISDIRECTED if decision is Decision.HOLD else decision
         if decision is not Decision.WAIT:
             return decision
@@ -146,9 +151,12 @@ class NodeRouting:
 class NodeLocator:
     """Where a request of a node goes: to the leader, here if that is this node, or here once the position is."""
 
-    def __init__(self, routing: NodeRouting, request: RoutedRequest) -> None:
+    def __init__(
+        self, routing: NodeRouting, request: RoutedRequest, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         self._routing = routing
         self._request = request
+        self.is_wanted = is_wanted
 
     def where(self) -> str | Place:
         """Return where a request goes now."""
@@ -164,10 +172,6 @@ class NodeLocator:
 
     def note_success(self, address: str) -> None:
         """Note nothing."""
-
-    def is_wanted(self) -> bool:
-        """Return that the client waits; its server tells when it does not."""
-        return True
 
 
 def position_headers(txid: int | None) -> list[tuple[bytes, bytes]]:

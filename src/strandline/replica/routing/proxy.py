@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Self
+from urllib.parse import unquote
 
 from strandline.errors import InvalidInput
 from strandline.extras import needs
@@ -139,7 +140,7 @@ class Proxy:
         headers = list(request.headers)
         is_head = request.method == b"HEAD"
         target, refusal = self._check(request, headers)
-        path = target.partition(b"?")[0].decode("latin-1")
+        path = unquote(target.partition(b"?")[0].decode("latin-1"))
         kind = self._settings.rules.kind_of(request.method.decode("latin-1"), path)
         if refusal is None and path == self._settings.health_path:
             refusal = self._health()
@@ -185,7 +186,7 @@ class Proxy:
             check_framing(headers, request.http_version)
             if request.method == b"CONNECT":
                 return b"", answer(501, "this proxy makes no tunnels", outcome=NOT_DONE)
-            target = origin_form(request.method, request.target)
+            target = origin_form(request.method, request.target, get_header(headers, b"host"))
             wanted_position(headers)
         except InvalidInput as error:
             return b"", bad_request(error)
@@ -316,11 +317,15 @@ class ProxyThread:
 
 
 def _upgrade(headers: Headers) -> bytes:
-    """Return the protocol that a request wants to change to; a request with a body stays with this one."""
+    """Return the protocol that a request wants to change to: WebSocket, without a body.
+
+    A change to HTTP/2 would be a way past the proxy for every later request.
+    """
     listed = [item.lower() for item in list_header(headers, b"connection")]
     if b"upgrade" not in listed or body_size(headers) != 0:
         return b""
-    return get_header(headers, b"upgrade") or b""
+    wanted = get_header(headers, b"upgrade") or b""
+    return wanted if wanted.lower() == b"websocket" else b""
 
 
 async def _tunnel(client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes) -> None:

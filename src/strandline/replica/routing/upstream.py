@@ -7,6 +7,7 @@ alone. Memory stays within the buffers of two sockets.
 
 import asyncio
 import contextlib
+import functools
 import ssl
 import time
 from collections import defaultdict
@@ -32,6 +33,11 @@ IDLE_S = 3.0
 """How long a connection stays open without a request; servers keep theirs for five seconds and more."""
 IDLE_MAX = 32
 _SWITCHING_PROTOCOLS = 101
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()  # which reads all authorities
 
 
 async def end_tasks() -> None:
@@ -150,7 +156,7 @@ class Upstreams:
             host, port, is_tls = parse_address(address)
             async with asyncio.timeout(self.limits.connect_s):
                 reader, writer = await asyncio.open_connection(
-                    host, port, limit=CHUNK_BYTES, ssl=ssl.create_default_context() if is_tls else None
+                    host, port, limit=CHUNK_BYTES, ssl=_tls() if is_tls else None
                 )
         except (OSError, TimeoutError, InvalidInput) as error:
             raise AttemptFailed(Failure.NOT_SENT, f"{address}: {str(error) or 'no connection in time'}") from error
@@ -178,7 +184,10 @@ class _Exchange:
 
     async def run(self) -> Answer:
         """Return the answer as soon as its head is here; the body of the request is sent meanwhile and afterwards."""
-        self._write(h11.Request(method=self._head.method, target=self._head.target, headers=self._framed()))
+        try:
+            self._write(h11.Request(method=self._head.method, target=self._head.target, headers=self._framed()))
+        except h11.LocalProtocolError as error:
+            raise InvalidInput(f"the request cannot be forwarded: {error}", hint="send a well-formed one") from error
         if self._body.size == 0:
             self._write(h11.EndOfMessage())
         else:
@@ -192,6 +201,8 @@ class _Exchange:
             elif isinstance(event, h11.Response):
                 self._go_on.set()
                 headers = end_to_end(list(event.headers))
+                if get_header(list(event.headers), b"transfer-encoding") is not None:
+                    headers = [each for each in headers if each[0] != b"content-length"]
                 return Answer(event.status_code, headers, self._answer_body(), self._end)
             else:
                 raise AttemptFailed(Failure.LOST, f"{self._address}: it closed the connection")

@@ -178,7 +178,7 @@ class _RequestThread:
         while (call := self._calls.get()) is not None:
             try:
                 settle, result = _set_result, self._read()
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - the server's own, of any class
                 self.worker.loop.call_soon_threadsafe(_set_exception, call, ClientFailed(str(error)))
             else:
                 self.worker.loop.call_soon_threadsafe(settle, call, result)
