@@ -112,6 +112,19 @@ class TestLease:
 
         over(kind, server, check)
 
+    def test_a_record_of_the_future_is_taken_over(self, kind: str, server: NatsServer) -> None:
+        """An exporter whose clock was a year ahead would end all exports for a year."""
+
+        async def check(cell: RecordCell) -> None:
+            clock, ahead = ManualClock(), ManualClock()
+            ahead.advance(365 * 86_400)
+            assert await ExportLease(cell, "ahead", ttl_s=TTL_S, clock=ahead).try_acquire() is not None
+            lease = ExportLease(cell, "node", ttl_s=TTL_S, clock=clock)
+            assert await lease.try_acquire() is not None
+            assert await lease.try_acquire() is None
+
+        over(kind, server, check)
+
     def test_of_two_that_read_the_same_record_one_wins(
         self, kind: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -4,9 +4,9 @@
      "completed_revision": null, "completed_unix": null, "nonce": "4f0c…"}
 
 Invariants: the lease saves work and decides nothing else: two exporters at once only do the same twice, for the pointer
-moves under its own rule. So it goes by wall clocks, and a record that cannot be read is taken over. Every change is a
-conditional write upon the record that was read; giving a round back writes `released`, for object storage has no
-conditional delete.
+moves under its own rule. So it goes by wall clocks, and a record that cannot be read, or is of the future, is taken
+over. Every change is a conditional write upon the record that was read; giving a round back writes `released`, for
+object storage has no conditional delete.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class ExportLease:
         found = await self._cell.read()
         before = None if found is None else parse_export_record(found.data)
         now_s = self._now_s()
-        if before is not None and not rules.lease_is_free(now_s, before.expires_unix, released=before.released):
+        if before is not None and not self._is_free(before, now_s):
             return None
         record = ExportRecord(
             self._holder,
@@ -147,6 +147,12 @@ class ExportLease:
         except Conflict:
             return None
         return ExportRound(self._cell, record, version, self._now_s)
+
+    def _is_free(self, record: ExportRecord, now_s: float) -> bool:
+        """Tell whether the round is over; one that begins far in the future is of a clock that was wrong."""
+        if record.acquired_unix > now_s + self.ttl_s:
+            return True
+        return rules.lease_is_free(now_s, record.expires_unix, released=record.released)
 
     def _now_s(self) -> float:
         return self._clock.now_ns() / NS_PER_S
