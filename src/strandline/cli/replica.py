@@ -16,7 +16,9 @@ COMMANDS = (
         "Lead or follow a database until SIGTERM: then stop writes, ship the rest, and let another node lead.",
     ),
     LazyCommand("proxy", "replica_proxy:proxy", "Route HTTP requests: reads to followers, writes to the leader."),
-    LazyCommand("status", "replica_files:status", "Show the last transaction of a replica, and what it holds."),
+    LazyCommand(
+        "status", "replica_files:status", "Show the last transaction of a replica, what it holds, and its nodes."
+    ),
     LazyCommand("snapshots", "replica_files:snapshots", "List the whole databases of a replica."),
     LazyCommand("verify", "replica_files:verify", "Read every file of a replica, and say what is damaged or missing."),
     LazyCommand(
