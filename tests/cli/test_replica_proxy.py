@@ -3,6 +3,7 @@
 import fcntl
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,51 @@ def test_a_reader_of_the_log_that_stalls_stalls_no_request(tmp_path: Path) -> No
             assert [ask(proxy, "GET", path).status for _ in range(10)] == [200] * 10, "the pipe takes two lines"
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
+
+
+LARGE = 200 << 20
+MEMORY_MAX = 32 << 20
+"""How much the proxy may grow while a large body passes: buffers of sockets, and what Python keeps."""
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_bodies_either_way(tmp_path: Path) -> None:
+    chunk = bytes(1 << 20)
+
+    def large(connection: socket.socket, head: bytes) -> None:
+        if head.startswith(b"POST"):
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            left = LARGE - len(head.partition(b"\r\n\r\n")[2])
+            while left:
+                left -= len(connection.recv(1 << 20))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        else:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LARGE)
+            for _ in range(LARGE // len(chunk)):
+                connection.sendall(chunk)
+
+    address = f"file://{tmp_path}/replica"
+    with BrokenServer(large).running() as leading:
+        store = open_objects(address, conditional=True)
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        store.close()
+        command = [STRANDLINE, "replica", "proxy", address, "--listen", "127.0.0.1:0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            proxy = json.loads(process.stdout.readline())["listening"]
+            before = _peak_bytes(process.pid)
+            sent = (chunk for _ in range(LARGE // len(chunk)))
+            assert ask(proxy, "POST", "/a", sent, Content_Length=str(LARGE)).status == 200
+            assert len(ask(proxy, "GET", "/a").body) == LARGE
+            grown = _peak_bytes(process.pid) - before
+            assert grown < MEMORY_MAX
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+
+
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 @pytest.mark.parametrize("listen", ["8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
