@@ -45,8 +45,13 @@ def test_an_example_prints_what_the_page_says(server: NatsServer, number: int, t
 def test_every_command_of_the_page_is_one(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [first or second for first, second in COMMANDS if "build" not in (first or second)]
     assert len(commands) >= 10
-    here = [command.replace("127.0.0.1:4222", f"127.0.0.1:{server.port}").split() for command in commands]
-    here[0].append("--once")
+    store = {"127.0.0.1:4222": f"127.0.0.1:{server.port}", "s3://bucket": tmp_path.joinpath("objects").as_uri()}
+    for told, is_here in store.items():
+        commands = [command.replace(told, is_here) for command in commands]
+    here = [command.split() for command in commands]
+    for command in here:
+        if command[1] == "run" and "--once" not in command:
+            command.append("--once")
     monkeypatch.chdir(tmp_path)
     assert run_command(*here[1][:-2], "other.db", "--once").code == 0
     for command in here:
