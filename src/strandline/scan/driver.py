@@ -140,15 +140,10 @@ class _Driver:
     def settle(self, left: Plan) -> Outcome:
         """Return the outcome of the scan."""
         stores, request = self._stores, self._request
-        aside = sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request))
+        aside = retried(lambda: sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request)))
         run_id = self._last.key.run if self._last else None
-        outcome = settle(
-            stores,
-            request,
-            left,
-            run_id=run_id,
-            started_ns=self._started_ns,
-            is_new=self._is_new,
+        outcome = retried(
+            lambda: settle(stores, request, left, run_id=run_id, started_ns=self._started_ns, is_new=self._is_new)
         )
         if not self._workers.are_here:
             for number, unread in outcome.unread.items():
@@ -173,7 +168,7 @@ class _Driver:
         self._look(run)
         if self._progress is not None:
             self._worked = self._worked.plus(self._progress.done.minus(before))
-        if not end_run(self._stores, self._request, run):
+        if not retried(lambda: end_run(self._stores, self._request, run)):
             raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
 
     def _task(self, run: ScanRun, forgiven: Mapping[int, int], slots: int) -> WorkerTask:
