@@ -28,6 +28,8 @@ SQLite before 3.51.3 can lose commits when a checkpoint meets the beginning of a
 import contextlib
 import os
 import secrets
+import struct
+import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -59,6 +61,8 @@ CHUNK_BYTES = 16 << 20
 """How much of a log is one change, once it has a commit."""
 _FIRST_BYTES = 256 << 10
 _BUSY_MS = 5_000
+INDEX_WITHIN_S, INDEX_PAUSE_S = 5.0, 0.0002
+_SALTS = struct.Struct(">II")
 _LOCK_MS = 250
 LOG_KEPT_BYTES = 16 << 20
 _CACHE_KIB = 64
@@ -221,6 +225,18 @@ class Capture:
         held = os.fstat(self._log)
         if _identity(self._log_path) != (held.st_dev, held.st_ino):
             raise HistoryLost(str(self.path), "the log was removed or replaced")
+
+    def unfinished(self) -> int | None:
+        """Return when the log was last written, if frames stand behind the last commit that was read; None otherwise.
+
+        SQLite writes the frames of a commit first, and lets them count a moment later, which changes no file that can
+        be watched. Frames of a transaction that is rolled back, or whose writer was killed, stand there for longer.
+        """
+        if self._state is None or self._header is None or self._log is None:
+            return None
+        salts = self._pread(8, self._state.position.offset + 8)
+        is_frame = len(salts) == 8 and _SALTS.unpack(salts) == tuple(self._header.salts)  # noqa: PLR2004 - two numbers
+        return os.fstat(self._log).st_mtime_ns if is_frame else None
 
     def log_bytes(self) -> int:
         """Return how much of the log is in use."""
@@ -438,10 +454,19 @@ class Capture:
             self._readers[number].execute("ROLLBACK")
 
     def _end_of_log(self, header: WalHeader) -> int:
-        """Return where the log ends by SQLite's index of it."""
+        """Return where the log ends by SQLite's index; a writer that is about to change the index is waited for."""
+        give_up_s, pause_s = time.monotonic() + INDEX_WITHIN_S, INDEX_PAUSE_S
         with sqlite_errors(self.path):
-            frames, _ = self._readers[1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        return HEADER_BYTES + max(0, frames) * header.frame_size
+            while True:
+                try:
+                    frames, _ = self._readers[1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                except apsw.BusyError:
+                    if time.monotonic() > give_up_s:
+                        raise
+                    time.sleep(pause_s)
+                    pause_s *= 2
+                else:
+                    return HEADER_BYTES + max(0, frames) * header.frame_size
 
     def _read_header(self) -> WalHeader | None:
         return parse_header(self._pread(HEADER_BYTES, 0))

@@ -45,6 +45,7 @@ else:
 
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0
+SOON_S = 0.0005
 UPLOAD_EVERY_S = 1.0
 FLUSH_S = 30.0
 """How long a replicator, or all those of a pool, ship what is left when they are closed."""
@@ -177,6 +178,8 @@ class Replicator:
         self._is_behind = False
         """Whether the last change was not all that there was."""
         self._pace = Pace(upload_every_s, time.monotonic())
+        self._written_ns = 0
+        self._soon_s = SOON_S
 
     def start(self) -> Self:
         """Take the database, find out where to go on, and ship from then on, in a thread of its own."""
@@ -404,7 +407,16 @@ class Replicator:
         self._counts.error = self._counts.waiting_since_s = None
         self._is_behind = False
         self._answer()
-        return Pause(0) if self._checkpoint() else Pause(LOOK_EVERY_S)
+        return Pause(0) if self._checkpoint() else Pause(self._look_again_s())
+
+    def _look_again_s(self) -> float:
+        """Return when to look at the log again: soon, and then less often, while a commit in it does not count yet."""
+        written_ns = self._capture.unfinished()
+        if written_ns is None:
+            return LOOK_EVERY_S
+        self._soon_s = SOON_S if written_ns != self._written_ns else min(2 * self._soon_s, LOOK_EVERY_S)
+        self._written_ns = written_ns
+        return self._soon_s
 
     def _pack(self, change: Change) -> None:
         """Make a change the next transaction: on the local disk first, then in the cursor, then on its way."""
