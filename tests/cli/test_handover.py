@@ -75,7 +75,7 @@ def test_it_follows_until_it_is_told_to_stop(ours: Hub, theirs: Hub, name: str) 
         finally:
             process.kill()
     assert (process.returncode, err) == (0, "")
-    assert json.loads(out)["published"] == 8
+    assert json.loads(out)["published"] in (7, 8)  # the signal may come before the answer to the last one
 
 
 def test_it_goes_on_when_a_server_was_away(theirs: Hub, name: str, ours: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,18 @@ def test_no_flipped_bit_changes_a_page_unseen(data: st.DataObject) -> None:
     assert ltx.HEADER_BYTES + 6 <= at < len(file) - 40
 
 
+def test_no_bit_behind_the_pages_may_differ() -> None:
+    file = encoded(SNAPSHOT, {1: bytes(512), 2: bytes(512), 3: bytes(512)})
+    end = len(file) - ltx.TRAILER_BYTES - 8 - file[-ltx.TRAILER_BYTES - 1] - 6
+    assert file[end : end + 6] == bytes(6)
+    for at in range(end, len(file)):
+        for bit in range(8):
+            flipped = bytearray(file)
+            flipped[at] ^= 1 << bit
+            with pytest.raises(LtxDamaged):
+                ltx.decode(flipped)
+
+
 @given(st.integers(0, 2000))
 def test_a_file_that_is_cut_off_is_refused(length: int) -> None:
     file = encoded(SNAPSHOT, {1: random.Random(1).randbytes(512), 2: bytes(512), 3: bytes(512)})

@@ -246,6 +246,8 @@ class LtxReader:
             start = self._offset
             number, flags = self._unpack(_PAGE)
             if number == 0:
+                if flags:
+                    raise self._damaged("the end of its pages has flags")
                 break
             if not last < number <= self.header.commit or number == lock:
                 raise self._damaged(f"page {number} stands after page {last}, of {self.header.commit}")
