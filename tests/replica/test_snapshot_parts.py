@@ -117,7 +117,7 @@ def test_a_transaction_that_is_longer_than_a_chunk_is_read_from_the_log(
         with Replicator(tmp_path / "a.db", store) as running:
             running.wait_durable(PATIENCE_S)
             for seed in range(5):
-                connection.execute("BEGIN")
+                connection.execute("BEGIN IMMEDIATE")
                 fill(connection, 200, seed=seed)
                 connection.execute("DELETE FROM t WHERE id % 3 = 0")
                 connection.execute("COMMIT")
