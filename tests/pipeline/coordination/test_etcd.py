@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -584,6 +584,34 @@ def test_an_etcd_that_does_not_answer_for_a_while_delays_operations_and_no_more(
         at_once(len(held), move, freeze)
         for shard in coordinator.list_shards(RUN):
             assert (shard.cursor, shard.fence, len(shard.ops)) == (Cursor(b"b"), 1, 1)
+
+
+def test_reads_that_are_given_up_do_not_end_an_old_etcd() -> None:
+    keys = [b"%d" % at for at in range(OPERATIONS_MAX)]
+    with (
+        running_etcd() as server,
+        EtcdClient(server.endpoint) as patient,
+        EtcdClient(server.endpoint, timeout_s=0.02) as client,
+    ):
+        patient.transact([], [put(key, b"") for key in keys])
+        is_over = threading.Event()
+
+        def read(_: int) -> None:
+            while not is_over.is_set():
+                with suppress(Unavailable):
+                    client.get(*keys)
+
+        def freeze() -> None:
+            try:
+                for _ in range(20):
+                    assert server.is_running
+                    with server.frozen():
+                        time.sleep(0.03)
+                    time.sleep(0.01)
+            finally:
+                is_over.set()
+
+        at_once(4, read, freeze)
 
 
 @pytest.mark.parametrize("seed", range(6))

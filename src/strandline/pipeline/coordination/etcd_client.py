@@ -82,6 +82,7 @@ class EtcdClient:
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._closed = False
+        self._unanswered: set[Any] = set()
         self._link = self._connected()
 
     def __enter__(self) -> Self:
@@ -98,7 +99,10 @@ class EtcdClient:
 
     def get(self, *keys: bytes) -> list[KeyValue | None]:
         """Return the values of some keys, all at one revision and in their order; None for a missing key."""
-        request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in keys])
+        ranges = [rpc.RangeRequest(key=key) for key in keys]
+        if len(ranges) <= 1:
+            return [_first(self._ask("Range", each)) for each in ranges]
+        request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=each) for each in ranges])
         return [_first(response.response_range) for response in self._ask("Txn", request).responses]
 
     def range(self, start: bytes, end: bytes, limit: int, revision: int = 0) -> Page:
@@ -137,13 +141,29 @@ class EtcdClient:
         if self._link.pid != os.getpid():
             _inherited.append(self._link)
             self._link = self._connected()
-        stub = self._link.lease if method.startswith("Lease") else self._link.kv
+        call = getattr(self._link.lease if method.startswith("Lease") else self._link.kv, method)
         try:
-            return getattr(stub, method)(request, timeout=self._timeout_s)
+            if method == "Txn" and not changes:
+                return self._answer(call.future(request))
+            return call(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
             raise etcd_error(error, self._endpoint, changes=changes) from error
         except ValueError as error:  # what gRPC raises when another thread closed the channel
             raise Closed("the etcd client") from error
+
+    def _answer(self, call: Any) -> Any:  # noqa: ANN401 - gRPC ships no type information
+        """Return the answer of a transaction that only reads.
+
+        An etcd before 3.5.7 ends when such a call is cancelled or its deadline passes on the way (etcd's issues 14110
+        and 14891). It has no deadline, then, and a call that is not waited for any longer is kept until it is answered:
+        gRPC cancels one that nothing refers to.
+        """
+        try:
+            return call.result(timeout=self._timeout_s)
+        except grpc.FutureTimeoutError as error:
+            self._unanswered.add(call)
+            call.add_done_callback(self._unanswered.discard)
+            raise Unavailable(f"etcd at {self._endpoint} does not answer in {self._timeout_s:g} s") from error
 
     def _connected(self) -> _Link:
         channel = grpc.insecure_channel(self._endpoint, options=_channel_options(self._connect_timeout_s))
