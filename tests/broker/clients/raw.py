@@ -136,6 +136,7 @@ class Talk:
         )
         if wait and connect is not None:
             self.wire.waiting["control"].clear()
+            self.flush()  # another INFO may follow the first PONG
             self.wire.send(f"SUB {self._inbox}.> 1\r\n".encode())
 
     def ask(self, subject: str, body: Body = "", headers: Headers = None, *, answers: int = 1) -> list[str]:
