@@ -7,7 +7,6 @@ cursor. At the end, without faults, the fleet publishes, and a newcomer has the 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -30,8 +29,7 @@ from strandline.artifacts.layout import format_file_key
 from strandline.artifacts.staging import remove_tree
 from strandline.clock import ManualClock
 from strandline.fold import MemoryStore, open_fold, parse_fold_cursor
-from strandline.objects import MemoryObjects, Object, ObjectInfo, ObjectStore, StoreUnavailable, WriteUnknown
-from strandline.objects.contracts import Buffer
+from strandline.objects import GuardedObjects, MemoryObjects, StoreUnavailable, WriteUnknown
 from strandline.sim import SimObjects
 from strandline.testing.snapshot_stores import everything
 from tests.artifacts.fleet import apply
@@ -45,50 +43,6 @@ NESTED_MAX = 2
 
 class Crashed(BaseException):
     """The process of a view is gone; no handler of errors may go on."""
-
-
-class View:
-    """The store as one process sees it: others act between its requests, and it may crash before any."""
-
-    def __init__(self, store: ObjectStore, before: Callable[[], None]) -> None:
-        self._store = store
-        self._before = before
-        self.address = store.address
-
-    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
-        self._before()
-        return self._store.get(key, start=start, stop=stop)
-
-    def head(self, key: str) -> ObjectInfo | None:
-        self._before()
-        return self._store.head(key)
-
-    def put(
-        self,
-        key: str,
-        body: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> str:
-        self._before()
-        return self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
-
-    def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
-        self._before()
-        return self._store.put_stream(key, parts, metadata=metadata)
-
-    def delete(self, key: str) -> None:
-        self._before()
-        self._store.delete(key)
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        self._before()
-        yield from self._store.list(prefix, start_after=start_after)
-
-    def close(self) -> None:
-        """Leave the store to the others."""
 
 
 class Schedule:
@@ -156,7 +110,7 @@ class Schedule:
             if self._depth < NESTED_MAX and self._random.random() < 0.08:
                 self._operate()
 
-        return PublishedArtifacts(View(self._sim, before))
+        return PublishedArtifacts(GuardedObjects(self._sim, before, before))
 
     def _write(self) -> None:
         for _ in range(self._random.randint(1, 4)):
@@ -250,6 +204,6 @@ def run_schedule(seed: int, folder: Path) -> None:
     try:
         schedule.run()
     except BaseException as error:
-        again = f"run again: STRANDLINE_SCHEDULE={seed} pytest tests/artifacts/test_schedules.py -k one_seed"
+        again = f"run again: STRANDLINE_SCHEDULE={seed} pytest tests/artifacts/test_schedules.py -k stays_right"
         error.add_note("\n".join([*schedule.done, again]))
         raise

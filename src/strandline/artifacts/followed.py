@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from strandline.artifacts.published import PublishedArtifacts
     from strandline.artifacts.rounds import RoundResult
     from strandline.fold.background_watch import Companion, Connect
+    from strandline.fold.store import SnapshotStore
     from strandline.nats.settings import NatsSettings
 
 EXPORTED_SUFFIX = ".exported"
@@ -58,32 +60,27 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
     newest that fits, and repairs take it. With `export_every_s` the fold is exported there, by one process of those
     that follow the bucket so; `on_export` is told how each round ended.
     """
-    if bootstrap is None:
-        if export_every_s is not None:
-            raise InvalidInput("exports need an address", hint="give bootstrap, such as s3://bucket/prices")
-        return follow_fold(
-            bucket,
-            path,
-            scope=scope,
-            backend=backend,
-            mode=mode,
-            policy=policy,
-            batching=batching,
-            on_change=on_change,
-            settings=settings,
-        )
-    from strandline.artifacts.published import PublishedArtifacts  # noqa: PLC0415 - only with artifacts
-    from strandline.artifacts.restorer import ArtifactRestorer, open_bootstrapped  # noqa: PLC0415
-
+    if export_every_s is not None and bootstrap is None:
+        raise InvalidInput("exports need an address", hint="give bootstrap, such as s3://bucket/prices")
     if export_every_s is not None and export_every_s <= 0:
         raise InvalidInput(f"exports every {export_every_s} s are none")
-    if isinstance(bootstrap, str):
-        artifacts = PublishedArtifacts.open(bootstrap, is_read_only=export_every_s is None)
-    else:
-        artifacts = bootstrap
-    policy = policy or RepairPolicy()
-    if policy.restorer is None:
-        policy = replace(policy, restorer=ArtifactRestorer(artifacts, path, backend=backend))
+    open_store: Callable[[], SnapshotStore] | None = None
+    companion: Companion | None = None
+    if bootstrap is not None:
+        from strandline.artifacts.published import PublishedArtifacts  # noqa: PLC0415 - only with artifacts
+        from strandline.artifacts.restorer import ArtifactRestorer, open_bootstrapped  # noqa: PLC0415
+
+        if isinstance(bootstrap, str):
+            artifacts = PublishedArtifacts.open(bootstrap, is_read_only=export_every_s is None)
+        else:
+            artifacts = bootstrap
+        policy = policy or RepairPolicy()
+        if policy.restorer is None:
+            policy = replace(policy, restorer=ArtifactRestorer(artifacts, path, backend=backend))
+        fold_mode = mode or policy.fold_mode
+        open_store = partial(open_bootstrapped, artifacts, path, backend=backend, scope=scope, mode=fold_mode)
+        if export_every_s is not None:
+            companion = periodic_exports(artifacts, Path(path), export_every_s, on_export)
     return follow_fold(
         bucket,
         path,
@@ -94,12 +91,8 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
         batching=batching,
         on_change=on_change,
         settings=settings,
-        open_store=lambda: open_bootstrapped(
-            artifacts, path, backend=backend, scope=scope, mode=mode or policy.fold_mode
-        ),
-        companion=None
-        if export_every_s is None
-        else periodic_exports(artifacts, Path(path), export_every_s, on_export),
+        open_store=open_store,
+        companion=companion,
     )
 
 
@@ -127,6 +120,8 @@ def periodic_exports(
                     lease, watched_export(exports), artifacts, folder
                 )
             except Exception as error:  # noqa: BLE001 - a failed export never ends the fold; it is told
+                if exports.is_closed:
+                    return  # the fold ends, and the round with it
                 ended = error
             if on_export is not None:
                 on_export(ended)

@@ -36,6 +36,11 @@ class Exports:
         self._wake: Callable[[], None] = lambda: None
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether requests are rejected: the watch has ended or is about to."""
+        return self._is_closed
+
     async def request(self, exporter: Callable[[SnapshotStore, FoldCursor], T]) -> T:
         """Store everything received so far, call `exporter` with the store, and return its result."""
         if self._is_closed:
