@@ -1,6 +1,6 @@
 """Processes that begin in milliseconds: forks of a server that has imported what they need.
 
-Invariants: a process of tests has one such server, and its first user decides what it imports, so everybody asks here.
+Invariants: a process of tests has one such server, and its first user decides what it imports, so all users ask here.
 Children leave pandas out where they begin: pyarrow would import it for each of them, and none of them needs it.
 """
 

@@ -172,7 +172,7 @@ def refused(artifact: Path, folder: Path) -> Refusal:
 
 @pytest.mark.parametrize("is_raw", [False, True])
 def test_data_ahead_of_its_cursor_is_not_exported(is_raw: bool, tmp_path: Path) -> None:
-    """A repair that was cut short leaves it so: it is of no one moment."""
+    """A repair that was cut short leaves it so: it is not of a single moment."""
     store = MemoryStore()
     apply(store, 0, [(b"a", b"1"), (b"b", b"1")])
     store.apply(FoldBatch([b"c"], [b"2"], [format_revision(9)]), cursor(2))

@@ -11,7 +11,8 @@ import pytest
 
 from strandline.replica import Capture, Change, DatabaseRefused, HistoryLost
 from strandline.replica import capture as capture_module
-from strandline.replica.capture import TABLE, Resumed, check_database, check_library
+from strandline.replica.capture import TABLE, Resumed
+from strandline.replica.connections import check_database, check_library
 from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES, format_frame, parse_header
 from tests.replica.databases import PAGE_SIZES, content, database, fill
 
@@ -330,7 +331,7 @@ def test_a_database_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_library_with_the_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.replica.capture.apsw.sqlite_lib_version", lambda: "3.51.2", raising=False)
+    monkeypatch.setattr("strandline.replica.connections.apsw.sqlite_lib_version", lambda: "3.51.2", raising=False)
     with pytest.raises(DatabaseRefused, match=r"3\.51\.2 can lose commits"):
         check_library()
 

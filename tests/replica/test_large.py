@@ -138,7 +138,7 @@ def test_many_databases_share_a_few_threads(tmp_path: Path, count: int) -> None:
             one.wait_durable(PATIENCE_S)
         noticed = running[7].position.txid
         fill(connections[7], 1)
-        eventually(lambda: running[7].position.txid > noticed, "a commit that nobody waits for")
+        eventually(lambda: running[7].position.txid > noticed, "a commit without a waiter")
         running[3].close()
         running[7].wait_durable(PATIENCE_S)
     for number in range(0, count, 9):

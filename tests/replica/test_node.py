@@ -14,7 +14,7 @@ import pytest
 
 from strandline.errors import Locked, StrandlineError, Unavailable
 from strandline.lease import LeaseLost, LeaseTiming
-from strandline.objects import LocalObjects, Object, ObjectStore
+from strandline.objects import GuardedObjects, LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
 from strandline.objects.errors import StoreUnavailable
 from strandline.replica import (
@@ -34,7 +34,6 @@ from strandline.replica import (
     restore,
 )
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
-from strandline.replica.node import FencedObjects
 from tests.replica.databases import database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -282,7 +281,7 @@ def test_nothing_is_sent_to_the_store_under_a_lease_that_is_over(tmp_path: Path)
     def check() -> None:
         raise LeaseLost(store.address, 1, "it ended")
 
-    fenced = FencedObjects(store, check)
+    fenced = GuardedObjects(store, check)
     store.put("kept", b"1")
     for act in (
         lambda: fenced.put("new", b"1"),

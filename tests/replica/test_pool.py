@@ -53,7 +53,7 @@ def test_stores_that_do_not_answer_hold_no_other_replicator_up(tmp_path: Path) -
 def test_all_replicators_of_a_pool_ship_what_is_left_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.replica.replicator.BURST", 1)
+    monkeypatch.setattr("strandline.replica.pace.BURST", 1)
 
     class Last(MemoryObjects):
         """A store that lets another one go on."""

@@ -10,7 +10,7 @@ import pytest
 from strandline.errors import Closed, InvalidInput, Unavailable
 from strandline.objects import MemoryObjects
 from strandline.replica import Layout, ReplicaFenced, ReplicaPool, Replicator, ltx, restore
-from strandline.replica.replicator import BURST, Pace
+from strandline.replica.pace import BURST, Pace
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -172,7 +172,7 @@ def test_commits_wait_for_the_pace_and_a_waiter_does_not(tmp_path: Path, *, in_p
 def test_a_backlog_does_not_wait_for_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CHUNK_BYTES", "_FIRST_BYTES"):
         monkeypatch.setattr(f"strandline.replica.capture.{name}", 20_000)
-    monkeypatch.setattr("strandline.replica.replicator.BURST", 3)
+    monkeypatch.setattr("strandline.replica.pace.BURST", 3)
     held, is_asked = threading.Event(), threading.Event()
 
     class Held(MemoryObjects):
@@ -195,19 +195,19 @@ def test_a_backlog_does_not_wait_for_the_pace(tmp_path: Path, monkeypatch: pytes
             assert is_asked.wait(PATIENCE_S)
             fill(connection, 100, seed=2)  # while an upload runs; the next one takes a small part of it
             held.set()
-            eventually(lambda: running.position.txid > 6, "it is shipped, and no one waited for it")
+            eventually(lambda: running.position.txid > 6, "it is shipped without a waiter")
 
 
 def test_the_parts_of_a_first_snapshot_do_not_wait_for_the_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.replica.snapshot_parts.PART_BYTES", 20_000)
-    monkeypatch.setattr("strandline.replica.replicator.BURST", 1)
+    monkeypatch.setattr("strandline.replica.pace.BURST", 1)
     store = MemoryObjects()
     with database(tmp_path / "a.db") as connection:
         fill(connection, 100)
         with Replicator(tmp_path / "a.db", store, upload_every_s=3600.0) as running:
-            eventually(lambda: running.status().snapshots == 1, "a snapshot, for which no one waits")
+            eventually(lambda: running.status().snapshots == 1, "a snapshot without a waiter")
             assert running.position.txid > 3
 
 

@@ -106,7 +106,7 @@ def check_cursor(snapshot: StoreSnapshot, destination: Path) -> None:
 
 
 def checked_rows(snapshot: StoreSnapshot, destination: Path, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
-    """Yield the rows of a snapshot; refuse one whose data is ahead of its cursor, for it is of no one moment."""
+    """Yield the rows of a snapshot; refuse one whose data is ahead of its cursor, for it is not of a single moment."""
     revision = parse_fold_cursor(snapshot.cursor()).revision
     for rows in snapshot.rows(rows_max):
         if (found := int(numbers_of(rows.versions)[0].max(initial=0))) > revision:

@@ -45,7 +45,7 @@ _INT64_MAX = np.uint64(2**63 - 1)
 _TIMED_BYTES = 2 * REVISION_BYTES
 
 OpenFile = Callable[[ArtifactFile], pa.NativeFile | io.IOBase | pa.Buffer]
-"""Opens a file of an artifact for Parquet; the one who opens it checks its hash, or Parquet the sums of its pages."""
+"""Opens a file of an artifact for Parquet; the caller checks its hash, or Parquet the sums of its pages."""
 
 
 def table_of(rows: PutColumns) -> pa.Table:

@@ -10,7 +10,7 @@ from strandline.cli.output import AsJson, emit, emit_rows
 from strandline.cli.replica_options import replica_at
 from strandline.replica import MaintenancePolicy, RetentionPolicy
 from strandline.replica.cost import Prices, Usage, estimate, measure_database, measure_replica
-from strandline.replica.replicator import UPLOAD_EVERY_S
+from strandline.replica.pace import UPLOAD_EVERY_S
 
 Where = Annotated[
     str,

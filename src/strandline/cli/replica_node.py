@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
-from strandline.cli.exec_command import start_command
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
+from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
 from strandline.events import Event
 from strandline.lease import LeaseTiming
 from strandline.metrics import HOST, serve_metrics

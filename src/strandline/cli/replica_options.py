@@ -1,5 +1,7 @@
-"""What the commands of `strandline replica` share: how a replica is named and opened."""
+"""What the commands of `strandline replica` share: how a replica is named and opened, how an application is started."""
 
+import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,3 +43,12 @@ def replica_at(
         yield store, Layout(store)
     finally:
         store.close()
+
+
+def start_command(command: str) -> subprocess.Popen[bytes]:
+    """Start a command; `InvalidInput` where it cannot be."""
+    try:
+        return subprocess.Popen(shlex.split(command))  # noqa: S603 - the user's own
+    except (OSError, ValueError, IndexError) as error:
+        hint = "give a program and its arguments as a shell would take them; for more use: sh -c '…'"
+        raise InvalidInput(f"--exec {command!r} cannot be started: {error}", hint=hint) from error

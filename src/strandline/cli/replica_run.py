@@ -9,15 +9,14 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
-from strandline.cli.exec_command import start_command
 from strandline.cli.output import AsJson, to_json
-from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
+from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
 from strandline.errors import StrandlineError, Unavailable
 from strandline.metrics import HOST, serve_metrics
 from strandline.objects import RequestCounts
 from strandline.replica import Maintenance, Position, Replicator
 from strandline.replica.metrics import maintenance_metrics, replicator_metrics
-from strandline.replica.replicator import UPLOAD_EVERY_S
+from strandline.replica.pace import UPLOAD_EVERY_S
 
 LOOK_EVERY_S = 0.5
 DatabasePath = Annotated[Path, typer.Argument(metavar="DATABASE", help="A SQLite database in WAL mode.")]

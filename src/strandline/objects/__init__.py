@@ -34,6 +34,7 @@ from strandline.objects.errors import (
     WriteUnknown,
     WrongKey,
 )
+from strandline.objects.guarded import GuardedObjects
 from strandline.objects.key_ring import KeyRing, read_key_file
 from strandline.objects.keys import KEY_BYTES_MAX, validate_key, validate_prefix
 from strandline.objects.local import LocalObjects
@@ -44,6 +45,7 @@ from strandline.objects.retrying import Retries, RetryingObjects
 __all__ = [
     "KEY_BYTES_MAX",
     "ConditionsIgnored",
+    "GuardedObjects",
     "InvalidAddress",
     "InvalidObjectKey",
     "KeyFileRefused",

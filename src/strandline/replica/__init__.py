@@ -8,6 +8,7 @@ commits as one file of litestream's format.
 
     wal           SQLite's write-ahead log, as pure code
     ltx           LTX files, as pure code
+    connections   connections to a database, and which databases are refused
     capture       the commits of one database, while the application writes it
     layout        where the files of a replica are
     lineage       whose replica a place holds
@@ -20,6 +21,7 @@ commits as one file of litestream's format.
     follower      a local copy that is kept current in place, while it is read
     roles         the roles of a node, and what routing asks of one
     node          leader or follower: promotes, demotes, rejoins
+    node_events   what a node tells: its role, a database set aside, trouble, health
     node_copy     the database of a node: which transaction it holds, set aside, followed in place
     nodes         who leads and who follows, as the object store has it
     directory     the same for clients that know the address of the replica alone, with what failed left out
@@ -34,6 +36,7 @@ commits as one file of litestream's format.
     wal_index     the index of a write-ahead log, as pure code
     cost          what a replica uploads, keeps and costs
     metrics       what a replicator, its maintenance and a follower say to Prometheus
+    pace          pauses between steps, and the pace of uploads
     wakeups       waiting until the log changes
 
 **Interoperability.** litestream 0.5 restores what is written here, and what it wrote is restored here.
@@ -68,7 +71,8 @@ if _TYPE_CHECKING:
     from strandline.replica.directory import ReplicaDirectory
     from strandline.replica.follower import Followed, Follower
     from strandline.replica.maintenance import Maintenance, MaintenancePolicy
-    from strandline.replica.node import DatabaseSetAside, Node, NodeHealth, NodeTrouble, RoleChanged
+    from strandline.replica.node import Node
+    from strandline.replica.node_events import DatabaseSetAside, NodeHealth, NodeTrouble, RoleChanged
     from strandline.replica.nodes import Discovered, Leader, NodeRecord, discover, register, unregister
     from strandline.replica.pool import ReplicaPool
     from strandline.replica.replicator import ReplicaStatus, Replicator
@@ -131,7 +135,8 @@ __getattr__ = _lazy_names(
         "directory": ("ReplicaDirectory",),
         "follower": ("Followed", "Follower"),
         "maintenance": ("Maintenance", "MaintenancePolicy"),
-        "node": ("DatabaseSetAside", "Node", "NodeHealth", "NodeTrouble", "RoleChanged"),
+        "node": ("Node",),
+        "node_events": ("DatabaseSetAside", "NodeHealth", "NodeTrouble", "RoleChanged"),
         "nodes": ("Discovered", "Leader", "NodeRecord", "discover", "register", "unregister"),
         "pool": ("ReplicaPool",),
         "replicator": ("ReplicaStatus", "Replicator"),

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.lazy_imports import deferred
-from strandline.replica.capture import check_database, sqlite_errors
 from strandline.replica.compaction import FILES_MAX, PIECE_BYTES
+from strandline.replica.connections import check_database, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.layout import LEVEL_SNAPSHOT, LEVELS, LtxFile
 from strandline.replica.maintenance import RETENTION_EVERY_S, MaintenancePolicy
-from strandline.replica.replicator import UPLOAD_EVERY_S
+from strandline.replica.pace import UPLOAD_EVERY_S
 from strandline.replica.wal import parse_header, scan_frames
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from strandline.errors import FormatError, Unavailable
 from strandline.files import OsDisk, replace_file, storage_errors
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
-from strandline.replica.capture import sqlite_errors
+from strandline.replica.connections import sqlite_errors
 from strandline.replica.cursor import cursor_path
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
 from strandline.replica.layout import LEVELS, Layout, LtxFile

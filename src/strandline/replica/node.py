@@ -15,22 +15,21 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from strandline.errors import Closed, Conflict, Locked, StrandlineError, Unavailable, UnknownOutcome
-from strandline.events import Event, Events
+from strandline.events import Events
 from strandline.files import Lock, OsDisk
 from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, ObjectLeaseStore
 from strandline.lease.claimant import DEFAULT_TIMING
-from strandline.objects import Object, ObjectInfo, ObjectStore
-from strandline.objects.contracts import Buffer
+from strandline.objects import GuardedObjects, ObjectStore
 from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, ReplicaFenced, ReplicaFork, ReplicaGap
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
+from strandline.replica.node_events import DatabaseSetAside, NodeHealth, NodeTrouble, RoleChanged
 from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, parse_address, register, unregister
 from strandline.replica.replicator import Replicator
 from strandline.replica.roles import Role
@@ -45,107 +44,10 @@ _RETRY_S = 0.1
 _QUICK_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChanged(Event):
-    """A node has another role; `epoch` is the one under which it leads, 0 where it does not."""
-
-    name: str
-    role: Role
-    epoch: int
-    txid: int
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseSetAside(Event):
-    """Commits after a transaction were not shipped, or may not have been: the whole database is kept as a file."""
-
-    name: str
-    file: Path
-    txid: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTrouble(Event):
-    """Something failed; it is tried again."""
-
-    name: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeHealth:
-    """How a node is doing. `lag_s` is the age of what a follower has seen, or of a leader's oldest unshipped commit."""
-
-    name: str
-    role: Role
-    epoch: int
-    leader: str
-    leader_address: str
-    txid: int
-    lag_s: float | None
-    set_aside: tuple[str, ...]
-    last_error: str
-    failovers: int
-    """How often this node began to lead."""
-    errors: int
-    """How many steps of it failed."""
-
-
 class _Tenure(NamedTuple):
     fence: Fence
     replicator: Replicator
     maintenance: Maintenance | None
-
-
-class FencedObjects:
-    """An object store that is written to only while a lease is held."""
-
-    def __init__(self, store: ObjectStore, check: Callable[[], object]) -> None:
-        self._store = store
-        self._check = check
-
-    @property
-    def address(self) -> str:
-        """Where the objects are."""
-        return self._store.address
-
-    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
-        """Return an object."""
-        return self._store.get(key, start=start, stop=stop)
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return what the store says of an object."""
-        return self._store.head(key)
-
-    def put(
-        self,
-        key: str,
-        body: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> str:
-        """Write an object; `LeaseLost` where the lease is over."""
-        self._check()
-        return self._store.put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
-
-    def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
-        """Write an object from parts; `LeaseLost` where the lease is over."""
-        self._check()
-        return self._store.put_stream(key, parts, metadata=metadata)
-
-    def delete(self, key: str) -> None:
-        """Remove an object; `LeaseLost` where the lease is over."""
-        self._check()
-        self._store.delete(key)
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Yield objects."""
-        return self._store.list(prefix, start_after=start_after)
-
-    def close(self) -> None:
-        """Leave the store open: it is not this object's own."""
 
 
 class Node:
@@ -442,7 +344,7 @@ class Node:
     def _open(self, fence: Fence) -> None:
         """Accept writes, with a replicator that ships them. The first database of a replica is shipped whole."""
         self.lease.check(fence)
-        fenced = FencedObjects(self._store, lambda: self.lease.check(fence))
+        fenced = GuardedObjects(self._store, lambda: self.lease.check(fence))
         replicator = Replicator(self.path, fenced, epoch=fence.epoch)
         is_first = self._copy.followed is None
         try:

@@ -24,7 +24,8 @@ from strandline.errors import FormatError, StrandlineError
 from strandline.files import OsDisk, storage_errors
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
-from strandline.replica.capture import TABLE, Change, LogState, sqlite_errors
+from strandline.replica.capture import TABLE, Change, LogState
+from strandline.replica.connections import sqlite_errors
 from strandline.replica.cursor import ReplicaCursor, Shipped, log_fields, parse_log, read_cursor, write_cursor
 from strandline.replica.errors import ReplicaForeign
 from strandline.replica.follower import Followed, Follower, followed_fields, parse_followed

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from strandline.errors import Closed
-from strandline.replica.replicator import FLUSH_S, Pause, Replicator
+from strandline.replica.pace import Pause
+from strandline.replica.replicator import FLUSH_S, Replicator
 from strandline.replica.wakeups import ManyChanges
 
 WORKERS = 8

@@ -23,20 +23,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from strandline.errors import Closed, FormatError, InvalidInput, Locked, StrandlineError, Unavailable, UnknownOutcome
 from strandline.files import OsDisk, storage_error
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
-from strandline.replica.capture import Capture, Change, Resumed, check_database
+from strandline.replica.capture import Capture, Change, Resumed
+from strandline.replica.connections import check_database
 from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, read_cursor, write_cursor
 from strandline.replica.errors import DatabaseRefused, HistoryLost, ReplicaAhead
 from strandline.replica.layout import Layout
 from strandline.replica.lineage import check_lineage, find_lineage
+from strandline.replica.pace import UPLOAD_EVERY_S, Pace, Pause
 from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_position
 from strandline.replica.snapshot_parts import in_parts, is_large
-from strandline.replica.wakeups import FileChanges
+from strandline.replica.wakeups import FileChanges, Wakeups
 
 if TYPE_CHECKING:
     import apsw
@@ -46,10 +48,8 @@ else:
 CHECKPOINT_BYTES = 4 << 20
 LOOK_EVERY_S = 1.0
 SOON_S = 0.0005
-UPLOAD_EVERY_S = 1.0
 FLUSH_S = 30.0
 """How long a replicator, or all those of a pool, ship what is left when they are closed."""
-BURST = 60
 GATHER_S_MAX = 0.05
 """The next upload waits for as many writers as shared the last one, for half the time of that and no longer than so."""
 _PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
@@ -70,57 +70,6 @@ class ReplicaStatus:
     """How many attempts failed."""
     last_success_s: float = 0.0
     """When everything that was committed was last in the store, in seconds since 1970; 0 where it never was."""
-
-
-class Pause(NamedTuple):
-    """How long a replicator has nothing to do, unless something is committed or it is woken.
-
-    With `is_backoff` nothing ends the pause: the store, or the database, is given time. With `is_pace` a commit does
-    not end it, and a waiter does.
-    """
-
-    seconds: float
-    is_backoff: bool = False
-    is_pace: bool = False
-
-
-class Pace:
-    """How often uploads begin while no one waits for them: as fast as the store takes them, until a burst is used up.
-
-    It holds up an upload of all there is, and never one of a backlog, which would grow behind it.
-
-    An unused upload is kept for later, up to `BURST` of them: a commit now and then is shipped at once, and a database
-    that is written all the time costs `3600 / every_s` uploads an hour.
-    """
-
-    def __init__(self, every_s: float, now_s: float) -> None:
-        self._every_s = every_s
-        self._full_s = now_s
-        """When the last of the burst is there again."""
-
-    def wait_s(self, now_s: float) -> float:
-        """Return how long the next upload is to wait."""
-        return max(0.0, self._full_s - (BURST - 1) * self._every_s - now_s)
-
-    def spend(self, now_s: float) -> None:
-        """Count an upload."""
-        self._full_s = min(max(self._full_s, now_s) + self._every_s, now_s + BURST * self._every_s)
-
-
-class Wakeups(Protocol):
-    """What tells the steps of a replicator that a log has changed."""
-
-    def watch(self, path: Path) -> None:
-        """Look at a file from now on."""
-        ...
-
-    def wake(self) -> None:
-        """Have the next step done at once, from any thread."""
-        ...
-
-    def close(self) -> None:
-        """Stop watching."""
-        ...
 
 
 @dataclass
@@ -145,7 +94,7 @@ class Replicator:
     """Ships one database to an object store, from `start` to `close`.
 
     `adopt` ships the database as it is, as the next transaction, although the replica has transactions that the
-    database does not have; they stay restorable. `upload_every_s` is the `Pace` of what no one waits for.
+    database does not have; they stay restorable. `upload_every_s` is the `Pace` of uploads without a waiter.
     """
 
     def __init__(
@@ -403,7 +352,7 @@ class Replicator:
         return self._send()
 
     def _rest(self) -> Pause:
-        """Answer who waits, since everything is shipped."""
+        """Answer the waiters, since everything is shipped."""
         self._counts.error = self._counts.waiting_since_s = None
         self._is_behind = False
         self._answer()
@@ -463,7 +412,7 @@ class Replicator:
         return Pause(0)
 
     def _answer(self) -> None:
-        """Answer those who asked before the last change was read."""
+        """Answer the waiters that asked before the last change was read."""
         self._counts.last_success_s = time.time()
         with self._counts.changed:
             self._counts.answered = self._requested

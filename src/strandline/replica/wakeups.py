@@ -11,12 +11,28 @@ import select
 import struct
 import threading
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _IN_MODIFY = 0x2
 _LOOK_EVERY_S = 0.02
 _EVENTS_BYTES = 64 << 10
 _EVENT = struct.Struct("iIII")
+
+
+class Wakeups(Protocol):
+    """What tells the steps of a replicator that a log has changed."""
+
+    def watch(self, path: Path) -> None:
+        """Look at a file from now on."""
+        ...
+
+    def wake(self) -> None:
+        """Have the next step done at once, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching."""
+        ...
 
 
 class FileChanges:

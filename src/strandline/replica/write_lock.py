@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from strandline.errors import Unavailable
 from strandline.files import storage_errors
 from strandline.lazy_imports import deferred
-from strandline.replica.capture import LOG_KEPT_BYTES, LogState, check_library, connect, sqlite_errors
+from strandline.replica.capture import LogState
+from strandline.replica.connections import LOG_KEPT_BYTES, check_library, connect, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.wal import (
     FRAME_HEADER_BYTES,

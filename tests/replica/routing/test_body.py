@@ -50,7 +50,7 @@ def test_a_sender_that_is_cancelled_loses_no_chunk() -> None:
         body = RequestBody(arrived.get, 4, ReplayBudget(100), 10)
         sender = asyncio.create_task(read_all(body))
         await arrived.put(b"ab")
-        while body.received < 2:  # noqa: ASYNC110 - the body tells nobody of it
+        while body.received < 2:  # noqa: ASYNC110 - the body sends no event
             await asyncio.sleep(0)
         sender.cancel()
         await asyncio.gather(sender, return_exceptions=True)

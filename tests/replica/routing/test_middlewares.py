@@ -291,7 +291,7 @@ def test_a_client_that_gave_up_while_it_was_held_is_not_served_later() -> None:
 
 
 def _held(app: AsgiRouting) -> int:
-    return sum(state.forwarder.held for state in app._loops.values())  # noqa: SLF001 - no one else counts them
+    return sum(state.forwarder.held for state in app._loops.values())  # noqa: SLF001 - counted there alone
 
 
 def test_the_number_of_forwarded_requests_that_a_changing_node_holds_is_bounded(serve: Serve) -> None:

@@ -118,7 +118,7 @@ class AsgiRouting:
             elif isinstance(answer, PlainAnswer):
                 await _send_plain(answer, send)
         except ClientFailed:
-            return  # nobody is there to be answered
+            return  # the client has gone
         finally:
             await body.close()
             await source.close()

@@ -25,14 +25,14 @@ class Place(Enum):
     """Where a request goes that has no address to go to."""
 
     HERE = "here"
-    NOBODY = "nobody"
+    UNKNOWN = "unknown"
 
 
 class Locator(Protocol):
     """Says where a request goes at this moment; made for one request, or shared."""
 
     def where(self) -> str | Place:
-        """Return the address of a server, `HERE`, or `NOBODY` where none is known for now."""
+        """Return the address of a server, `HERE`, or `UNKNOWN` where none is known for now."""
         ...
 
     def note_failure(self, address: str, failure: Failure) -> None:
@@ -90,7 +90,7 @@ class Forwarder:
                 place = locator.where()
                 if place is Place.HERE:
                     return place
-                failure = Failure.NOBODY
+                failure = Failure.NO_LEADER
                 if isinstance(place, str):
                     answer = await self._attempt(request, place, told)
                     if isinstance(answer, Answer):
@@ -104,7 +104,7 @@ class Forwarder:
                 given_up = self._after(failure, request, told.attempts, give_up_s)
                 if given_up is not None:
                     return given_up
-                if isinstance(place, str) and locator.where() not in (place, Place.NOBODY):
+                if isinstance(place, str) and locator.where() not in (place, Place.UNKNOWN):
                     continue  # there is another one to ask at once
                 if not hold.begin():
                     return too_many_held()

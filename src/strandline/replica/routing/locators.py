@@ -20,7 +20,7 @@ class LeaderLocator:
 
     def where(self) -> str | Place:
         """Return the leader's address."""
-        return self._directory.leader() or Place.NOBODY
+        return self._directory.leader() or Place.UNKNOWN
 
     def note_failure(self, address: str, failure: Failure) -> None:
         """Have the directory look again."""
@@ -46,7 +46,7 @@ class ReaderLocator(LeaderLocator):
         found = self._directory.reader(self._tried)
         if found is None:
             self._tried.clear()
-            return Place.NOBODY
+            return Place.UNKNOWN
         return found
 
     def note_failure(self, address: str, failure: Failure) -> None:

@@ -164,8 +164,8 @@ class NodeLocator:
         if decision is Decision.SERVE:
             return Place.HERE
         if self._routing.node.role is Role.CHANGING:
-            return Place.NOBODY
-        return self._routing.node.leader_address() or Place.NOBODY
+            return Place.UNKNOWN
+        return self._routing.node.leader_address() or Place.UNKNOWN
 
     def note_failure(self, address: str, failure: Failure) -> None:
         """Note nothing: the node looks for itself."""

@@ -77,7 +77,7 @@ def decide(kind: Kind, role: Role, *, wanted: ReadPosition, position: int, expec
 class Failure(Enum):
     """How an attempt to forward a request failed."""
 
-    NOBODY = "no leader is known"
+    NO_LEADER = "no leader is known"
     NOT_SENT = "no connection was made"
     NOT_LEADER = "the node does not lead"
     LOST = "the connection was lost before an answer"
