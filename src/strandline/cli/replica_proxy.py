@@ -35,6 +35,17 @@ WritePaths = Annotated[
     list[str] | None,
     typer.Option("--write-path", metavar="PATH", help="A path whose requests write, whatever their method."),
 ]
+Cookie = Annotated[
+    str,
+    typer.Option(
+        "--cookie",
+        metavar="NAME",
+        help="The cookie with the position of a write, as the nodes have it in RoutingRules.",
+    ),
+]
+TunnelIdle = Annotated[
+    float, typer.Option("--tunnel-idle", min=1.0, help="Seconds after which a silent WebSocket is closed.")
+]
 HealthPath = Annotated[str, typer.Option("--health-path", metavar="PATH", help="Where the proxy tells how it is.")]
 Trust = Annotated[
     bool, typer.Option("--trust-forwarded", help="Believe X-Forwarded-… of clients: another proxy stands before.")
@@ -51,6 +62,8 @@ def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
     connections_max: ConnectionsMax = 1000,
     read_methods: ReadMethods = None,
     write_paths: WritePaths = None,
+    cookie: Cookie = "strandline-position",
+    tunnel_idle_s: TunnelIdle = 300.0,
     health_path: HealthPath = "/strandline/health",
     trusts_peers: Trust = False,
     drain_s: Drain = 30.0,
@@ -72,8 +85,8 @@ def proxy(  # noqa: PLR0913, PLR0917 - one parameter per option
     host, port = parse_listen(listen)
     methods = frozenset(read_methods) if read_methods else RoutingRules().read_methods
     settings = ProxySettings(
-        rules=RoutingRules(methods, tuple(write_paths or ())),
-        limits=RoutingLimits(hold_s=hold_s, held_max=held_max),
+        rules=RoutingRules(methods, tuple(write_paths or ()), cookie=cookie),
+        limits=RoutingLimits(hold_s=hold_s, held_max=held_max, tunnel_idle_s=tunnel_idle_s),
         connections_max=connections_max,
         health_path=health_path,
         trusts_peers=trusts_peers,

@@ -10,6 +10,7 @@ from strandline.replica.routing.headers import (
     Peer,
     check_framing,
     check_hops,
+    check_length,
     end_to_end,
     forwarded_headers,
     origin_form,
@@ -23,6 +24,7 @@ from strandline.replica.routing.positions import (
     parse_position,
     wanted_position,
 )
+from strandline.replica.routing.rules import RoutingRules
 
 PEER = Peer("10.0.0.1", "https")
 
@@ -117,6 +119,7 @@ def test_other_targets_are_refused(target: bytes) -> None:
 def test_any_position_is_read_back(txid: int) -> None:
     assert parse_position(format_position(txid).decode()) == txid
     assert parse_cookies(format_cookie(txid).decode()) == ReadPosition(txid)
+    assert parse_cookies(format_cookie(txid, "orders").decode(), "orders") == ReadPosition(txid)
 
 
 @pytest.mark.parametrize("value", ["", "-1", "1.0", "x", "9" * 19, "1" * 20, "٣", "1 2"])
@@ -132,3 +135,23 @@ def test_a_request_wants_the_latest_of_what_it_names() -> None:
     assert wanted_position([(POSITION_HEADER, b"11"), cookie]) == ReadPosition(11)
     assert wanted_position([(b"cookie", format_cookie(None).split(b";")[0])]) == ReadPosition(0, at_leader=True)
     assert wanted_position([]) == ReadPosition()
+
+
+def test_a_cookie_of_another_name_asks_for_nothing() -> None:
+    cookies = [(b"cookie", b"strandline-position=leader; orders-position=9; my-orders-position=11")]
+    assert wanted_position(cookies, "orders-position") == ReadPosition(9)
+    assert wanted_position(cookies, "stock-position") == ReadPosition()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a=b", "a;b", "ä", "a\n", "a" * 65, "__Host-a", "__secure-a"])
+def test_a_cookie_that_browsers_would_not_send_back_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="cookie"):
+        RoutingRules(cookie=name)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"-1", b"+5", b" 5", b"5 ", b"1_0", b"abc", b"5, 5", b"\xb2", b"5\n", b"1" * 20]
+)
+def test_a_content_length_that_is_no_number_is_refused(value: bytes) -> None:
+    with pytest.raises(InvalidInput, match="Content-Length"):
+        check_length([(b"host", b"a"), (b"content-length", value)])

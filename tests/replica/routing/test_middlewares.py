@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import pytest
 
@@ -37,14 +38,28 @@ Serve = Callable[..., AbstractContextManager[str]]
 
 
 @contextmanager
-def _serve_asgi(name: str, node: FakeNode, limits: RoutingLimits = PATIENT, *, durable: bool = True) -> Iterator[str]:
-    with serving(AsgiRouting(starlette_app(name), node, rules=RULES, limits=limits, durable=durable)) as address:
+def _serve_asgi(
+    name: str,
+    node: FakeNode,
+    limits: RoutingLimits = PATIENT,
+    *,
+    durable: bool = True,
+    rules: RoutingRules = RULES,
+) -> Iterator[str]:
+    with serving(AsgiRouting(starlette_app(name), node, rules=rules, limits=limits, durable=durable)) as address:
         yield address
 
 
 @contextmanager
-def _serve_wsgi(name: str, node: FakeNode, limits: RoutingLimits = PATIENT, *, durable: bool = True) -> Iterator[str]:
-    app = WsgiRouting(flask_app(name), node, rules=RULES, limits=limits, durable=durable)
+def _serve_wsgi(
+    name: str,
+    node: FakeNode,
+    limits: RoutingLimits = PATIENT,
+    *,
+    durable: bool = True,
+    rules: RoutingRules = RULES,
+) -> Iterator[str]:
+    app = WsgiRouting(flask_app(name), node, rules=rules, limits=limits, durable=durable)
     with serving_wsgi(app) as address:
         yield address
     app.close()
@@ -66,6 +81,37 @@ def test_reads_are_served_here_and_writes_by_the_leader(serve: Serve) -> None:
         assert written.headers["set-cookie"].startswith("strandline-position=7; Path=/;")
         assert ask(follower, "POST", "/health", b"1").body == b"follower POST /health 1", "it is never routed"
         assert ask(leader, "PUT", "/a", b"12").body == b"leader PUT /a 2"
+
+
+def test_two_applications_on_one_host_have_cookies_of_their_own(serve: Serve) -> None:
+    orders = RoutingRules(cookie="orders-position")
+    with serve("leader", leading(), rules=orders) as leader:
+        written = ask(leader, "POST", "/a", b"1").headers["set-cookie"]
+        assert written.startswith("orders-position=7; ")
+        with serve("follower", FakeNode(leader=leader, txid=1), QUICK, rules=orders) as follower:
+            behind = ask(follower, "GET", "/a", Cookie="orders-position=7")
+            assert behind.body.split()[0] == b"leader", "its own cookie is read back"
+            others = ask(follower, "GET", "/a", Cookie="strandline-position=7")
+            assert others.body.split()[0] == b"follower", "the position of another application is none of this one"
+
+
+@pytest.mark.parametrize("length", ["-1", "+5", " 5", "1_0", "abc", "5,5"])
+def test_a_length_that_is_no_number_is_refused_by_the_wsgi_middleware(length: str) -> None:
+    node, statuses = leading(), list[str]()
+
+    def start_response(status: str, *_: object) -> Callable[[bytes], object]:
+        statuses.append(status)
+        return lambda _: None
+
+    app = WsgiRouting(flask_app("leader"), node)
+    for method, role in (("POST", Role.LEADER), ("POST", Role.FOLLOWER), ("GET", Role.FOLLOWER)):
+        node.role = role
+        environ: dict[str, Any] = {"REQUEST_METHOD": method, "PATH_INFO": "/a", "CONTENT_LENGTH": length}
+        setup_testing_defaults(environ)
+        body = app(environ, start_response)
+        assert b"Content-Length is" in b"".join(body)
+    app.close()
+    assert statuses == ["400 Bad Request"] * 3
 
 
 def test_large_bodies_are_streamed_both_ways(serve: Serve) -> None:

@@ -1,18 +1,23 @@
 """The proxy over real sockets: nodes with the middleware, servers that break, and clients that misbehave."""
 
+import asyncio
 import json
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from strandline.replica import Discovered, Leader, NodeRecord, ReplicaDirectory
 from strandline.replica.directory import FAILURES_MAX
 from strandline.replica.routing import AsgiRouting, ProxySettings, ProxyThread, RoutingLimits, RoutingRules
+from strandline.replica.routing.proxy import _tunnel
+from strandline.replica.routing.upstream import AnswerCut
+from tests.fold.virtual_time import run_virtually
 from tests.replica.routing.apps import echoed, starlette_app
 from tests.replica.routing.fakes import (
     BrokenServer,
@@ -366,19 +371,52 @@ def _listens(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def test_an_upgrade_becomes_a_tunnel_to_the_leader() -> None:
-    def upgrade(connection: socket.socket, _: bytes) -> None:
-        connection.sendall(
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nhello "
-        )
-        while data := connection.recv(100):
-            connection.sendall(data)
+WEBSOCKET = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
-    leader, follower = BrokenServer(upgrade), BrokenServer(answering())
+
+def _echo_upgraded(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nhello ")
+    while data := connection.recv(100):
+        connection.sendall(data)
+
+
+def test_a_silent_tunnel_is_closed_on_both_sides() -> None:
+    ended = threading.Event()
+
+    def silent(connection: socket.socket, head: bytes) -> None:
+        with suppress(ConnectionError):
+            _echo_upgraded(connection, head)
+        ended.set()
+
+    limits = RoutingLimits(tunnel_idle_s=0.2)
+    with BrokenServer(silent).running() as address, proxied(Nodes(address), limits) as (proxy, logged):
+        received = ask_raw(proxy, WEBSOCKET)  # the client sends nothing more, and reads until the proxy closes
+        assert received.endswith(b"\r\n\r\nhello ")
+        assert ended.wait(PATIENCE_S), "the leader is rid of it too"
+    assert logged[0]["failures"] == ["no bytes went through the tunnel for 0.2 s"]
+
+
+def test_the_limit_of_a_tunnel_counts_from_its_last_bytes() -> None:
+    async def talk() -> list[float]:
+        loop = asyncio.get_running_loop()
+        near, far = asyncio.StreamReader(), asyncio.StreamReader()
+        writers = [Mock(drain=AsyncMock()) for _ in range(2)]
+        client = Mock(reader=near, writer=writers[0], http=Mock(trailing_data=(b"", False)))
+        for at_s in range(10, 100, 10):  # each side talks in its turn
+            loop.call_at(at_s, (near if at_s % 20 else far).feed_data, b"x")
+        with pytest.raises(AnswerCut, match="for 15 s"):
+            await _tunnel(client, far, writers[1], b"", idle_s=15)
+        return [loop.time(), *(writer.write.call_count for writer in writers)]
+
+    assert run_virtually(talk()) == pytest.approx([105, 4, 5])
+
+
+def test_an_upgrade_becomes_a_tunnel_to_the_leader() -> None:
+    leader, follower = BrokenServer(_echo_upgraded), BrokenServer(answering())
     with leader.running() as address, follower.running() as other, proxied(Nodes(address, other)) as (proxy, _):
         host, _, port = proxy.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
-            connection.sendall(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            connection.sendall(WEBSOCKET)
             head = read_head(connection)
             assert head.startswith(b"HTTP/1.1 101 ")
             received = head.partition(b"\r\n\r\n")[2]

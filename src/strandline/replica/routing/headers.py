@@ -4,6 +4,7 @@ Invariants: what is forwarded is written anew from what was parsed, with one fra
 further; a request that came by here before is refused.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ EXPECT_LEADER_HEADER = b"strandline-expect-leader"
 REFUSED_HEADER = b"strandline-refused"
 IDEMPOTENCY_HEADER = b"idempotency-key"
 HOPS_MAX = 4
+_LENGTH = re.compile(rb"[0-9]{1,19}")
 _HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -60,6 +62,13 @@ def check_framing(headers: Headers, http_version: bytes) -> None:
         raise InvalidInput(
             "the request of HTTP/1.0 has Transfer-Encoding", hint="send Content-Length, or speak HTTP/1.1"
         )
+
+
+def check_length(headers: Headers) -> None:
+    """Refuse a `Content-Length` that is not a number of bytes, as two servers may read it differently."""
+    for name, value in headers:
+        if name == b"content-length" and not _LENGTH.fullmatch(value):
+            raise InvalidInput(f"Content-Length is {value[:40]!r}", hint="send the number of bytes of the body")
 
 
 def body_size(headers: Headers) -> int | None:

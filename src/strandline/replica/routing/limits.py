@@ -28,6 +28,8 @@ class RoutingLimits:
     """How long a server may be silent."""
     idle_s: float = 30.0
     """How long a client may be silent within a request, or may leave an answer unread."""
+    tunnel_idle_s: float = 300.0
+    """How long both sides of a tunnel (WebSocket) may be silent."""
     head_s: float = 10.0
     """How long a client may take for the head of a request."""
     head_bytes: int = 32 << 10

@@ -24,6 +24,7 @@ from strandline.replica.routing.headers import (
     Headers,
     Peer,
     check_hops,
+    check_length,
     forwarded_headers,
     get_header,
 )
@@ -77,7 +78,8 @@ class NodeRouting:
         if kind is Kind.LOCAL:
             return None
         try:
-            wanted = wanted_position(headers)
+            wanted = wanted_position(headers, self.rules.cookie)
+            check_length(headers)
         except InvalidInput as error:
             return bad_request(error)
         expects_leader = get_header(headers, EXPECT_LEADER_HEADER) is not None
@@ -134,6 +136,15 @@ class NodeRouting:
         """Return a position that holds what was committed here, once it is in the store; blocks."""
         return self.node.wait_durable(self.limits.durable_s, epoch=epoch)
 
+    def position_headers(self, txid: int | None) -> list[tuple[bytes, bytes]]:
+        """Return the headers of the answer to a write: its position, or None where it is not known to be stored."""
+        cookie = (b"set-cookie", format_cookie(txid, self.rules.cookie))
+        return [cookie] if txid is None else [(POSITION_HEADER, format_position(txid)), cookie]
+
+    def durable_headers(self, result: int | StrandlineError) -> list[tuple[bytes, bytes]] | PlainAnswer:
+        """Return the headers of a write that is in the store, or the answer to one of which that is not known."""
+        return self.position_headers(result) if isinstance(result, int) else not_durable(str(result))
+
     def close(self) -> None:
         """End the threads that wait for positions."""
         self._threads.shutdown(wait=False)
@@ -172,14 +183,3 @@ class NodeLocator:
 
     def note_success(self, address: str) -> None:
         """Note nothing."""
-
-
-def position_headers(txid: int | None) -> list[tuple[bytes, bytes]]:
-    """Return the headers of the answer to a write: its position, or None where it is not known to be stored."""
-    cookie = (b"set-cookie", format_cookie(txid))
-    return [cookie] if txid is None else [(POSITION_HEADER, format_position(txid)), cookie]
-
-
-def durable_headers(result: int | StrandlineError) -> list[tuple[bytes, bytes]] | PlainAnswer:
-    """Return the headers of a write that is in the store, or the answer to one of which that is not known."""
-    return position_headers(result) if isinstance(result, int) else not_durable(str(result))

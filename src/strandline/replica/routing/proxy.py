@@ -149,7 +149,9 @@ class Proxy:
             await client.send_plain(refusal, closes=closes, is_head=is_head)
             return refusal.status, kind
         upgrade = _upgrade(headers)
-        to_leader = kind is Kind.WRITE or bool(upgrade) or wanted_position(headers).at_leader
+        to_leader = (
+            kind is Kind.WRITE or bool(upgrade) or wanted_position(headers, self._settings.rules.cookie).at_leader
+        )
         sent = forwarded_headers(
             headers,
             Peer(client.host, "http"),
@@ -187,7 +189,7 @@ class Proxy:
             if request.method == b"CONNECT":
                 return b"", answer(501, "this proxy makes no tunnels", outcome=NOT_DONE)
             target = origin_form(request.method, request.target, get_header(headers, b"host"))
-            wanted_position(headers)
+            wanted_position(headers, self._settings.rules.cookie)
         except InvalidInput as error:
             return b"", bad_request(error)
         try:
@@ -203,7 +205,7 @@ class Proxy:
                 client.write(
                     h11.InformationalResponse(status_code=found.status, headers=headers, reason=reason_of(found.status))
                 )
-                await _tunnel(client, *found.tunnel)
+                await _tunnel(client, *found.tunnel, idle_s=self._settings.limits.tunnel_idle_s)
                 return
             headers = [*found.headers, (b"connection", b"close")] if self._is_draining else found.headers
             client.write(h11.Response(status_code=found.status, headers=headers, reason=reason_of(found.status)))
@@ -328,21 +330,29 @@ def _upgrade(headers: Headers) -> bytes:
     return wanted if wanted.lower() == b"websocket" else b""
 
 
-async def _tunnel(client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes) -> None:
-    """Copy bytes both ways until both sides have ended, or one is gone."""
+async def _tunnel(
+    client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes, *, idle_s: float
+) -> None:
+    """Copy bytes both ways until both sides have ended, or one is gone; `AnswerCut` after a silence of `idle_s`."""
+    loop = asyncio.get_running_loop()
 
     async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, first: bytes) -> None:
         with contextlib.suppress(OSError):
             data = first or await source.read(CHUNK_BYTES)
             while data:
+                limit.reschedule(loop.time() + idle_s)
                 sink.write(data)
                 await sink.drain()
                 data = await source.read(CHUNK_BYTES)
             sink.write_eof()
 
     try:
-        await asyncio.gather(
-            copy(client.reader, writer, client.http.trailing_data[0]), copy(reader, client.writer, early)
-        )
+        async with asyncio.timeout(idle_s) as limit:
+            await asyncio.gather(
+                copy(client.reader, writer, client.http.trailing_data[0]), copy(reader, client.writer, early)
+            )
+    except TimeoutError:
+        writer.transport.abort()
+        raise AnswerCut(f"no bytes went through the tunnel for {idle_s:g} s") from None
     finally:
         writer.close()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from strandline.errors import InvalidInput
 from strandline.replica.roles import Role
-from strandline.replica.routing.positions import ReadPosition
+from strandline.replica.routing.positions import COOKIE, ReadPosition, check_cookie_name
 
 ATTEMPTS_MAX = 3
 """How often a request is sent again whose connection was lost, if it may be."""
@@ -29,14 +29,18 @@ class RoutingRules:
     """Which requests are reads, which are writes, and which are never routed.
 
     A path stands for itself and everything below it. `write_paths` makes writes of reads, such as a `GET` that logs a
-    session out; `local_paths` are served where they arrive, such as a health check.
+    session out; `local_paths` are served where they arrive, such as a health check. `cookie` is the name of the cookie
+    that carries the position of a write: all nodes and proxies of one application use the same name, and applications
+    on one host use different names.
     """
 
     read_methods: frozenset[str] = frozenset({"GET", "HEAD", "OPTIONS"})
     write_paths: tuple[str, ...] = ()
     local_paths: tuple[str, ...] = ()
+    cookie: str = COOKIE
 
     def __post_init__(self) -> None:
+        check_cookie_name(self.cookie)
         for path in (*self.write_paths, *self.local_paths):
             if not path.startswith("/"):
                 raise InvalidInput(f"{path!r} is not a path", hint="paths begin with '/'")

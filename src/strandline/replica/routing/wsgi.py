@@ -26,14 +26,7 @@ from strandline.replica.routing.body import RequestBody
 from strandline.replica.routing.forwarder import PAUSE_S, Forwarder, Place
 from strandline.replica.routing.headers import Peer
 from strandline.replica.routing.limits import RoutingLimits
-from strandline.replica.routing.node_routing import (
-    ERRORS_FROM,
-    NodeLocator,
-    NodeRouting,
-    RoutedRequest,
-    durable_headers,
-    position_headers,
-)
+from strandline.replica.routing.node_routing import ERRORS_FROM, NodeLocator, NodeRouting, RoutedRequest
 from strandline.replica.routing.rules import Decision, Kind, RoutingRules
 from strandline.replica.routing.upstream import CHUNK_BYTES, Answer, ClientFailed, end_tasks
 
@@ -302,11 +295,11 @@ class _WriteAnswer:
 
     def _position(self) -> list[tuple[bytes, bytes]] | PlainAnswer:
         if not self._routing.durable:
-            return position_headers(None)
+            return self._routing.position_headers(None)
         try:
-            return durable_headers(self._routing.wait_durable(self._epoch))
+            return self._routing.durable_headers(self._routing.wait_durable(self._epoch))
         except StrandlineError as error:
-            return durable_headers(error)
+            return self._routing.durable_headers(error)
 
 
 class _ChunkReader(io.RawIOBase):
