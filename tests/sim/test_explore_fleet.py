@@ -9,7 +9,7 @@ import pytest
 
 from strandline.protocol.fold_modes import FoldMode
 from strandline.sim.explore import find_stuck
-from tests.exploring import explore
+from tests.exploring import explore, explore_large
 from tests.models.fleet import BACK, DANGLING, DIVERGED, LOST, FleetBounds, FleetModel
 
 TWO = FleetBounds(revisions=2)
@@ -153,11 +153,22 @@ def test_larger_fleets_keep_the_same(bounds: FleetBounds) -> None:
     assert found.states > 50_000
 
 
+def test_the_first_states_of_a_large_fleet_keep_the_same() -> None:
+    found = explore(FleetModel(LARGE), states_max=5_000)
+    print(found)  # noqa: T201 - pytest shows it on demand
+    assert found.counterexample is None, found
+    assert found.states >= 5_000
+
+
 @pytest.mark.parametrize(
-    "states", [5_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+    "states",
+    [
+        pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+        pytest.param(100_000_000, marks=[pytest.mark.campaign("fleet"), pytest.mark.timeout(6 * 3600)]),
+    ],
 )
-def test_the_first_states_of_a_large_fleet_keep_the_same(states: int) -> None:
-    found = explore(FleetModel(LARGE), states_max=states)
+def test_a_large_fleet_keeps_the_same_in_bounded_memory(states: int) -> None:
+    found = explore_large(FleetModel(LARGE), cores=CORES, states_max=states)
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.counterexample is None, found
     assert found.states >= states

@@ -6,7 +6,8 @@ the writes, truncations, creations, renames and removals that were not yet synce
 `SimObjects` is an object store whose requests are lost, late, repeated or unanswered, as the seed decides.
 
 `strandline.sim.explore` visits every state that a model can reach, and shows a shortest path to one that breaks a
-promise. The models in `tests.models` call the functions of production, so results hold for production.
+promise. `strandline.sim.explore_large` does so in bounded memory. The models in `tests.models` call the functions of
+production, so results hold for production.
 
 `strandline.sim.coordination` runs many workers over a coordinator that fails, for as many steps as asked, from a seed.
 """

@@ -96,14 +96,14 @@ def explore(
 ) -> Exploration:
     """Visit every reachable state; a bound ends it after the level that reaches it."""
     begin = time.perf_counter()
-    bounds = _Bounds(states_max, depth_max)
+    bounds = Bounds(states_max, depth_max)
     if cores == 1:
         shard, (tally, complete) = _search_alone(model, bounds)
     else:
         tally, complete = _search_together(model, cores, bounds)
         if tally.failed:
             # The cores only detect a problem; one core then finds the path, as without them.
-            shard, _ = _search_alone(model, _Bounds(None, None))
+            shard, _ = _search_alone(model, Bounds(None, None))
     counterexample = shard.counterexample() if tally.failed else None
     seconds = time.perf_counter() - begin
     return Exploration(tally.states, tally.transitions, tally.depth, complete, seconds, counterexample)
@@ -130,17 +130,20 @@ def find_stuck(model: Model[StateT], good: Callable[[StateT], bool]) -> Countere
     return None if stuck is None else shard.way_to("nothing good can be reached", stuck)
 
 
-class _Bounds(NamedTuple):
+class Bounds(NamedTuple):
+    """The level that reaches one of them is the last."""
+
     states_max: int | None
     depth_max: int | None
 
-    def reached(self, tally: "_Tally") -> bool:
+    def reached(self, tally: "Tally") -> bool:
+        """Tell whether a bound is reached."""
         return (self.states_max is not None and tally.states >= self.states_max) or (
             self.depth_max is not None and tally.depth >= self.depth_max
         )
 
 
-class _Tally(NamedTuple):
+class Tally(NamedTuple):
     """The counts of one shard, or of all; `waiting` states are not expanded yet."""
 
     states: int
@@ -150,7 +153,9 @@ class _Tally(NamedTuple):
     failed: bool
 
 
-class _Failure(NamedTuple, Generic[StateT]):
+class Failure(NamedTuple, Generic[StateT]):
+    """A problem of a step, or of the state `after` if no state is `before` it."""
+
     problem: str
     before: StateT | None
     action: str
@@ -166,7 +171,7 @@ class _Shard(Generic[StateT]):
     def __init__(self, model: Model[StateT], index: int = 0, count: int = 1) -> None:
         self.known: dict[StateT, StateT | None] = {}
         self.frontier: list[StateT] = []
-        self.failure: _Failure[StateT] | None = None
+        self.failure: Failure[StateT] | None = None
         self._model = model
         self._index = index
         self._count = count
@@ -189,12 +194,12 @@ class _Shard(Generic[StateT]):
                 for action, after, problem in steps(before):
                     self._transitions += 1
                     if problem is not None:
-                        self._fail(_Failure(problem, before, action, after))
+                        self._fail(Failure(problem, before, action, after))
                     if after not in known:
                         known[after] = before
                         (own if count == 1 else found[hash(place(after)) % count]).append(after)
             except Exception as error:  # noqa: BLE001 - an unexpected error of a decision is a finding
-                self._fail(_Failure(f"{type(error).__name__}: {error}", before, "a step that raises", None))
+                self._fail(Failure(f"{type(error).__name__}: {error}", before, "a step that raises", None))
         return found
 
     def admit(self, sent: Iterable[StateT]) -> None:
@@ -209,18 +214,18 @@ class _Shard(Generic[StateT]):
         for state in fresh:
             problem = broken(state)
             if problem is not None:
-                self._fail(_Failure(problem, None, "", state))
+                self._fail(Failure(problem, None, "", state))
         self.frontier = fresh
         self._found = [[] for _ in range(self._count)]
         self._states += len(fresh)
         self._depth += 1
 
-    def tally(self) -> _Tally:
+    def tally(self) -> Tally:
         failed = self.failure is not None
-        return _Tally(self._states, len(self.frontier), self._transitions, self._depth, failed)
+        return Tally(self._states, len(self.frontier), self._transitions, self._depth, failed)
 
     def counterexample(self) -> Counterexample:
-        problem, before, action, after = self.failure or _Failure("", None, "", None)
+        problem, before, action, after = self.failure or Failure("", None, "", None)
         if before is None:
             assert after is not None  # noqa: S101 - a failure has a state
             return self.way_to(problem, after)
@@ -241,32 +246,34 @@ class _Shard(Generic[StateT]):
             trace.append((action, show(after)))
         return Counterexample(problem, tuple(trace))
 
-    def _fail(self, failure: _Failure[StateT]) -> None:
+    def _fail(self, failure: Failure[StateT]) -> None:
         if self.failure is None:
             self.failure = failure
 
 
-def _search_alone(model: Model[StateT], bounds: _Bounds) -> tuple[_Shard[StateT], tuple[_Tally, bool]]:
+def _search_alone(model: Model[StateT], bounds: Bounds) -> tuple[_Shard[StateT], tuple[Tally, bool]]:
     shard = _Shard(model)
     with _uncollected():
         shard.start()
-        while _goes_on(shard.tally(), bounds):
+        while goes_on(shard.tally(), bounds):
             shard.expand()
             shard.admit(())
-    return shard, _ended(shard.tally())
+    return shard, ended(shard.tally())
 
 
-def _goes_on(tally: _Tally, bounds: _Bounds) -> bool:
+def goes_on(tally: Tally, bounds: Bounds) -> bool:
+    """Tell whether there is another level to explore."""
     return bool(tally.waiting) and not tally.failed and not bounds.reached(tally)
 
 
-def _ended(tally: _Tally) -> tuple[_Tally, bool]:
+def ended(tally: Tally) -> tuple[Tally, bool]:
+    """Return the counts of an exploration that ended, and whether it is complete."""
     # The level that found nothing new took no step further.
     depth = tally.depth if tally.waiting else tally.depth - 1
     return tally._replace(depth=depth), not tally.waiting and not tally.failed
 
 
-def _search_together(model: Model[StateT], cores: int, bounds: _Bounds) -> tuple[_Tally, bool]:
+def _search_together(model: Model[StateT], cores: int, bounds: Bounds) -> tuple[Tally, bool]:
     context = get_context("fork")
     links, children = [], []
     try:
@@ -286,17 +293,17 @@ def _search_together(model: Model[StateT], cores: int, bounds: _Bounds) -> tuple
         for child in children:
             if child.is_alive():
                 child.terminate()
-    return _ended(tally)
+    return ended(tally)
 
 
-def _conduct(links: Sequence[Connection], bounds: _Bounds) -> _Tally:
+def _conduct(links: Sequence[Connection], bounds: Bounds) -> Tally:
     """Lead the cores level by level, and exchange the states that they found for each other."""
     while True:
-        tally = _sum([link.recv() for link in links])
-        goes_on = _goes_on(tally, bounds)
+        tally = total([link.recv() for link in links])
+        is_going_on = goes_on(tally, bounds)
         for link in links:
-            link.send(goes_on)
-        if not goes_on:
+            link.send(is_going_on)
+        if not is_going_on:
             return tally
         found = [[link.recv_bytes() for _ in links] for link in links]
         for index, link in enumerate(links):
@@ -304,9 +311,10 @@ def _conduct(links: Sequence[Connection], bounds: _Bounds) -> _Tally:
                 link.send_bytes(parts[index])
 
 
-def _sum(tallies: list[_Tally]) -> _Tally:
+def total(tallies: list[Tally]) -> Tally:
+    """Return the counts of all shards together."""
     states, waiting, transitions, depths, failures = zip(*tallies, strict=True)
-    return _Tally(sum(states), sum(waiting), sum(transitions), max(depths), any(failures))
+    return Tally(sum(states), sum(waiting), sum(transitions), max(depths), any(failures))
 
 
 def _serve(link: Connection, model: Model[StateT], index: int, cores: int) -> None:
