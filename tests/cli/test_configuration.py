@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.scan_results import EXIT_FOUND
 from strandline.cli.serve_config import configured_flags
 from strandline.cli.serve_run import run
 from strandline.config import ConfigInvalid
@@ -38,7 +39,7 @@ without-spark = true
 
 
 def test_a_scan_without_arguments_is_the_projects_from_any_folder_of_it(project: Path) -> None:
-    assert run_command("scan", "--quiet").code == 0
+    assert run_command("scan", "--quiet").code == EXIT_FOUND
     assert (project / "state" / "pipeline.db").exists()
     listed = run_command("findings", "list", "--json").out.splitlines()
     assert len(listed) == 1
@@ -46,7 +47,7 @@ def test_a_scan_without_arguments_is_the_projects_from_any_folder_of_it(project:
 
 
 def test_a_command_line_that_names_something_to_scan_takes_nothing_to_scan_from_the_file(project: Path) -> None:
-    assert run_command("scan", "--quiet", project / "docs").code == 0
+    assert run_command("scan", "--quiet", project / "docs").code == EXIT_FOUND
     listed = run_command("findings", "list", "--json").out.splitlines()
     assert len(listed) == 1
     assert "b.md" in listed[0]
@@ -185,7 +186,8 @@ def test_the_example_of_the_page_does_the_projects_scan(tmp_path: Path, monkeypa
     (tmp_path / "src" / "a.lock").write_text(SECRET)
     monkeypatch.chdir(tmp_path)
     assert (
-        run_command("--no-config", "scan", "--without-spark", "--format=baseline", "-o", "known.json", "src").code == 0
+        run_command("--no-config", "scan", "--without-spark", "--format=baseline", "-o", "known.json", "src").code
+        == EXIT_FOUND
     )
     shown = [json.loads(line) for line in run_command("config", "show", "--json").out.splitlines()]
     from_file = {row["key"]: row["value"] for row in shown if row["source"] == "file"}
@@ -203,5 +205,5 @@ def test_the_example_of_the_page_does_the_projects_scan(tmp_path: Path, monkeypa
         "serve.jetstream": True,
     }
     ran = run_command("scan", "--json")
-    assert ran.code == 0
+    assert ran.code == EXIT_FOUND
     assert json.loads(ran.out.splitlines()[-1])["summary"]

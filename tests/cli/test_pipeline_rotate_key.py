@@ -82,7 +82,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scan(folder: Path, *more: str) -> Ran:
-    return run_command("scan", "--without-spark", folder / "corpus", "--state", folder / "state", *more)
+    return run_command("scan", "--without-spark", "--exit-zero", folder / "corpus", "--state", folder / "state", *more)
 
 
 def done(*arguments: str | Path) -> str:
@@ -133,7 +133,7 @@ def test_a_rotation_keeps_what_is_known_and_leaves_nothing_to_scan(scanned: Path
     assert (lines[0], len(lines)) == (old, 2)
     assert key_of(state).stat().st_mode & 0o777 == 0o600
     assert done("pipeline", "verify", state / "pipeline.db").endswith("whole\n")
-    again = run_command("scan", "--without-spark", scanned / "corpus", "--state", state)
+    again = run_command("scan", "--without-spark", "--exit-zero", scanned / "corpus", "--state", state)
     assert "0 scanned now" in again.out + again.err
     assert meaning(state) == known, "a scan with the new key finds the same findings"
     key_of(state).write_text(old)
@@ -250,7 +250,7 @@ def test_a_state_on_postgresql_is_rotated_too(scanned: Path, tmp_path: Path, pos
     key.chmod(0o600)
     name = f"rotated-{os.getpid()}"
     place = ("--state", address, "--tenant", name, "--key-file", key)
-    done("scan", "--without-spark", scanned / "corpus", *place)
+    done("scan", "--without-spark", "--exit-zero", scanned / "corpus", *place)
     before = done("findings", "list", "--json", *place).splitlines()
     assert json.loads(done("pipeline", "rotate-key", "--json", *place))["findings"] == len(before) == 3
     after = done("findings", "list", "--json", *place).splitlines()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from strandline.cli.scan_summary import outcome_record
+from strandline.cli.scan_summary import Counts, outcome_record
 from strandline.scan.worker.page_writer import PageWriter
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
@@ -25,7 +25,7 @@ def test_what_a_lost_worker_committed_was_looked_at_now(things: Things, address:
     things.write({f"item {number}": "alpha_100" for number in range(40)})
     outcome = scanned(request_for(address, things), Lost())
     assert (outcome.new_items, outcome.new_bytes, outcome.worked.items) == (40, 40 * 9, 40)
-    assert outcome_record(outcome, 40, 1.0)["looked_at"] == 40
+    assert outcome_record(outcome, Counts(40, 40), 1.0)["looked_at"] == 40
     again = scanned(request_for(address, things))
     assert (again.new_items, again.new_bytes, again.worked.items) == (0, 0, 0)
 

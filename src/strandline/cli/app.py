@@ -3,10 +3,10 @@
 Exit codes, the same for every command:
 
     0    it was done
-    1    it failed; standard error says why, and what to do
+    1    it failed; standard error says why, and what to do. Of `scan` also: findings are open (`--exit-code N` for
+         another code, `--exit-zero` for none)
     2    the command line is wrong
     3    damage was found in stored data
-    4    `scan --exit-code`: something was found
     130  interrupted
 
 Results go to standard output and everything else to standard error, so that output can always be piped.

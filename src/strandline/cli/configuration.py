@@ -57,6 +57,23 @@ EXCLUDED = {
 """Parameters that contradict others: a command line that has one takes those others not from the file."""
 
 
+OPTIONAL_VALUES = {"scan": {"--exit-code": "1"}}
+"""Options whose value may be left out, and the value that they have then: typer knows no such option."""
+
+
+def with_values(command: str, arguments: list[str]) -> list[str]:
+    """Return arguments with the values that options leave out."""
+    optional = OPTIONAL_VALUES.get(command, {})
+    found: list[str] = []
+    for at, word in enumerate(arguments):
+        if word == "--":
+            return found + arguments[at:]
+        found.append(word)
+        if word in optional and not "".join(arguments[at + 1 : at + 2]).isdecimal():
+            found.append(optional[word])
+    return found
+
+
 def key_of(section: str, command: str, param: Any) -> str | None:  # noqa: ANN401 - typer's copy of click is private
     """Return the key of a parameter of a command, None if it has none."""
     if param.param_type_name == "argument":

@@ -13,7 +13,7 @@ import typer
 
 from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
 from strandline.cli.state_options import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption
-from strandline.findings.filters import StateName, make_filters
+from strandline.findings.filters import ShownState, make_filters
 from strandline.findings.ignores import load_ignores
 from strandline.findings.report_builder import build_report
 from strandline.findings.reports.values import Report
@@ -24,9 +24,11 @@ Paths = Annotated[
     list[str] | None, typer.Option("--path", metavar="GLOB", help="Findings in matching paths, as in a .gitignore.")
 ]
 States = Annotated[
-    list[StateName] | None,
+    list[ShownState] | None,
     typer.Option(
-        "--is", metavar="STATE", help="Findings in this state of triage: open, confirmed, false-positive, revoked."
+        "--is",
+        metavar="STATE",
+        help="Findings in this state: open, confirmed, false-positive, revoked; or those new since the scan before.",
     ),
 ]
 Confidence = Annotated[

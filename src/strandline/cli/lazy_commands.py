@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from strandline.cli.configuration import configure
+from strandline.cli.configuration import configure, with_values
 
 _after_import: list[Callable[[], None]] = []
 
@@ -41,6 +41,7 @@ def lazy_group(*entries: LazyCommand) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's copy of click is private
             name, command, rest = super().resolve_command(ctx, args)
+            rest = with_values(name or "", rest)
             if isinstance(command, _Unloaded):
                 command = command.load()
             if name is not None and isinstance(command, TyperCommand):

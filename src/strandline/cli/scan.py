@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.findings_selection import Confidence, States
+from strandline.cli.findings_selection import Rules as OnlyRules
 from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
 from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
-from strandline.cli.scan_summary import failed_items, outcome_record, plan_record, print_outcome, print_plan
+from strandline.cli.scan_summary import Counts, failed_items, outcome_record, plan_record, print_outcome, print_plan
 from strandline.cli.state_options import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
@@ -27,6 +29,7 @@ from strandline.cli.state_options import (
 from strandline.detect import RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput, MissingExtra
 from strandline.extras import require
+from strandline.findings.filters import make_filters
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports.formats import ReportFormat
 from strandline.pipeline.key_files import TenantUnknown
@@ -81,9 +84,16 @@ Explain = Annotated[bool, typer.Option("--explain", help="Print the plan of the 
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted scan; this is the default.")]
 RetryParked = Annotated[bool, typer.Option("--retry-parked", help="Retry parked shards.")]
 ExitCode = Annotated[
-    bool,
-    typer.Option("--exit-code", help=f"Exit with {EXIT_FOUND} if there are findings, whatever else failed."),
+    int | None,
+    typer.Option(
+        "--exit-code",
+        metavar="N",
+        min=0,
+        max=255,
+        help=f"Exit with N if findings are open, whatever else failed; {EXIT_FOUND} by default.",
+    ),
 ]
+ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 also if findings are open.")]
 Lease = Annotated[float, typer.Option("--lease-s", min=1, help="Lease duration of a shard, in seconds.", hidden=True)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Scan one journal as it grows, until Ctrl-C or SIGTERM.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")]
@@ -119,7 +129,11 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     explain_only: Explain = False,
     resume: Resume = False,  # noqa: ARG001 - the same command again is how a scan goes on
     retry_parked: RetryParked = False,
-    exit_code: ExitCode = False,
+    exit_code: ExitCode = None,
+    exit_zero: ExitZero = False,
+    rule: OnlyRules = None,
+    confidence: Confidence = None,
+    states: States = None,
     lease_s: Lease = LEASE_S,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -128,6 +142,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     Each object version is scanned once for each set of rules. Findings are stored in the state folder, without a byte
     of a secret. Running the same command again resumes an interrupted scan, and scans only new and changed items.
+    The exit code is 1 if findings are open: found, and not settled by triage, a baseline or an ignore file.
     """
     require("scan", "hyperscan")
     rule_set = rules_of(rules)
@@ -145,7 +160,19 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         table_key=table_key,
         by_path=rule_set.looks_at_paths,
     )
-    results = ResultOptions(form_of(form, output), output, ignore_file, baseline, no_ignore, exit_code, quiet, as_json)
+    if follow_on and exit_code is None:  # the end of it is a signal, not a verdict
+        exit_code = 0
+    results = ResultOptions(
+        form_of(form, output),
+        output,
+        ignore_file,
+        baseline,
+        no_ignore,
+        0 if exit_zero else EXIT_FOUND if exit_code is None else exit_code,
+        quiet,
+        as_json,
+        make_filters(rule, None, states, confidence),
+    )
     opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
     factory = session_factory(master, conf or [], ui=ui)
     if follow_on and (without_spark or explain_only):
@@ -177,9 +204,9 @@ def _scan(
         outcome = run(request, progress.tell)
     seconds = time.monotonic() - began
     report = results.chosen(scan_report(state, request.inputs_digest, coverage=results.with_coverage), state.key)
-    found = len(report.findings)
-    tell = partial(print_outcome, outcome, found, seconds)
-    results.show(report, outcome_record(outcome, found, seconds), tell, failed=failed_items(outcome))
+    counts = Counts(len(report.findings), len(results.failing(report)))
+    tell = partial(print_outcome, outcome, counts, seconds)
+    results.show(report, outcome_record(outcome, counts, seconds), tell, failed=failed_items(outcome))
 
 
 def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:

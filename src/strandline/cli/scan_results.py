@@ -1,8 +1,12 @@
-"""The results of `strandline scan`: a table, JSON or a file, without ignored findings."""
+"""The results of `strandline scan`: a table, JSON or a file, without ignored findings, and the exit code.
+
+Invariant: the exit code counts the selected findings that are open (or in the states that `--is` names), never those
+that a decision or an ignore file settled.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
@@ -13,12 +17,13 @@ from strandline.cli.ignore_options import print_ignored
 from strandline.cli.output import Record, to_json
 from strandline.errors import InvalidInput
 from strandline.findings.export import format_of
+from strandline.findings.filters import Filters, StateName
 from strandline.findings.ignores import load_ignores
 from strandline.findings.reports.formats import ReportFormat
-from strandline.findings.reports.values import Report
+from strandline.findings.reports.values import Report, ReportFinding
 from strandline.pipeline.identity import TenantSecretKey
 
-EXIT_FOUND = 4
+EXIT_FOUND = 1
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,11 @@ class ResultOptions:
     ignore_files: Sequence[Path] | None
     baselines: Sequence[Path] | None
     no_ignore: bool
-    exit_code: bool
+    exit_code: int
+    """The exit code if findings are open; 0 for a scan that leaves with 0 in any case."""
     quiet: bool
     as_json: bool
+    filters: Filters = field(default_factory=Filters)
 
     @property
     def with_coverage(self) -> bool:
@@ -44,16 +51,22 @@ class ResultOptions:
         load_ignores(key, files=self.ignore_files, baselines=self.baselines)
 
     def chosen(self, report: Report, key: TenantSecretKey) -> Report:
-        """Return a report without ignored findings."""
-        if self.no_ignore:
-            return report
-        roots = [one.root for one in report.facts.sources]
-        return report.ignoring(load_ignores(key, files=self.ignore_files, baselines=self.baselines, roots=roots))
+        """Return the selected findings of a report, without the ignored ones."""
+        if not self.no_ignore:
+            roots = [one.root for one in report.facts.sources]
+            ignores = load_ignores(key, files=self.ignore_files, baselines=self.baselines, roots=roots)
+            report = report.ignoring(ignores)
+        return self.filters.apply(report)
+
+    def failing(self, report: Report) -> list[ReportFinding]:
+        """Return the findings that the exit code counts."""
+        states = self.filters.states or (StateName.OPEN.value,)
+        return [finding for finding in report.findings if finding.state in states]
 
     def show(self, report: Report, summary: Record, print_summary: Callable[[], None], *, failed: int = 0) -> None:
         """Print or write the findings and the summary: a JSON record, or lines from `print_summary`.
 
-        With `--exit-code`, incomplete items are counted in any case: the exit code does not include them.
+        Without the summary, incomplete items are still counted: the exit code does not include them.
         """
         if self.form is not None:
             print_report(report, self.form, self.output)
@@ -64,14 +77,19 @@ class ResultOptions:
         elif not self.quiet:
             print_summary()
             print_ignored(report)
-        if self.exit_code and failed:
+        if self.exit_code and failed and (self.quiet or self.as_json):
             what = "1 item" if failed == 1 else f"{failed:,} items"
             print(
-                f"note: {what} could not be scanned, or not completely; --exit-code reports findings only",
+                f"note: {what} could not be scanned, or not completely; the exit code counts findings only",
                 file=sys.stderr,
             )
-        if self.exit_code and report.findings:
-            raise typer.Exit(EXIT_FOUND)
+        count = len(self.failing(report))
+        if self.exit_code and count:
+            if not self.quiet:
+                what = "1 open finding" if count == 1 else f"{count:,} open findings"
+                what = what.replace("open ", "") if self.filters.states else what
+                print(f"exit code {self.exit_code}: {what} (--exit-zero leaves with 0)", file=sys.stderr)
+            raise typer.Exit(self.exit_code)
 
 
 def form_of(form: ReportFormat | None, output: str) -> ReportFormat | None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from strandline.cli.output import Record, emit_rows
 from strandline.findings.reports.values import reason_text
@@ -24,6 +25,13 @@ _STATUSES: dict[DoneStatus | str, str] = {
 }
 
 
+class Counts(NamedTuple):
+    """Findings of a scan: those selected, and those among them that count for the exit code."""
+
+    findings: int
+    open: int
+
+
 def plan_record(plan: Plan) -> Record:
     """Return a plan as a JSON record."""
     return {
@@ -43,7 +51,7 @@ def print_plan(plan: Plan) -> None:
         print(f"left out: {count:,} ({what})")
 
 
-def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
+def outcome_record(outcome: Outcome, counts: Counts, seconds: float) -> Record:
     """Return the outcome of a scan as a JSON record."""
     return {
         "items": outcome.items,
@@ -56,7 +64,8 @@ def outcome_record(outcome: Outcome, findings: int, seconds: float) -> Record:
         "gaps": outcome.gaps._asdict(),
         "left_out": dict(outcome.left_out),
         "bytes_seen": outcome.bytes_seen,
-        "findings": findings,
+        "findings": counts.findings,
+        "open": counts.open,
         "allowed_by_comment": outcome.worked.allowed,
         "parked_shards": outcome.parked_shards,
         "whole": outcome.is_whole,
@@ -70,23 +79,23 @@ def failed_items(outcome: Outcome) -> int:
     return outcome.unseen + outcome.incomplete + sum(outcome.statuses.get(status, 0) for status in failed)
 
 
-def print_outcome(outcome: Outcome, findings: int, seconds: float) -> None:
+def print_outcome(outcome: Outcome, counts: Counts, seconds: float) -> None:
     """Print the summary of a scan on standard error."""
-    for line in _lines(outcome, findings, seconds):
+    for line in _lines(outcome, counts, seconds):
         print(line, file=sys.stderr)
 
 
-def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
+def _lines(outcome: Outcome, counts: Counts, seconds: float) -> Iterator[str]:
     known = outcome.items - outcome.unseen - outcome.new_items
     yield (
         f"{outcome.items:,} items: {outcome.new_items:,} scanned now ({outcome.new_bytes / 1e6:,.1f} MB), "
         f"{known:,} scanned before; {seconds:.1f} s"
     )
     for_good = sum(outcome.codes.get(code, 0) for code in _FOR_GOOD)
-    counts: dict[DoneStatus | str, int] = dict(outcome.statuses.items())
-    counts[_FAILED_NOW] = outcome.statuses.get(DoneStatus.FAILED_PERMANENT, 0) - for_good
-    counts[DoneStatus.FAILED_PERMANENT] = for_good
-    statuses = [f"{counts[status]:,} {name}" for status, name in _STATUSES.items() if counts.get(status)]
+    items: dict[DoneStatus | str, int] = dict(outcome.statuses.items())
+    items[_FAILED_NOW] = outcome.statuses.get(DoneStatus.FAILED_PERMANENT, 0) - for_good
+    items[DoneStatus.FAILED_PERMANENT] = for_good
+    statuses = [f"{items[status]:,} {name}" for status, name in _STATUSES.items() if items.get(status)]
     if outcome.unseen:
         statuses.append(f"{outcome.unseen:,} not scanned")
     yield f"coverage: {', '.join(statuses) or 'no items'}"
@@ -107,4 +116,5 @@ def _lines(outcome: Outcome, findings: int, seconds: float) -> Iterator[str]:
         yield f"allowed by comments: {outcome.worked.allowed:,}"
     if outcome.parked_shards:
         yield f"{outcome.parked_shards:,} parked shards; --retry-parked retries them"
-    yield f"findings: {findings:,}"
+    settled = counts.findings - counts.open
+    yield f"findings: {counts.findings:,}" + (f", {counts.open:,} open" if settled else "")

@@ -1,7 +1,7 @@
 """Filters: the findings of a report that match a rule, a path, a state, a confidence or a source.
 
-Invariants: several values of one filter are "or", several filters are "and"; a filter that matches no source is an
-error, never an empty report.
+Invariants: several values of one filter are "or", several filters are "and", and so is `new`; a filter that
+matches no source is an error, never an empty report.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,16 @@ class StateName(StrEnum):
     REVOKED = "revoked"
 
 
+class ShownState(StrEnum):
+    """A condition on the state of findings: a state of triage, or new, which narrows the states further."""
+
+    NEW = "new"
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    FALSE_POSITIVE = "false-positive"
+    REVOKED = "revoked"
+
+
 _LEAST = {Level.LOW: 0, Level.MEDIUM: MEDIUM, Level.HIGH: HIGH}
 
 
@@ -36,6 +46,7 @@ class Filters:
     states: Sequence[str] = ()
     confidence: int = 0
     sources: Sequence[str] = ()
+    is_new: bool = False
 
     def apply(self, report: Report) -> Report:
         """Return the report with the matching findings."""
@@ -50,6 +61,8 @@ class Filters:
             return False
         if self.states and finding.state not in self.states:
             return False
+        if self.is_new and not finding.is_new:
+            return False
         if self.sources and not {finding.location.source, names.get(finding.source, "")}.intersection(self.sources):
             return False
         return finding.location.confidence >= self.confidence
@@ -63,13 +76,15 @@ class Filters:
 def make_filters(
     rules: Sequence[str] | None = None,
     paths: Sequence[str] | None = None,
-    states: Sequence[StateName] | None = None,
+    states: Sequence[ShownState] | None = None,
     confidence: str | None = None,
     sources: Sequence[str] | None = None,
 ) -> Filters:
     """Return filters from texts: rules with wildcards, path globs, a confidence as a level or a number."""
     globs = parse_globs("\n".join(paths), "--path") if paths else None
-    return Filters(rules or (), globs, [state.value for state in states or ()], _least(confidence), sources or ())
+    decided = [state.value for state in states or () if state is not ShownState.NEW]
+    is_new = ShownState.NEW in (states or ())
+    return Filters(rules or (), globs, decided, _least(confidence), sources or (), is_new)
 
 
 def _least(text: str | None) -> int:

@@ -39,6 +39,8 @@ class ListedSource:
     policy: PolicyHash
     finished_ns: int
     items: pa.Table
+    previous_ns: int = 0
+    """The end of the scan before: findings that became known later are new."""
 
     @cached_property
     def _extras(self) -> dict[bytes, bytes | None]:
@@ -88,7 +90,8 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
                 rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
             later[facts.instance].append(rows["item"].combine_chunks())
             source = _report_source(facts.tag, facts.name)
-            listed.append(ListedSource(source, inventory.policy, inventory.finished_ns, rows))
+            before = inventory.started_ns if inventory.previous_ns is None else inventory.previous_ns
+            listed.append(ListedSource(source, inventory.policy, inventory.finished_ns, rows, before))
     return listed
 
 

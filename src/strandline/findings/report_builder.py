@@ -108,15 +108,17 @@ def _findings(
     for group in grouped.values():
         first = group[0]
         finding = first.row.finding
+        first_ns = min(one.row.first_ns for one in group)
         places = {listed[one.source].located(one.row) if listed else location_of(one.row) for one in group}
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
             rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
             secret=finding.secret,
             locations=tuple(sorted(places, key=lambda at: (at.path, at.line, at.column, at.row, at.field, at.commit))),
-            first_seen_ns=min(one.row.first_ns for one in group),
+            first_seen_ns=first_ns,
             decision=decision_of(first.row.decision),
             source=first.source,
+            is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
         )
 
 

@@ -70,6 +70,8 @@ class Inventory:
     stamp: int
     chunks: int
     started_ns: int = 0
+    previous_ns: int | None = None
+    """The end of the scan before, 0 if this was the first; None in the head of an older version."""
 
     def items(self, state: ScannerState, tenant: TenantId) -> Iterator[pa.Table]:
         """Yield the rows of `ITEMS`, chunk by chunk."""
@@ -102,6 +104,17 @@ def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inve
     """Return the inventory of some sources, or None."""
     (head,) = state.multi_get(tenant, [_head_key(inputs)])
     return None if head is None else _parse_head(head)
+
+
+def previous_finish(state: ScannerState, tenant: TenantId, inputs: bytes, sources: Sequence[SourceFacts]) -> int:
+    """Return when these sources were last scanned to the end, by themselves or as parts of whole ones; 0 for never."""
+    instances = {one.instance for one in sources}
+    known = [
+        one.finished_ns
+        for one in read_inventories(state, tenant)
+        if one.inputs == inputs.hex() or instances <= {each.instance for each in one.sources if not each.is_part}
+    ]
+    return max(known, default=0)
 
 
 def write_inventory(

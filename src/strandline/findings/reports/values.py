@@ -112,6 +112,8 @@ class ReportFinding:
     first_seen_ns: int
     decision: Decision | None = None
     source: int = 0
+    is_new: bool = False
+    """Whether it became known after the scan before the last one had ended."""
 
     @property
     def location(self) -> Location:

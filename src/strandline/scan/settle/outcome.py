@@ -23,6 +23,7 @@ from strandline.scan.inventory import (
     ITEMS,
     Inventory,
     find_inventory,
+    previous_finish,
     source_facts,
     touch_inventory,
     write_inventory,
@@ -224,16 +225,18 @@ def _keep_inventory(
     """Store the listing and the outcome of each item; consumes `items`."""
     state, tenant = stores.state, request.tenant
     known = find_inventory(state, tenant, request.inputs_digest)
+    sources = source_facts(request.sources)
     head = Inventory(
         request.inputs_digest.hex(),
         request.policy_hash,
         time.time_ns(),
         run_id,
-        source_facts(request.sources),
+        sources,
         plan.items,
         known.stamp if known else 0,
         known.chunks if known else 0,
         started_ns,
+        previous_finish(state, tenant, request.inputs_digest, sources),
     )
     if plan.is_same and known is not None and known.policy == head.policy:  # no scan ran under another one meanwhile
         deque(items, maxlen=0)
