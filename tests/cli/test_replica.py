@@ -12,9 +12,9 @@ import pytest
 
 from strandline.cli import replica_run
 from strandline.cli.ending_signals import ending_signals
-from strandline.errors import Unavailable
-from strandline.objects import MemoryObjects, open_objects
-from strandline.replica import Layout, LtxDamaged, Maintenance, Replicator
+from strandline.errors import StrandlineError, Unavailable
+from strandline.objects import MemoryObjects, StoreRefused, open_objects
+from strandline.replica import Followed, Follower, Layout, LtxDamaged, Maintenance, Position, Replicator
 from tests.cli.runs import Ran, run_command
 from tests.replica.databases import content, database, fill
 from tests.scraped import page
@@ -192,6 +192,28 @@ def test_a_copy_is_followed(tmp_path: Path, replica: str) -> None:
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_S) == 0
     running.stdout.close()
+
+
+def test_a_follower_goes_on_after_a_refusal_and_does_not_start_with_one(
+    tmp_path: Path, replica: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, damaged = StoreRefused(replica, "the token has expired"), LtxDamaged("0/1", "it is cut off")
+    monkeypatch.setattr("strandline.cli.replica_follow.REFUSED_PAUSE_S", 0.0)
+    followed: list[Followed | StrandlineError] = [Followed(Position(1, 2), 0, 0), refused, refused, damaged]
+    for answers in (followed[1:2], followed):
+        asked = iter(answers)
+
+        def catch_up(_: Follower, asked: Iterator[Followed | StrandlineError] = asked) -> Followed:
+            answer = next(asked)
+            if isinstance(answer, StrandlineError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(Follower, "catch_up", catch_up)
+        ran = run_command("replica", "follow", replica, tmp_path / "copy.db", "--interval", "0.01")
+        assert ran.code != 0
+        assert ran.err.count("the token has expired; trying again") == max(0, len(answers) - 2)
+        assert str(answers[-1]) in ran.err
 
 
 def test_a_follower_ends_while_a_reader_holds_its_copy(tmp_path: Path, replica: str) -> None:

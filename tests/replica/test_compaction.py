@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.errors import InvalidInput
 from strandline.objects import MemoryObjects
 from strandline.replica import (
     Change,
@@ -181,7 +182,7 @@ def test_pruned_files_are_gone(tmp_path: Path) -> None:
     after, layout = written(store, 20), Layout(store)
     for _ in range(2):
         take_snapshot(store, layout, layout.all_files())
-    policy = RetentionPolicy(timedelta(0), 1, timedelta(0))
+    policy = RetentionPolicy(timedelta(0), 1)
     later = datetime.now(UTC) + timedelta(days=2)
     assert prune(store, plan_retention(layout.all_files(), later, policy)) == 19, "all but the last"
     assert [(file.level, file.max_txid) for file in layout.all_files()] == [(0, 20), (9, 20)]
@@ -190,7 +191,16 @@ def test_pruned_files_are_gone(tmp_path: Path) -> None:
         restored(store, tmp_path, 19)
 
 
-def test_a_replica_is_maintained_while_it_is_written(tmp_path: Path) -> None:
+def test_single_transactions_stay_for_as_long_as_a_leader_relies_on_them() -> None:
+    for seconds in (0, shipper_module.SURE_FOR_S - 1):
+        with pytest.raises(InvalidInput, match="single transactions are kept for") as refused:
+            RetentionPolicy(transactions_for=timedelta(seconds=seconds))
+        assert "120 s at least" in (refused.value.hint or "")
+    RetentionPolicy(transactions_for=timedelta(seconds=shipper_module.SURE_FOR_S))
+
+
+def test_a_replica_is_maintained_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.replica.retention.SURE_FOR_S", 0.0)  # nothing fences here, and files go soon
     store, path = MemoryObjects(), tmp_path / "a.db"
     maintenance = Maintenance(
         store,

@@ -8,10 +8,12 @@ import pytest
 
 from strandline.errors import Unavailable
 from strandline.metrics import serve_metrics
-from strandline.objects import MemoryObjects, RequestCounts, StoreUnavailable
+from strandline.objects import MemoryObjects, RequestCounts, StoreRefused, StoreUnavailable
 from strandline.objects.counted import CountedObjects
-from strandline.replica import Follower, Maintenance, Node, Replicator
+from strandline.replica import Follower, Maintenance, Node, ReplicaPool, Replicator
 from strandline.replica.metrics import FollowerCounts, maintenance_metrics, node_metrics, replicator_metrics
+from strandline.replica.pace import REFUSED_PAUSE_S, Pause
+from strandline.replica.wakeups import FileChanges
 from tests.replica.databases import database, fill
 from tests.scraped import names, page
 from tests.waiting import PATIENCE_S, eventually
@@ -106,3 +108,84 @@ def test_the_lag_of_a_store_that_is_away_grows_and_is_gone_when_it_is_back(
             running.wait_durable(PATIENCE_S)
             assert (value("failing"), value("lag_seconds")) == (0, 0)
             assert value("last_success_timestamp_seconds") > before_s
+
+
+@pytest.mark.parametrize("in_pool", [False, True], ids=["thread", "pool"])
+def test_a_commit_that_waits_for_the_pace_of_uploads_is_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_pool: bool
+) -> None:
+    monkeypatch.setattr("strandline.replica.pace.BURST", 1)
+    with database(tmp_path / "a.db") as connection, ReplicaPool(workers=1) as pool:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 3)
+        replicator = Replicator(tmp_path / "a.db", MemoryObjects(), upload_every_s=6000)
+        running = pool.start(replicator) if in_pool else replicator.start()
+        shipped = running.wait_durable(PATIENCE_S)
+        assert running.status().lag_s == 0
+        fill(connection, 1, seed=1)
+        eventually(lambda: running.status().lag_s > 0, "a commit waits")
+        assert (running.position, running.status().error) == (shipped, None), "it waits for the pace alone"
+        running.wait_durable(PATIENCE_S)
+        assert running.status().lag_s == 0
+        running.close()
+
+
+def test_lag_counts_from_the_commit_and_not_from_when_it_was_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.replica.pace.BURST", 1)
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+        running = Replicator(tmp_path / "a.db", MemoryObjects(), upload_every_s=6000)
+        running.open(FileChanges(tmp_path / "a.db-wal"), lambda: None)
+        assert running.step() == Pause(0), "the first snapshot"
+        pause = running.step()
+        assert pause is not None
+        assert not pause.is_pace, "a commit ends it"
+        assert running.status().lag_s == 0
+        fill(connection, 1, seed=1)
+        committed_s = time.monotonic()
+        pause = running.step()
+        assert pause is not None
+        assert pause.is_pace, "a waiter ends it, and no other commit"
+        waited_s = time.monotonic() - committed_s
+        assert running.status().lag_s >= waited_s
+        running.close(flush=False)
+
+
+def test_a_refusal_of_the_store_is_said_and_tried_again_after_a_long_pause(tmp_path: Path) -> None:
+    class Refusing(MemoryObjects):
+        is_refusing = False
+
+        def put(self, key: str, *arguments: object, **options: object) -> str:
+            if self.is_refusing:
+                raise StoreRefused("memory:", "the token has expired")
+            return super().put(key, *arguments, **options)  # type: ignore[arg-type]
+
+    store = Refusing()
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+        running = Replicator(tmp_path / "a.db", store)
+        running.open(FileChanges(tmp_path / "a.db-wal"), lambda: None)
+        store.is_refusing = True
+        for _ in range(3):
+            assert running.step() == Pause(REFUSED_PAUSE_S, is_backoff=True)
+        status = running.status()
+        assert (status.is_refused, status.errors, running.failure) == (True, 3, None)
+        assert "the token has expired" in (status.error or "")
+        refused = [one for one in replicator_metrics(running)() if one.name == "strandline_replica_refused"]
+        assert refused[0].samples[0].value == 1
+        store.is_refusing = False
+        assert running.step() == Pause(0)
+        assert (running.status().is_refused, running.status().error, running.position.txid) == (False, None, 1)
+        running.close(flush=False)
+
+
+def test_a_store_that_refuses_at_the_start_is_an_error(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    store.faults.fail("put", StoreRefused("memory:", "AccessDenied"))
+    with database(tmp_path / "a.db") as connection:
+        fill(connection, 3)
+        with pytest.raises(StoreRefused, match="AccessDenied") as refused:
+            Replicator(tmp_path / "a.db", store).start()
+        assert "credentials" in (refused.value.hint or "")

@@ -16,12 +16,13 @@ from strandline.errors import Locked, StrandlineError, Unavailable
 from strandline.lease import LeaseLost, LeaseTiming
 from strandline.objects import GuardedObjects, LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
-from strandline.objects.errors import StoreUnavailable
+from strandline.objects.errors import StoreRefused, StoreUnavailable
 from strandline.replica import (
     DatabaseSetAside,
     Follower,
     Layout,
     Node,
+    NodeTrouble,
     NotLeading,
     ReplicaForeign,
     ReplicaNode,
@@ -43,7 +44,7 @@ TIMING = LeaseTiming(ttl_s=1.0, renew_s=0.2, margin_s=0.1, poll_s=0.05)
 class Store(LocalObjects):
     """A local store that can be away, and that does something before a write."""
 
-    is_away = False
+    is_away = is_refusing = False
     before_put: Callable[[str], None] = staticmethod(lambda _key: None)
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
@@ -66,6 +67,8 @@ class Store(LocalObjects):
         return super().put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
 
     def _check_there(self) -> None:
+        if self.is_refusing:
+            raise StoreRefused(self.address, "the token has expired")
         if self.is_away:
             raise StoreUnavailable(self.address, "it is away")
 
@@ -273,6 +276,33 @@ def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tm
     assert rows(kept) == ["0", "unshipped"]
     assert [(event.file, event.txid) for event in told] == [(kept, txid)]
     assert away.health().set_aside == (str(kept),)
+
+
+def test_an_expired_credential_is_said_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.replica.node.REFUSED_PAUSE_S", 0.1)
+    monkeypatch.setattr("strandline.replica.replicator.REFUSED_PAUSE_S", 0.1)
+    store, troubles = Store(tmp_path / "replica"), list[str]()
+    with database(tmp_path / "a.db") as application:
+        application.execute("CREATE TABLE t (value TEXT)")
+    with node_of(tmp_path, "a", store) as node:
+        node.events.subscribe(lambda event: troubles.append(event.error) if isinstance(event, NodeTrouble) else None)
+        assert leader_of({"a": node}) is node
+        assert not node.health().is_refused
+        store.is_refusing = True
+        assert node.wait_for_role(Role.CHANGING, PATIENCE_S), "its lease is not renewed"
+        eventually(lambda: node.health().is_refused and troubles)
+        assert "the token has expired" in node.health().last_error
+        store.is_refusing = False
+        assert leader_of({"a": node}) is node, "the credential was renewed"
+        assert not node.health().is_refused
+
+
+def test_a_store_that_refuses_at_the_start_ends_the_node(tmp_path: Path) -> None:
+    store = Store(tmp_path / "replica")
+    store.is_refusing = True
+    with pytest.raises(StoreRefused, match="the token has expired") as refused, node_of(tmp_path, "a", store) as node:
+        eventually(lambda: node.failure)
+    assert "credentials" in (refused.value.hint or "")
 
 
 def test_nothing_is_sent_to_the_store_under_a_lease_that_is_over(tmp_path: Path) -> None:

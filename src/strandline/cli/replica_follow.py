@@ -12,9 +12,10 @@ from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddr
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
 from strandline.metrics import HOST, serve_metrics
-from strandline.objects import RequestCounts
+from strandline.objects import RequestCounts, StoreRefused
 from strandline.replica import Followed, Follower
 from strandline.replica.metrics import FollowerCounts
+from strandline.replica.pace import REFUSED_PAUSE_S
 
 Copy = Annotated[Path, typer.Argument(metavar="FILE", help="The copy; restored where there is none.")]
 Interval = Annotated[float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the replica.")]
@@ -42,24 +43,28 @@ def follow(
     ):
         if page is not None:
             print(f"metrics at {page.address}", file=sys.stderr, flush=True)
-        follower, told = Follower(store, copy, is_ending=ending.is_noted), None
+        follower = Follower(store, copy, is_ending=ending.is_noted)
+        told: Followed | None = None
         try:
             while True:
+                pause_s = interval_s
                 try:
                     followed = follower.catch_up()
                 except Unavailable as error:
                     state.failed(error)
                     if ending.is_noted():
                         return
-                    if once or not error.retryable:
+                    is_refused = isinstance(error, StoreRefused) and told is not None  # credentials are renewed
+                    if once or not (error.retryable or is_refused):
                         raise
+                    pause_s = max(interval_s, REFUSED_PAUSE_S) if is_refused else interval_s
                     print(f"error: {error}; trying again", file=sys.stderr, flush=True)
                 else:
                     state.caught_up(followed)
                     if followed != told:
                         told = followed
                         _tell(followed, as_json=as_json)
-                if once or ending.wait(interval_s) is not None:
+                if once or ending.wait(pause_s) is not None:
                     return
         finally:
             follower.close()

@@ -25,12 +25,13 @@ from strandline.events import Events
 from strandline.files import Lock, OsDisk
 from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, ObjectLeaseStore
 from strandline.lease.claimant import DEFAULT_TIMING
-from strandline.objects import GuardedObjects, ObjectStore
+from strandline.objects import GuardedObjects, ObjectStore, StoreRefused
 from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, ReplicaFenced, ReplicaFork, ReplicaGap
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
 from strandline.replica.node_events import DatabaseSetAside, NodeHealth, NodeTrouble, RoleChanged
 from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, parse_address, register, unregister
+from strandline.replica.pace import REFUSED_PAUSE_S
 from strandline.replica.replicator import Replicator
 from strandline.replica.roles import Role
 
@@ -99,7 +100,10 @@ class Node:
         self._waiters = self._writes = 0
         self._failovers = self._failed = 0
         self._kept: tuple[str, ...] = ()
-        self._errors: dict[str, str] = {}  # of each step, while it fails
+        self._errors: dict[str, StrandlineError] = {}  # of each step, while it fails
+        self._has_started = (
+            False  # whether the store took all it was asked for once: a refusal before that ends the node
+        )
         self._reason = ""
         self.failure: BaseException | None = None
 
@@ -215,10 +219,11 @@ class Node:
         tenure, seen = self._tenure, self.lease.health()
         caught_up_s = self._caught_up_s
         lag_s = None if caught_up_s is None else time.monotonic() - caught_up_s
-        error = next(iter(list(self._errors.values())), self._reason)
+        errors = list(self._errors.values())
+        error, is_refused = str(next(iter(errors), self._reason)), any(isinstance(one, StoreRefused) for one in errors)
         if tenure is not None:
             status = tenure.replicator.status()
-            lag_s, error = status.lag_s, status.error or ""
+            lag_s, error, is_refused = status.lag_s, status.error or "", is_refused or status.is_refused
         return NodeHealth(
             self.name,
             self.role,
@@ -231,6 +236,7 @@ class Node:
             error or seen.last_error,
             self._failovers,
             self._failed,
+            is_refused,
         )
 
     def _wait(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
@@ -284,6 +290,10 @@ class Node:
             self._try(self._claim, "claiming")
         if self._tenure is None:
             self._try(self._register, "registering")
+            self._has_started = self._has_started or not self._errors
+            if any(isinstance(error, StoreRefused) for error in self._errors.values()):
+                self._stop.wait(REFUSED_PAUSE_S)
+                return
             self._wake.wait(_QUICK_S if self._waiters else self._pause_s)
             self._wake.clear()
 
@@ -318,16 +328,16 @@ class Node:
         self._set_role(Role.CHANGING)
         try:
             self._unregister()
-            while not self._try(lambda: self._publish(fence), "publishing"):
+            while not self._try(lambda: self._publish(fence), "publishing", raises_refusal=True):
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
-            while not self._try(lambda: self._open(fence), "opening"):
+            while not self._try(lambda: self._open(fence), "opening", raises_refusal=True):
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
         except BaseException:
             self.lease.release()
             raise
-        self._led_epoch = fence.epoch
+        self._led_epoch, self._has_started = fence.epoch, True
         self._failovers += 1
         self._set_role(Role.LEADER)
 
@@ -403,17 +413,22 @@ class Node:
 
     # Around it
 
-    def _try(self, step: Callable[[], None], name: str) -> bool:
-        """Do a step; what passes by itself, or when the store is mended, is said once and tried again."""
+    def _try(self, step: Callable[[], None], name: str, *, raises_refusal: bool = False) -> bool:
+        """Do a step; what passes by itself, or when the store is mended, is said once and tried again.
+
+        So is a refusal of the store that has answered before, since credentials are renewed; not within a promotion,
+        which would hold the lease meanwhile.
+        """
         try:
             step()
         except (Unavailable, UnknownOutcome, LtxDamaged, ReplicaGap, ReplicaFork) as error:
-            if isinstance(error, Unavailable) and not error.retryable:
+            is_renewable = isinstance(error, StoreRefused) and self._has_started and not raises_refusal
+            if isinstance(error, Unavailable) and not error.retryable and not is_renewable:
                 raise
-            if self._errors.get(name) != str(error):
+            if str(self._errors.get(name)) != str(error):
                 logger.warning("node %s: %s", self.name, error)
                 self.events.emit(NodeTrouble(self.name, str(error)))
-            self._errors[name] = str(error)
+            self._errors[name] = error
             self._failed += 1
             return False
         self._errors.pop(name, None)

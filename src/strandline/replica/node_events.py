@@ -51,3 +51,5 @@ class NodeHealth:
     """How often this node began to lead."""
     errors: int
     """How many steps of it failed."""
+    is_refused: bool = False
+    """Whether the store refuses the credential or the bucket: it is tried again, and needs an operator."""

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 UPLOAD_EVERY_S = 1.0
 BURST = 60
+REFUSED_PAUSE_S = 30.0
+"""How long a store that refuses a credential or the bucket is left alone before it is asked again."""
 
 
 class Pause(NamedTuple):

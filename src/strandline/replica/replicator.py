@@ -3,11 +3,12 @@
 Invariants: `position` names only what is in the object store; commits that arrive while an upload runs go with the next
 one; a waiter is answered after a change that had everything which was committed before it asked. An error of the store
 is waited out, and said in `status`, and the change it hit is shipped before any later one. So is an error of the
-database that passes: it is busy, its disk is full, the file is gone for now. A change that was read and could not be
-shipped is followed by a snapshot. Where another leader has written, nothing more is shipped, and no later start ships
-anything: its cursor says that the replica has transactions which this database does not have. What is shipped is on the
-local disk first, so that a power cut takes nothing from the database that the replica has. One replicator holds a
-database: a lock beside it keeps a second one out.
+database that passes: it is busy, its disk is full, the file is gone for now. A store that refuses, because a credential
+has expired, is asked again after longer pauses; one that refuses at the start is an error. A change that was read and
+could not be shipped is followed by a snapshot. Where another leader has written, nothing more is shipped, and no later
+start ships anything: its cursor says that the replica has transactions which this database does not have. What is
+shipped is on the local disk first, so that a power cut takes nothing from the database that the replica has. One
+replicator holds a database: a lock beside it keeps a second one out.
 
     .<database>-strandline         the cursor (`replica.cursor`), replaced before each upload
     .<database>-strandline.lock    held while a replicator runs
@@ -28,14 +29,14 @@ from typing import TYPE_CHECKING, Self
 from strandline.errors import Closed, FormatError, InvalidInput, Locked, StrandlineError, Unavailable, UnknownOutcome
 from strandline.files import OsDisk, storage_error
 from strandline.lazy_imports import deferred
-from strandline.objects import ObjectStore
+from strandline.objects import ObjectStore, StoreRefused
 from strandline.replica.capture import Capture, Change, Resumed
 from strandline.replica.connections import check_database
 from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, read_cursor, write_cursor
 from strandline.replica.errors import DatabaseRefused, HistoryLost, ReplicaAhead
 from strandline.replica.layout import Layout
 from strandline.replica.lineage import check_lineage, find_lineage
-from strandline.replica.pace import UPLOAD_EVERY_S, Pace, Pause
+from strandline.replica.pace import REFUSED_PAUSE_S, UPLOAD_EVERY_S, Pace, Pause
 from strandline.replica.shipper import EMPTY, Position, Shipment, Shipper, find_position
 from strandline.replica.snapshot_parts import in_parts, is_large
 from strandline.replica.wakeups import FileChanges, Wakeups
@@ -57,7 +58,10 @@ _PAUSE_S, _PAUSE_S_MAX = 0.1, 30.0
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """How a replicator is doing. `lag_s` is since when commits wait that are not in the store; 0 where none do."""
+    """How a replicator is doing. `lag_s` is since when commits wait that are not in the store; 0 where none do.
+
+    Commits that wait for the pace of uploads count too.
+    """
 
     position: Position
     lag_s: float
@@ -70,6 +74,8 @@ class ReplicaStatus:
     """How many attempts failed."""
     last_success_s: float = 0.0
     """When everything that was committed was last in the store, in seconds since 1970; 0 where it never was."""
+    is_refused: bool = False
+    """Whether the store refuses the credential or the bucket: it is tried again, and needs an operator."""
 
 
 @dataclass
@@ -128,6 +134,8 @@ class Replicator:
         """Whether the last change was not all that there was."""
         self._pace = Pace(upload_every_s, time.monotonic())
         self._written_ns = 0
+        self._clean_s = time.monotonic()
+        """When the log was last seen without commits that wait."""
         self._soon_s = SOON_S
 
     def start(self) -> Self:
@@ -200,6 +208,7 @@ class Replicator:
             counts.transactions,
             counts.errors,
             counts.last_success_s,
+            isinstance(error, StoreRefused),
         )
 
     def wait_durable(self, timeout_s: float | None = None) -> Position:
@@ -342,14 +351,26 @@ class Replicator:
         if self._under_way is None:
             wait_s = self._pace.wait_s(time.monotonic())
             if wait_s and not self._is_behind and self._counts.requested == self._counts.answered:
-                return Pause(wait_s, is_pace=True)
+                # The first commit ends the pause, so that its lag is seen; those after it wait with it.
+                return Pause(wait_s, is_pace=self._notes_waiting())
             self._gather()
+            self._clean_s = time.monotonic()
             self._requested = self._counts.requested
             change = self._next_change()
             if change is None:
                 return self._rest()
             self._pack(change)
         return self._send()
+
+    def _notes_waiting(self) -> bool:
+        """Note since when commits wait, if there are some; return whether there are."""
+        now_s = time.monotonic()
+        if self._counts.waiting_since_s is None:
+            if not self._snapshot_due and not self._is_lost and self._capture.unfinished() is None:
+                self._clean_s = now_s
+                return False
+            self._counts.waiting_since_s = self._clean_s
+        return True
 
     def _rest(self) -> Pause:
         """Answer the waiters, since everything is shipped."""
@@ -393,7 +414,7 @@ class Replicator:
             counts.error, pause_s = error, self._pause_s
             counts.errors += 1
             self._pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-            return Pause(pause_s, is_backoff=True)
+            return Pause(REFUSED_PAUSE_S if isinstance(error, StoreRefused) else pause_s, is_backoff=True)
         self._under_way, self._pause_s = None, _PAUSE_S
         self._shipped = Shipped(shipment.position, None if change.is_part else change.state)
         counts.error = None

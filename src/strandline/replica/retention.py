@@ -8,14 +8,17 @@ followers that have it need not look further.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
+from strandline.errors import InvalidInput
 from strandline.objects import ObjectStore
 from strandline.replica.layout import LEVEL_SNAPSHOT, LtxFile
+from strandline.replica.shipper import SURE_FOR_S
 
 
-class RetentionPolicy(NamedTuple):
+@dataclass(frozen=True)
+class RetentionPolicy:
     """How long restore points are kept."""
 
     restorable_for: timedelta = timedelta(days=1)
@@ -23,7 +26,17 @@ class RetentionPolicy(NamedTuple):
     snapshots_min: int = 2
     """So many of the latest snapshots are kept, however old."""
     transactions_for: timedelta = timedelta(minutes=5)
-    """Single transactions are kept for so long, and then only in merged files."""
+    """Single transactions are kept for so long, and then only in merged files.
+
+    A leader that was away for less than `SURE_FOR_S` relies on them to see that another leader has written.
+    """
+
+    def __post_init__(self) -> None:
+        if self.transactions_for < timedelta(seconds=SURE_FOR_S):
+            raise InvalidInput(
+                f"single transactions are kept for {self.transactions_for.total_seconds():g} s",
+                hint=f"keep them for {SURE_FOR_S:g} s at least: a leader that was away for less looks at nothing else",
+            )
 
 
 DEFAULT_POLICY = RetentionPolicy()

@@ -3,7 +3,7 @@
 Invariants: the position moves after the upload, never before; a transaction's name is free or ours, so that of two
 leaders that both hold themselves for one exactly one writes it; each file names its leader's epoch and its predecessor.
 A name may be free because the file of another leader was merged and removed meanwhile: a shipper that was away for
-longer than `SURE_FOR_S`, which is less than retention keeps single transactions, looks for that before its position
+longer than `SURE_FOR_S`, the least for which retention keeps single transactions, looks for that before its position
 moves.
 
 A file of more than `SPOOL_BYTES` is on disk, beside the database, until it is in the object store.
