@@ -9,7 +9,6 @@ import http.client
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from strandline.pipeline.coordination.etcd_client import EtcdClient
 from tests.leftovers import owned_servers, shared_server
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
 
@@ -30,7 +31,7 @@ class EtcdServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._client_port, self._peer_port = _free_ports(2)
+        self._client_port, self._peer_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,6 +102,8 @@ class EtcdServer:
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
             *("--logger", "zap", "--log-level", "error"),
+            # No test takes the power away, and a disk that others keep busy would make it answer after seconds.
+            "--unsafe-no-fsync",
         ]
 
     def _answers(self) -> bool:
@@ -150,9 +153,6 @@ def _binary() -> Path:
     return Path(spec.origin).parent / "etcdbin" / "etcd"
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def connected(endpoint: str) -> EtcdClient:
+    """Return a client that waits for answers as long as tests wait for anything."""
+    return EtcdClient(endpoint, timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S)

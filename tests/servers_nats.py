@@ -9,10 +9,8 @@ share a server and keep apart by the names of their buckets. Who may connect, an
 import http.client
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -29,6 +27,7 @@ from strandline.nats.jetstream import JetStreamApi
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import NatsSocket
 from tests.leftovers import owned_servers, shared_server
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, eventually
 
 SYNC_ALWAYS = "sync_interval: always"
@@ -329,23 +328,6 @@ def nats_bucket() -> str:
 def fresh_bucket() -> str:
     """Return a name that nobody has used."""
     return f"b-{uuid.uuid4().hex}"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free, below those the kernel gives to outgoing connections, so that they stay free."""
-    sockets: list[socket.socket] = []
-    while len(sockets) < count:
-        each = socket.socket()
-        try:
-            each.bind(("127.0.0.1", random.randrange(11_000, 32_000)))
-        except OSError:
-            each.close()
-        else:
-            sockets.append(each)
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def _binary() -> Path:

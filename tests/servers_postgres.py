@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -52,8 +53,13 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Where to connect."""
-        return f"host={self._folder} user=postgres dbname=postgres"
+        """Where to connect; with the patience of tests, for a busy machine makes a server slow to greet."""
+        return f"host={self._folder} user=postgres dbname=postgres connect_timeout={PATIENCE_S:.0f}"
+
+    def address(self, database: str, user: str = "postgres") -> str:
+        """Where to connect, as an address."""
+        socket = quote(str(self._folder), safe="")
+        return f"postgresql://{user}@/{database}?host={socket}&connect_timeout={PATIENCE_S:.0f}"
 
     @property
     def pid(self) -> int:
@@ -93,7 +99,7 @@ class PostgresServer:
         while True:
             self._process = self._run(["postgres", "-D", str(self._data), "-k", str(self._folder), *options])
             while self._process.poll() is None and time.monotonic() < deadline:
-                with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn, connect_timeout=60):
+                with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn):
                     return
                 time.sleep(0.02)
             # After a kill the last children may still hold the shared memory for a moment.

@@ -7,7 +7,6 @@ started it. Tests share a server and keep apart by the prefix of their keys.
 import http.client
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import owned_servers, shared_server
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
 ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
@@ -32,7 +32,7 @@ class SeaweedServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        ports = _free_ports(2 * len(_PORTS))
+        ports = free_ports(2 * len(_PORTS))
         self._ports = {
             **dict(zip(_PORTS, ports, strict=False)),
             **dict(zip((f"{name}.grpc" for name in _PORTS), ports[len(_PORTS) :], strict=True)),
@@ -136,11 +136,3 @@ def seaweed_address() -> str:
 def fresh_address() -> str:
     """Return the address of a prefix that has never been used."""
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -23,8 +23,8 @@ from strandline.spark.class_archive import archive_options
 from strandline.spark.driver import child_environment, spark_home
 from strandline.spark.java import find_java
 from strandline.spark.sessions import session
+from tests.ports import free_ports
 from tests.scheduling import unit_of
-from tests.servers_etcd import _free_ports
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class SparkCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port, self._page = _free_ports(2)
+        self._port, self._page = free_ports(2)
         self._processes: list[subprocess.Popen[bytes]] = []
         temporary = folder / "tmp"
         temporary.mkdir()

@@ -46,8 +46,8 @@ class Store:
         assert self.go_on.wait(WAIT_S)
         time.sleep(self.pause_s)
         self.running -= 1
-        if self.fail_with is not None:
-            error, self.fail_with = self.fail_with, None
+        error, self.fail_with = self.fail_with, None  # taken once: other threads set it meanwhile
+        if error is not None:
             raise error
         for request in requests:
             request.settle(request.number)
@@ -263,7 +263,7 @@ def test_an_interrupt_never_makes_two_threads_commit_at_once() -> None:
                     except KeyboardInterrupt:
                         pass
 
-            in_threads([work] * 3)
+            assert in_threads([work] * 3) == [None] * 3
             gather.drain()
         assert not store.overlapped
 

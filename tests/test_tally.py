@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = """
 import subprocess, sys
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tests import tally
 
 @pytest.mark.parametrize("number", range(4))
@@ -23,6 +23,7 @@ def test_kills(number):
     child.wait()
     tally.count(tally.STATES, 1000)
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.booleans())
 def test_tries(_):
     pass

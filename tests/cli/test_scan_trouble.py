@@ -207,8 +207,7 @@ def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
 def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path, workers: list[str]) -> None:
     corpus = plant(tmp_path / "corpus", 150)
     with running_postgres() as server:
-        socket = server.dsn.split()[0].removeprefix("host=").replace("/", "%2F")
-        state = f"postgresql://postgres@/postgres?host={socket}"
+        state = server.address("postgres")
         with living([*corpus.arguments(state), *workers]) as lives:
             with watching(state) as watch:
                 life = lives.start()

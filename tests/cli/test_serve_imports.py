@@ -4,7 +4,6 @@ A module that is imported on the loop holds everybody up, pandas for more than a
 """
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.socket_client import SocketClient, pub_frame
+from tests.ports import free_ports
 
 WITHIN_S = 120.0
 READY = "Server is ready"
@@ -55,7 +55,7 @@ class Watched:
     """A server whose imports are written down as they happen, before and after it is ready."""
 
     def __init__(self, folder: Path, settings: str = "") -> None:
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self._said = folder / "said"
         config = folder / "server.conf"
         config.write_text(f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}" }}\n{settings}\n')
@@ -84,13 +84,6 @@ class Watched:
 
 def _imported(lines: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in lines.splitlines() if line.startswith("import time:")}
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -154,7 +147,7 @@ def _administer(client: SocketClient) -> None:
 
 
 def test_nothing_is_imported_once_a_server_is_ready(folder: Path) -> None:
-    http_port = _free_port()
+    (http_port,) = free_ports(1)
     server = Watched(folder, f'http: "127.0.0.1:{http_port}"')
     try:
         with SocketClient(server.port) as client:

@@ -17,7 +17,7 @@ import pytest
 from strandline.objects import ObjectStore, open_objects
 from strandline.testing import check_object_store
 from tests.js_packages import js_packages
-from tests.servers_nats import free_ports
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, eventually
 
 FOLDER = Path(__file__).parent / "azure_js"

@@ -7,7 +7,7 @@ import pytest
 
 from strandline.objects import ConditionsIgnored, open_objects
 from tests.js_packages import js_packages
-from tests.servers_nats import free_ports
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parent / "js"

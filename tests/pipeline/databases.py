@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
@@ -22,8 +21,7 @@ def databases(server: PostgresServer) -> Iterator[Callable[[str], str]]:
     def create(name: str) -> str:
         execute("CREATE DATABASE {}", name)
         names.append(name)
-        socket = psycopg.conninfo.conninfo_to_dict(server.dsn)["host"]
-        return f"postgresql://postgres@/{name}?host={quote(str(socket), safe='')}"
+        return server.address(name)
 
     yield create
     for name in names:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -34,9 +33,8 @@ def address(tmp_path: Path) -> str:
 @pytest.fixture
 def postgres_address(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
     """A state of its own, on PostgreSQL."""
-    socket = postgres_server.dsn.split()[0].removeprefix("host=")
     with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {postgres_schema}")
-    yield made(f"postgresql://postgres@/{postgres_schema}?host={quote(socket, safe='')}")
+    yield made(postgres_server.address(postgres_schema))
     with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {postgres_schema} WITH (FORCE)")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -81,7 +80,7 @@ class Scanner:
     @property
     def address(self) -> str:
         """The state, without the password."""
-        return f"postgresql://scanner@/strandline?host={quote(self.socket, safe='')}"
+        return self.server.address("strandline", "scanner")
 
     @property
     def socket(self) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -73,10 +72,9 @@ def long_calm(tmp_path_factory: pytest.TempPathFactory) -> Calm:
 @pytest.fixture
 def postgres_state(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
     """A database of its own, as `--state` takes it."""
-    socket = postgres_server.dsn.split()[0].removeprefix("host=")
     with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {postgres_schema}")
-    yield f"postgresql://postgres@/{postgres_schema}?host={quote(socket, safe='')}"
+    yield postgres_server.address(postgres_schema)
     with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {postgres_schema} WITH (FORCE)")
 

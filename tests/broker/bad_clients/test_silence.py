@@ -14,7 +14,8 @@ from tests.broker.bad_clients.neighbours import eventually, undisturbed
 from tests.broker.clients.servers import program_of, running
 from tests.broker.socket_client import Ended, SocketClient
 from tests.identities_nats import Certificates, make_certificates
-from tests.servers_nats import NatsServer, free_ports, running_nats
+from tests.ports import free_ports
+from tests.servers_nats import NatsServer, running_nats
 
 HANDLES = 128
 SILENT = 300

@@ -14,7 +14,8 @@ from strandline import follow
 from strandline.fold import FoldMode
 from tests.broker.clients.servers import StartServer
 from tests.js_packages import js_packages
-from tests.servers_nats import NatsServer, free_ports
+from tests.ports import free_ports
+from tests.servers_nats import NatsServer
 from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parent / "js"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.broker.clients.servers import WITHIN_S, StartServer, connected, is_refused, settled
-from tests.servers_nats import free_ports
+from tests.ports import free_ports
 
 # nats-py calls aiohttp in a way that aiohttp advises against, and would try again for ever if that were an error.
 pytestmark = pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")

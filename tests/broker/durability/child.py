@@ -15,7 +15,7 @@ from strandline.broker.settings import ServerSettings
 from strandline.cli.without_pandas import leave_pandas_out
 from strandline.journal import SYNCED, Durability
 from tests.forkserver import forkserver
-from tests.servers_nats import free_ports
+from tests.ports import free_ports
 from tests.straced import let_anyone_trace, traced
 from tests.waiting import PATIENCE_S
 

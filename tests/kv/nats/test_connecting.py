@@ -36,7 +36,8 @@ from tests.identities_nats import (
     nkey_settings,
 )
 from tests.kv.nats.opening import bucket, until
-from tests.servers_nats import NatsServer, free_ports, fresh_bucket, running_nats
+from tests.ports import free_ports
+from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.waiting import PATIENCE_S
 
 

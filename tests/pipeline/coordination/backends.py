@@ -11,10 +11,10 @@ import pytest
 
 from strandline.pipeline.coordination import Coordinator, MemoryRecords, RecordStore, SqliteRecords
 from strandline.pipeline.coordination.etcd import EtcdRecords
-from strandline.pipeline.coordination.etcd_client import EtcdClient
 from strandline.pipeline.coordination.postgres import PostgresRecords
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
 from strandline.testing.coordination_helpers import LEASE_TTL_NS
+from tests.servers_etcd import connected
 
 Opens = Callable[[pytest.FixtureRequest], AbstractContextManager[RecordStore]]
 
@@ -47,7 +47,7 @@ def open_postgres(request: pytest.FixtureRequest) -> Iterator[RecordStore]:
 
 @contextmanager
 def open_etcd(request: pytest.FixtureRequest) -> Iterator[RecordStore]:
-    with EtcdClient(request.getfixturevalue("etcd_server").endpoint) as client:
+    with connected(request.getfixturevalue("etcd_server").endpoint) as client:
         yield EtcdRecords(client, prefix=request.getfixturevalue("etcd_prefix"))
 
 

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from strandline.errors import Unavailable
 from strandline.pipeline.coordination import Coordinator, RecordStore
 from strandline.pipeline.coordination.etcd import EtcdRecords
-from strandline.pipeline.coordination.etcd_client import EtcdClient
 from strandline.pipeline.coordination.postgres import PostgresRecords
 from strandline.pipeline.sql import PostgresDatabase
 from strandline.protocol.errors import AlreadyLeased
 from strandline.protocol.shards import ShardKey
 from tests.pipeline.coordination.rivals import RUN
+from tests.servers_etcd import connected
 
 
 def main(kind: str, where: str, name: str, wins: int) -> None:
@@ -34,7 +34,7 @@ def main(kind: str, where: str, name: str, wins: int) -> None:
 
 def _open(stack: ExitStack, kind: str, where: str, name: str) -> RecordStore:
     if kind == "etcd":
-        return EtcdRecords(stack.enter_context(EtcdClient(where)), prefix=name)
+        return EtcdRecords(stack.enter_context(connected(where)), prefix=name)
     return PostgresRecords(stack.enter_context(PostgresDatabase(where, schema=name)))
 
 

@@ -66,8 +66,8 @@ from tests.pipeline.coordination.rivals import (
     survive_outage,
 )
 from tests.pipeline.coordination.twins import Twins, many_runs
-from tests.servers_etcd import EtcdServer, running_etcd
-from tests.waiting import PATIENCE_S
+from tests.servers_etcd import EtcdServer, connected, running_etcd
+from tests.waiting import PATIENCE_S, eventually
 
 SHARD = ShardKey(*RUN, 0)
 
@@ -87,7 +87,7 @@ class LossyClient(EtcdClient):
     """A client that can lose a transaction before it is sent, or its answer afterwards, and remembers what it did."""
 
     def __init__(self, endpoint: str) -> None:
-        super().__init__(endpoint)
+        super().__init__(endpoint, timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S)
         self.losses: list[str] = []
         self.late: list[Callable[[], object]] = []
         self.kept_alive: list[int] = []
@@ -264,20 +264,11 @@ def test_an_etcd_lease_that_is_not_renewed_ends_and_takes_the_shard_s_lease_with
     store = EtcdRecords(client, prefix=etcd_prefix, owner_ttl_s=1)
     begin_run(store, 1)
     coordinator = Coordinator(store, lease_ttl_ns=SECOND_NS)
-    taken = coordinator.acquire_and_restore(10, SHARD, worker=1)
-    deadline = patience()
-    while owner_key(client, etcd_prefix) is not None and next(deadline):
-        pass
+    # On a machine that stands still for a moment it ends before anything is put on it.
+    taken = insisted(lambda: coordinator.acquire_and_restore(10, SHARD, worker=1), time.monotonic() + PATIENCE_S)
+    eventually(lambda: owner_key(client, etcd_prefix) is None, "the etcd lease ends")
     with pytest.raises(LeaseExpired):
         coordinator.checkpoint(20, taken.lease, Cursor(b"a"), op_id=3)
-
-
-def patience() -> Iterator[bool]:
-    """Yield, with pauses, until it has taken too long."""
-    for _ in range(200):
-        time.sleep(0.05)
-        yield True
-    raise AssertionError("it took too long")
 
 
 # The indexes.
@@ -386,7 +377,7 @@ def test_of_two_acquisitions_by_one_worker_at_one_time_only_one_believes_to_have
     assert stored is not None
     taken = stored.record._replace(fence=1, owner=1, deadline=TTL_NS)
     plan = Plan(20, (ShardChange(stored, taken),))
-    with EtcdClient(etcd_server.endpoint) as quick:
+    with connected(etcd_server.endpoint) as quick:
         rival = EtcdRecords(quick, prefix=etcd_prefix)
         assert rival.commit(plan) is Result.DONE
         with losing(client, "request"):
@@ -399,7 +390,7 @@ def test_an_operation_whose_answer_was_lost_and_that_others_followed_is_found_in
 ) -> None:
     coordinator = begin_run(store, 1)
     lease = coordinator.acquire_and_restore(10, SHARD, worker=1).lease
-    with EtcdClient(etcd_server.endpoint) as quick:
+    with connected(etcd_server.endpoint) as quick:
         rival = Coordinator(EtcdRecords(quick, prefix=etcd_prefix), lease_ttl_ns=TTL_NS)
         client.before_reading_back = lambda: rival.checkpoint(25, lease, Cursor(b"c"), op_id=10)
         if loss == "answer":
@@ -545,7 +536,7 @@ def test_processes_take_a_shard_in_turns_under_growing_fences(
 
 
 def test_an_etcd_that_ends_and_comes_back_loses_nothing_that_was_answered() -> None:
-    with running_etcd() as server, EtcdClient(server.endpoint) as client:
+    with running_etcd() as server, EtcdClient(server.endpoint, connect_timeout_s=PATIENCE_S) as client:
 
         def outage() -> None:
             server.stop()  # etcd 3.5.0 to 3.5.2 may lose what they answered when they are killed; the tests have 3.5.1
@@ -557,10 +548,11 @@ def test_an_etcd_that_ends_and_comes_back_loses_nothing_that_was_answered() -> N
 def test_an_etcd_that_does_not_answer_for_a_while_delays_operations_and_no_more() -> None:
     with (
         running_etcd() as server,
-        EtcdClient(server.endpoint) as patient,
-        EtcdClient(server.endpoint, timeout_s=0.2) as client,
+        connected(server.endpoint) as patient,
+        EtcdClient(server.endpoint, timeout_s=0.2, connect_timeout_s=PATIENCE_S) as client,
     ):
-        coordinator, hasty = begin_run(EtcdRecords(patient), 3), Coordinator(EtcdRecords(client))
+        coordinator = begin_run(EtcdRecords(patient, owner_ttl_s=2 * int(PATIENCE_S)), 3)
+        hasty = Coordinator(EtcdRecords(client))
         held = [coordinator.acquire_and_restore(10, ShardKey(*RUN, shard), worker=1).lease for shard in range(3)]
         until = time.monotonic() + PATIENCE_S
         is_frozen, is_delayed = threading.Event(), threading.Event()
@@ -590,8 +582,8 @@ def test_reads_that_are_given_up_do_not_end_an_old_etcd() -> None:
     keys = [b"%d" % at for at in range(OPERATIONS_MAX)]
     with (
         running_etcd() as server,
-        EtcdClient(server.endpoint) as patient,
-        EtcdClient(server.endpoint, timeout_s=0.02) as client,
+        connected(server.endpoint) as patient,
+        EtcdClient(server.endpoint, timeout_s=0.02, connect_timeout_s=PATIENCE_S) as client,
     ):
         patient.transact([], [put(key, b"") for key in keys])
         is_over = threading.Event()

@@ -25,7 +25,8 @@ from strandline.pipeline.coordination.etcd_client import (
     unchanged,
     value_is,
 )
-from tests.servers_etcd import EtcdServer, running_etcd
+from tests.pipeline.coordination.rivals import at_once, insisted
+from tests.servers_etcd import EtcdServer, connected, running_etcd
 from tests.waiting import PATIENCE_S, eventually
 
 FORK_WARNS = "ignore:.*multi-threaded:DeprecationWarning"  # what Python 3.12 says of every fork here
@@ -33,7 +34,7 @@ FORK_WARNS = "ignore:.*multi-threaded:DeprecationWarning"  # what Python 3.12 sa
 
 @pytest.fixture
 def client(etcd_server: EtcdServer) -> Iterator[EtcdClient]:
-    with EtcdClient(etcd_server.endpoint) as client:
+    with connected(etcd_server.endpoint) as client:
         yield client
 
 
@@ -112,7 +113,7 @@ def test_nobody_listening_is_told_within_the_time_to_connect() -> None:
 
 
 def test_a_closed_client_says_so(etcd_server: EtcdServer, key: bytes) -> None:
-    client = EtcdClient(etcd_server.endpoint)
+    client = connected(etcd_server.endpoint)
     client.close()
     client.close()
     for call in (lambda: client.get(key), lambda: client.transact([], []), lambda: client.grant(1)):
@@ -161,7 +162,7 @@ def test_a_child_of_fork_that_closes_its_client_leaves_the_parent_s_open(client:
 
 
 def test_a_transaction_that_is_not_answered_is_unknown(key: bytes) -> None:
-    with running_etcd() as server, EtcdClient(server.endpoint, timeout_s=0.3) as client:
+    with running_etcd() as server, EtcdClient(server.endpoint, timeout_s=0.3, connect_timeout_s=PATIENCE_S) as client:
         with server.frozen():
             with pytest.raises(UnknownOutcome, match="did not answer") as told:
                 client.transact([absent(key)], [put(key, b"v")])
@@ -169,7 +170,7 @@ def test_a_transaction_that_is_not_answered_is_unknown(key: bytes) -> None:
                 with pytest.raises(Unavailable):
                     look()
         assert told.value.hint
-        assert client.transact([], [put(key, b"v")])
+        assert insisted(lambda: client.transact([], [put(key, b"v")]), time.monotonic() + PATIENCE_S)
 
 
 class Refused(grpc.RpcError):  # type: ignore[misc] # gRPC ships no type information
@@ -207,34 +208,36 @@ def test_only_what_was_certainly_not_done_is_told_as_not_done(
 
 
 def test_a_killed_etcd_leaves_transactions_in_flight_unknown_and_refuses_the_rest() -> None:
-    told: Counter[str] = Counter()
+    writers = range(8)
+    told: Counter[tuple[int, str]] = Counter()
     enough = threading.Event()
-    with running_etcd() as server, EtcdClient(server.endpoint) as client:
 
-        def write(key: bytes) -> None:
+    def times(what: str) -> list[int]:
+        return [told[number, what] for number in writers]
+
+    with running_etcd() as server, connected(server.endpoint) as client:
+
+        def write(number: int) -> None:
             while not enough.is_set():
                 try:
-                    client.transact([], [put(key, b"v")])
-                    told["done"] += 1
+                    client.transact([], [put(b"/%d" % number, b"v")])
+                    told[number, "done"] += 1
                 except (Unavailable, UnknownOutcome) as error:
-                    told[type(error).__name__] += 1
+                    told[number, type(error).__name__] += 1
                     time.sleep(0.01)
 
-        writers = [threading.Thread(target=write, args=(b"/%d" % n,)) for n in range(8)]
-        for writer in writers:
-            writer.start()
-        eventually(lambda: told["done"] >= len(writers), "all of them write")
-        server.kill()
-        eventually(lambda: told.total() > told["done"], "one of them was told")
-        with pytest.raises(Unavailable):
-            client.get(b"/0")
-        server.start()
-        before, give_up = told["done"], time.monotonic() + PATIENCE_S
-        while told["done"] == before and time.monotonic() < give_up:
-            time.sleep(0.01)
-        enough.set()
-        for writer in writers:
-            writer.join()
-        assert told["done"] > before
-    assert told["UnknownOutcome"] <= len(writers)
-    assert told["Unavailable"] > 0
+        def kill() -> None:
+            try:
+                eventually(lambda: all(times("done")), "all of them write")
+                server.kill()
+                eventually(lambda: all(times("Unavailable")), "all of them are refused")
+                assert max(times("UnknownOutcome")) <= 1, "that was in flight"
+                with pytest.raises(Unavailable):
+                    client.get(b"/0")
+                server.start()
+                before = sum(times("done"))
+                eventually(lambda: sum(times("done")) > before, "one of them writes again")
+            finally:
+                enough.set()
+
+        at_once(len(writers), write, kill)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from tests.broker.clients.raw import Talk
 from tests.broker.clients.servers import KINDS, set_up
-from tests.servers_nats import free_ports
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
 API = "$JS.API"
