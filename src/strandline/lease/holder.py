@@ -151,6 +151,11 @@ class Lease:
             time.sleep(pause_s if left_s is None else min(pause_s, left_s))
 
     @property
+    def session(self) -> str:
+        """Return what tells this process from others that claim under the same name."""
+        return self._claimant.candidate.session
+
+    @property
     def is_held(self) -> bool:
         """Return whether the lease is held at this moment."""
         return self._claimant.tenure is not None

@@ -24,6 +24,7 @@ commits as one file of litestream's format.
     node_events   what a node tells: its role, a database set aside, trouble, health
     node_copy     the database of a node: which transaction it holds, set aside, followed in place
     nodes         who leads and who follows, as the object store has it
+    registration  the registration of a follower, and names that are taken
     directory     the same for clients that know the address of the replica alone, with what failed left out
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
@@ -54,6 +55,7 @@ from strandline.replica.errors import (
     DatabaseRefused,
     HistoryLost,
     LtxDamaged,
+    NodeNameTaken,
     NotLeading,
     ReplicaAhead,
     ReplicaFenced,
@@ -97,6 +99,7 @@ __all__ = [
     "MaintenancePolicy",
     "Node",
     "NodeHealth",
+    "NodeNameTaken",
     "NodeRecord",
     "NodeTrouble",
     "NotLeading",

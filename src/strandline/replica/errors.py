@@ -10,6 +10,7 @@ Damaged
 Conflict
 ├── ReplicaFenced        another leader wrote the next transaction first
 ├── ReplicaFork          a file does not continue what was applied
+├── NodeNameTaken        another process is a node of the same name
 └── NotLeading           this node does not lead, or no longer: nothing that it commits is acknowledged
 StrandlineError
 ├── HistoryLost          the log was used again before it was read; a snapshot goes on
@@ -113,6 +114,19 @@ class NotLeading(Conflict):
         super().__init__(f"{path}: this node does not lead{under}", hint="send the write to the leader")
         self.path = path
         self.epoch = epoch
+
+
+class NodeNameTaken(Conflict):
+    """Another process that runs is a node of the same name; this one ends, and has written nothing."""
+
+    def __init__(self, address: str, name: str, sign: str) -> None:
+        super().__init__(
+            f"{address}: another process is the node {name!r}: it {sign}",
+            hint="give each node of a replica a name of its own (--name), or end the other process",
+        )
+        self.address = address
+        self.name = name
+        self.sign = sign
 
 
 class HistoryLost(StrandlineError):

@@ -30,13 +30,13 @@ from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, Repl
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
 from strandline.replica.node_events import DatabaseSetAside, NodeHealth, NodeTrouble, RoleChanged
-from strandline.replica.nodes import LEASE_KEY, NodeRecord, check_name, parse_address, register, unregister
+from strandline.replica.nodes import LEASE_KEY, check_name, parse_address
 from strandline.replica.pace import REFUSED_PAUSE_S
+from strandline.replica.registration import Registration
 from strandline.replica.replicator import Replicator
 from strandline.replica.roles import Role
 
 logger = logging.getLogger("strandline.replica")
-REGISTER_EVERY_S = 5.0
 DRAIN_S = 30.0
 """How long a node that ends waits for the application's transaction, and for the store to take the rest."""
 WRITES_S = 10.0
@@ -93,7 +93,7 @@ class Node:
         self._hand_over = False
         self._claims_after_s = 0.0
         self._blank_until_s: float | None = None  # others may have a database to begin the replica with
-        self._registered: tuple[str, float] | None = None
+        self._registration = Registration(store, self.lease, name, address)
         self._caught_up_s: float | None = None
         self._stop_by_s: float | None = None
         self._led_epoch = 0
@@ -275,9 +275,7 @@ class Node:
                 self._tenure.replicator.close(flush=False)
         self._tenure = None
         self.lease.release()
-        if self._registered is not None:
-            with contextlib.suppress(Unavailable, UnknownOutcome):
-                unregister(self._store, self.name)
+        self._registration.remove()
         self._copy.close()
         self._file_lock.release()
         with self._changed:
@@ -327,7 +325,7 @@ class Node:
         """Lead under a new epoch: catch up and publish, and only then accept writes."""
         self._set_role(Role.CHANGING)
         try:
-            self._unregister()
+            self._registration.remove()
             while not self._try(lambda: self._publish(fence), "publishing", raises_refusal=True):
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
@@ -435,23 +433,8 @@ class Node:
         return True
 
     def _register(self) -> None:
-        if self._role is not Role.FOLLOWER:
-            return
-        seen = self.lease.health()
-        key = f"{seen.epoch} {seen.leader}"
-        if self._registered and self._registered[0] == key and self._registered[1] > time.monotonic():
-            return
-        record = self.lease.look()
-        if record is None or record.released:
-            return
-        register(self._store, NodeRecord(self.name, self.address, record.session, self.position()))
-        self._registered = (f"{record.epoch} {record.holder}", time.monotonic() + REGISTER_EVERY_S)
-
-    def _unregister(self) -> None:
-        if self._registered is not None:
-            self._registered = None
-            with contextlib.suppress(Unavailable, UnknownOutcome):  # it decides nothing, and is too old soon
-                unregister(self._store, self.name)
+        if self._role is Role.FOLLOWER:
+            self._registration.renew(self.position())
 
     def _floor(self) -> int:
         followed = self._copy.followed

@@ -34,6 +34,8 @@ class NodeRecord(NamedTuple):
     session: str
     """The session of the leader that it follows."""
     txid: int
+    instance: str = ""
+    """The process that registers; empty in registrations of earlier versions."""
 
 
 class Leader(NamedTuple):
@@ -112,14 +114,18 @@ def parse_node(body: bytes, key: str) -> NodeRecord:
         fields = json.loads(body)
         if fields["format"] != _VERSION:
             raise FormatError(key, f"format {fields['format']} is of a later Strandline")
-        return NodeRecord(str(fields["name"]), str(fields["address"]), str(fields["session"]), int(fields["txid"]))
+        name, address, session = str(fields["name"]), str(fields["address"]), str(fields["session"])
+        return NodeRecord(name, address, session, int(fields["txid"]), str(fields.get("instance", "")))
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(key, "it is not the registration of a node") from error
 
 
-def register(store: ObjectStore, record: NodeRecord) -> None:
-    """Write a follower's registration; it does so every few seconds, and anew when the leader's session changes."""
-    store.put(node_key(record.name), format_node(record))
+def register(store: ObjectStore, record: NodeRecord, *, if_absent: bool = False, if_match: str | None = None) -> str:
+    """Write a follower's registration and return its ETag; conditions are those of `ObjectStore.put`.
+
+    A follower does so every few seconds, and anew when the leader's session changes.
+    """
+    return store.put(node_key(record.name), format_node(record), if_absent=if_absent, if_match=if_match)
 
 
 def unregister(store: ObjectStore, name: str) -> None:
