@@ -1,6 +1,7 @@
-"""`strandline scan` in a folder of its own, run in this process."""
+"""`strandline scan` in a folder or a repository of its own, run in this process."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,41 @@ class Here:
         """Scan the folder; return the places of findings, and the summary."""
         *rows, last = (json.loads(line) for line in self.done(*arguments, "--json", paths=paths).out.splitlines())
         return sorted(row["location"] for row in rows), last["summary"]
+
+
+class Repository:
+    """A repository with findings, scanned in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "shop"
+        self.folder.mkdir()
+        self.state = folder / "state"
+        self.rules = folder / "rules.toml"
+        self.rules.write_text(RULES)
+        self.git("init", "--quiet", ".")
+
+    def git(self, *arguments: str) -> None:
+        """Run git."""
+        who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.invalid")
+        subprocess.run(["git", *who, *arguments], cwd=self.folder, check=True, capture_output=True)  # noqa: S607 - the git that is tested
+
+    def commit(self, **texts: str) -> None:
+        """Write files, and commit them."""
+        for name, text in texts.items():
+            (self.folder / name).write_text(text)
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", "change")
+
+    def scan(self, *arguments: str | Path) -> Ran:
+        """Scan the files."""
+        words = ("scan", self.folder, "--rules", self.rules, "--state", self.state, "--without-spark", *arguments)
+        return run_command(*words)
+
+    def ids(self, *arguments: str) -> list[str]:
+        """Return the ids of findings."""
+        lines = run_command("findings", "list", "--json", "--state", self.state, *arguments).out.splitlines()
+        return [json.loads(line)["finding_id"] for line in lines]
+
+    def triage(self, *arguments: str | Path) -> Ran:
+        """Decide about findings."""
+        return run_command("findings", "triage", *arguments, "--state", self.state)

@@ -1,51 +1,12 @@
 """The exit code of `strandline scan` over a repository: open findings fail it, settled ones do not."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import Ran, run_command
-from tests.cli.scan_command import RULES
-
-
-class Repository:
-    """A repository with findings, scanned in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "shop"
-        self.folder.mkdir()
-        self.state = folder / "state"
-        self.rules = folder / "rules.toml"
-        self.rules.write_text(RULES)
-        self.git("init", "--quiet", ".")
-
-    def git(self, *arguments: str) -> None:
-        """Run git."""
-        who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.invalid")
-        subprocess.run(["git", *who, *arguments], cwd=self.folder, check=True, capture_output=True)  # noqa: S607 - the git that is tested
-
-    def commit(self, **texts: str) -> None:
-        """Write files, and commit them."""
-        for name, text in texts.items():
-            (self.folder / name).write_text(text)
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", "change")
-
-    def scan(self, *arguments: str | Path) -> Ran:
-        """Scan the files."""
-        words = ("scan", self.folder, "--rules", self.rules, "--state", self.state, "--without-spark", *arguments)
-        return run_command(*words)
-
-    def ids(self, *arguments: str) -> list[str]:
-        """Return the ids of findings."""
-        lines = run_command("findings", "list", "--json", "--state", self.state, *arguments).out.splitlines()
-        return [json.loads(line)["finding_id"] for line in lines]
-
-    def triage(self, *arguments: str | Path) -> Ran:
-        """Decide about findings."""
-        return run_command("findings", "triage", *arguments, "--state", self.state)
+from tests.cli.runs import run_command
+from tests.cli.scan_command import Repository
 
 
 @pytest.fixture

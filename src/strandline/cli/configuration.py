@@ -42,8 +42,13 @@ PER_CALL = frozenset(
 """Options that ask for something once, confirm something, or mean different things in commands of one group."""
 ARGUMENTS = {("scan", "paths"), ("pipeline", "address")}
 """Arguments that are keys too."""
-OTHER_MEANING = {("pipeline", "status", "tenant")}
-"""Options that mean something else than the key of their name: this one takes an id."""
+OTHER_MEANING = {
+    ("pipeline", "status", "tenant"),  # it takes an id
+    # A file that says what `list` shows must not say what is decided about.
+    *(("findings", "triage", name) for name in ("all", "baseline", "confidence", "ignore-file", "is", "path", "rule")),
+    *(("findings", "triage", name) for name in ("everywhere", "no-ignore", "secret", "source", "undo")),
+}
+"""Options that mean something else than the key of their name."""
 SOURCES = {"scan": frozenset({"paths", "table", "table_key", "journal", "git", "staged", "since", "source_name"})}
 """Parameters that go together: a command line that has one of them takes none of the others from the file."""
 _OF_SPARK = ("master", "conf", "ui")

@@ -46,8 +46,14 @@ def print_detail(detail: FindingDetail, *, as_json: bool) -> None:
         for other in detail.same_secret
     ]
     decisions = [
-        {"when": utc(event.when_ns), "state": state_name(TriageState(event.state)), "who": event.who, "why": event.why}
-        for event in detail.history.decisions
+        {
+            "when": utc(one.when_ns),
+            "state": state_name(one.state),
+            "about": "the secret, everywhere" if one.everywhere else "this finding",
+            "who": one.who,
+            "why": one.why,
+        }
+        for one in detail.decisions
     ]
     if as_json:
         counted = {"commits": commits, "commits_total": in_git.total} if in_git else {}

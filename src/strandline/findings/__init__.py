@@ -13,7 +13,8 @@ A decision is kept for ever, and the latest one is current.
     filters           findings by rule, path, state, confidence and source
     ignores           findings to leave out: `.gitleaksignore`, baselines, globs, comments
     baselines         known findings of earlier reports, gitleaks' or ours
-    triage            `decide`: store a decision
+    decisions         which decision holds: that about a finding, or about its secret
+    triage            `decide`, `decide_everywhere`, `undo`: store a decision, or take it back
     diff              two policies over the same objects, or one policy at two times
     reports           a report as JSON lines, CSV, SARIF, HTML, baseline, gitleaks' JSON
     export            a report as a file, written whole or not at all
@@ -37,7 +38,7 @@ if _TYPE_CHECKING:
     from strandline.findings.listed_sources import ListedSource, current_sources
     from strandline.findings.report_builder import build_report, findings_by_id, scan_report
     from strandline.findings.reports import Report, ReportFinding, ReportFormat, format_report
-    from strandline.findings.triage import decide
+    from strandline.findings.triage import decide, decide_everywhere, undo
 
 __all__ = [
     "Baseline",
@@ -58,6 +59,7 @@ __all__ = [
     "coverage_of",
     "current_sources",
     "decide",
+    "decide_everywhere",
     "diff_policies",
     "diff_times",
     "find_detail",
@@ -71,6 +73,7 @@ __all__ = [
     "parse_baseline",
     "parse_ignore_file",
     "scan_report",
+    "undo",
     "write_report",
 ]
 
@@ -89,6 +92,6 @@ __getattr__ = _lazy_names(
         "listed_sources": ("ListedSource", "current_sources"),
         "report_builder": ("build_report", "findings_by_id", "scan_report"),
         "reports": ("Report", "ReportFinding", "ReportFormat", "format_report"),
-        "triage": ("decide",),
+        "triage": ("decide", "decide_everywhere", "undo"),
     },
 )

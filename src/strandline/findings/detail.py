@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from strandline.detect.locations import Location, read_location
 from strandline.errors import InvalidInput
+from strandline.findings.decisions import Decisions
 from strandline.findings.finding_ids import ID_SHOWN
 from strandline.findings.listed_sources import git_places
-from strandline.findings.report_builder import decision_of, rule_facts, rule_names
+from strandline.findings.report_builder import rule_facts, rule_names
 from strandline.findings.reports.values import Decision, RuleFacts
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.reads import FindingHistory, Seen
@@ -34,16 +35,14 @@ class FindingDetail:
     rule: RuleFacts
     commits: GitPlaces | None
     same_secret: list[SameSecret]
+    decisions: list[Decision]
+    decision: Decision | None
+    """The current decision, or None."""
 
     @property
     def location(self) -> Location:
         """Return the latest location."""
         return _latest(self.history)
-
-    @property
-    def decision(self) -> Decision | None:
-        """Return the current decision, or None."""
-        return decision_of(current(self.history.decisions))
 
 
 def find_detail(state: State, finding: FindingId) -> FindingDetail:
@@ -56,7 +55,16 @@ def find_detail(state: State, finding: FindingId) -> FindingDetail:
     same = [
         SameSecret(row.finding_id, names.get(row.rule, ""), _latest(_history(state, row.finding_id))) for row in others
     ]
-    return FindingDetail(history, rule_facts([rule_id])[rule_id], git_places(state, history.finding.item), same)
+    decisions = Decisions(state)
+    secret = history.finding.secret
+    return FindingDetail(
+        history,
+        rule_facts([rule_id])[rule_id],
+        git_places(state, history.finding.item),
+        same,
+        decisions.all_of(secret, history.decisions),
+        decisions.current(secret, current(history.decisions)),
+    )
 
 
 def location_seen(seen: Seen) -> Location:

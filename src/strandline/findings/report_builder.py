@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from strandline.findings.coverage import coverage_of
+from strandline.findings.decisions import Decisions
 from strandline.findings.listed_sources import ListedSource, current_sources, location_of
 from strandline.findings.reports.values import (
-    Decision,
     Report,
     ReportCoverage,
     ReportFacts,
@@ -20,7 +20,6 @@ from strandline.findings.reports.values import (
 )
 from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint
 from strandline.pipeline.reads import Observed
-from strandline.pipeline.triage import TriageEvent, TriageState
 from strandline.scan.inventory import Inventory, find_inventory
 from strandline.scan.state import State
 from strandline.version import __version__
@@ -47,7 +46,7 @@ def build_report(
     listed = current_sources(state, inventories)
     names = rule_names(state)
     seen = _everything(state, listed) if everything else _current(state, listed)
-    findings = in_order(_findings(seen, names, listed))
+    findings = in_order(_findings(seen, names, listed, Decisions(state)))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
         tenant=state.name,
@@ -99,7 +98,10 @@ def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
 
 
 def _findings(
-    seen: Iterable[_Seen], names: dict[RuleFingerprint, str], listed: Sequence[ListedSource] = ()
+    seen: Iterable[_Seen],
+    names: dict[RuleFingerprint, str],
+    listed: Sequence[ListedSource],
+    decisions: Decisions,
 ) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
     grouped: dict[FindingId, list[_Seen]] = {}
@@ -116,7 +118,7 @@ def _findings(
             secret=finding.secret,
             locations=tuple(sorted(places, key=lambda at: (at.path, at.line, at.column, at.row, at.field, at.commit))),
             first_seen_ns=first_ns,
-            decision=decision_of(first.row.decision),
+            decision=decisions.current(finding.secret, first.row.decision),
             source=first.source,
             is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
         )
@@ -128,13 +130,8 @@ def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, Re
     if not wanted:
         return {}
     seen = (one for one in _everything(state, []) if one.row.finding.finding_id in wanted)
-    found = _findings(seen, rule_names(state))
+    found = _findings(seen, rule_names(state), (), Decisions(state))
     return {FindingId(bytes.fromhex(one.finding_id)): one for one in found}
-
-
-def decision_of(event: TriageEvent | None) -> Decision | None:
-    """Return a triage event as a decision of a report."""
-    return None if event is None else Decision(TriageState(event.state), event.when_ns, event.who, event.why)
 
 
 def observations(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:

@@ -8,7 +8,7 @@ and the old key alone is no longer enough to test guesses against what is stored
     pages     one transaction each: ids of findings, occurrences, observations and decisions are derived anew
     strays    what was written under the old key meanwhile, by a writer that does not compare keys
     check     nothing is left under the old key, and no finding is missing
-    finish    one transaction: the new key is the tenant's
+    finish    one transaction: decisions about secrets are kept under the new hashes, and the new key is the tenant's
 
 Invariants: each step is one transaction and may be repeated; a rotation that was killed goes on where it was; between
 begin and finish no key is accepted, also not from scans at work, so nothing is kept under two keys; nothing but ids and
@@ -34,6 +34,12 @@ from strandline.pipeline.identity import (
     observation_id,
     occurrence_id,
     rotated_hash,
+)
+from strandline.pipeline.secret_decisions import (
+    DECIDED_END,
+    DECIDED_FIRST,
+    format_decision_key,
+    parse_decision_key,
 )
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.statements import statements
@@ -170,6 +176,7 @@ class Rotation:
                 f"{record.findings:,} findings were to be rotated, and {count:,} are there",
                 safe="the old and the new key are kept; restore the database from a backup and rotate again",
             )
+        self._rotate_secret_decisions(connection)
         self._execute(connection, "delete_state", key=ROTATION_KEY)
         self._put(connection, CHECK_KEY, self._to)
 
@@ -216,6 +223,13 @@ class Rotation:
             event = TriageEvent(self._tenant, findings[finding], TriageState(state), when_ns, who, why)
             fields = {"state": int(state), "when_ns": when_ns, "who": who, "why": why, "committed_ns": committed_ns}
             self._execute(connection, "add_decision", finding=findings[finding], event=event_id(event), **fields)
+
+    def _rotate_secret_decisions(self, connection: AnyConnection) -> None:
+        found = {"first": DECIDED_FIRST, "end": DECIDED_END, "limit": 2**31}
+        for key, value in self._execute(connection, "pages", **found).fetchall():
+            secret, when_ns = parse_decision_key(bytes(key))
+            self._execute(connection, "delete_state", key=bytes(key))
+            self._put(connection, format_decision_key(rotated_hash(self._epoch, secret), when_ns), bytes(value))
 
     def _all(self, connection: AnyConnection, name: str, ids: object) -> list[Row]:
         rows: list[Row] = self._execute(connection, name, ids=ids).fetchall()

@@ -28,6 +28,15 @@ class TriageState(IntEnum):
     REVOKED = 3
 
 
+class Decided(NamedTuple):
+    """A decision without the finding that it is about."""
+
+    state: TriageState
+    when_ns: int
+    who: str
+    why: str
+
+
 class TriageEvent(NamedTuple):
     """A decision about a finding."""
 

@@ -99,6 +99,8 @@ class Decision(NamedTuple):
     when_ns: int
     who: str
     why: str
+    everywhere: bool = False
+    """Whether it is about the secret, wherever that is."""
 
 
 @dataclass(frozen=True)
