@@ -9,7 +9,8 @@ from functools import cache
 from multiprocessing.context import ForkServerContext
 
 _IMPORTED = (
-    *("apsw", "nats", "rocksdict", "strandline.kv.nats.connection", "tests.broker.durability.child"),
+    *("apsw", "nats", "rocksdict", "strandline.kv.nats.connection", "tests.artifacts.child"),
+    *("tests.artifacts.follower_child", "tests.broker.durability.child"),
     *("tests.broker.mirrors.child", "tests.broker.streams.child"),
     *("tests.fold.child", "tests.fold.folding", "tests.journal.child"),
 )

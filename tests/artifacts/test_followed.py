@@ -25,9 +25,9 @@ from strandline.fold import (
     open_fold,
     open_read_only,
 )
-from strandline.kv import Discard, StoreConfig, UpdateBatch
-from strandline.kv.nats import NatsConnection
+from strandline.kv import Discard, StoreConfig
 from strandline.objects import LocalObjects, MemoryObjects
+from tests.artifacts.buckets import Counted, write
 from tests.artifacts.fleet import Fleet
 from tests.fold.repair.scenes import TRUTH, archive, folded, overflown
 from tests.servers_nats import NatsServer, running_nats
@@ -38,22 +38,6 @@ from tests.waiting import PATIENCE_S, eventually
 def server() -> Iterator[NatsServer]:
     with running_nats() as running:
         yield running
-
-
-def write(server: NatsServer, bucket: str, pairs: dict[str, bytes | None], config: StoreConfig | None = None) -> int:
-    """Write to a bucket, which is made if it is not there; None deletes. Return the last revision."""
-
-    async def main() -> int:
-        async with NatsConnection(server.url) as connection:
-            store = await connection.store(bucket, config or StoreConfig())
-            writer, watcher = store.writer(), store.watcher()
-            assert writer is not None
-            assert watcher is not None
-            for key, value in pairs.items():
-                await (writer.delete(key) if value is None else writer.put(key, value))
-            return (await watcher.retention()).last_revision
-
-    return asyncio.run(main())
 
 
 def publish(store: SnapshotStore, artifacts: PublishedArtifacts, folder: Path) -> None:
@@ -70,16 +54,6 @@ def publish_fold(path: Path, artifacts: PublishedArtifacts, folder: Path) -> Non
 @pytest.fixture
 def artifacts(tmp_path: Path) -> PublishedArtifacts:
     return PublishedArtifacts(LocalObjects(tmp_path / "objects"))
-
-
-class Counted:
-    """Counts the updates that a fold was told."""
-
-    def __init__(self) -> None:
-        self.updates = 0
-
-    def __call__(self, batch: UpdateBatch) -> None:
-        self.updates += len(batch)
 
 
 @pytest.mark.parametrize("name", ["newcomer.fold", "newcomer.db", "newcomer.rocks"])

@@ -1,9 +1,7 @@
 """A process that exports or imports dies at changes of the file system; what it leaves is whole or nothing."""
 
-import multiprocessing
 import os
 from contextlib import closing
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from strandline.journal import WRITTEN
 from strandline.testing.snapshot_stores import changes, everything
 from tests.artifacts.child import run
 from tests.effort import Part, parts
+from tests.forkserver import forkserver
 from tests.waiting import PATIENCE_S
 
 CHANGES_MAX = 400
@@ -23,16 +22,10 @@ STEP = {"fold": 1, "fold.db": 1, "fold.rocks": 7}
 """How many changes are passed over from one death to the next; RocksDB has many files."""
 
 
-@pytest.fixture(scope="module")
-def server() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.artifacts.child"])
-    return context
-
-
-def died(server: ForkServerContext, folder: Path, name: str, action: str, number: int) -> bool:
-    ours, theirs = server.Pipe()
-    child = server.Process(target=run, args=(theirs, str(folder), name, action, number), daemon=True)
+def died(folder: Path, name: str, action: str, number: int) -> bool:
+    context = forkserver()
+    ours, theirs = context.Pipe()
+    child = context.Process(target=run, args=(theirs, str(folder), name, action, number), daemon=True)
     child.start()
     theirs.close()
     try:
@@ -53,9 +46,7 @@ def fill(path: Path) -> None:
 @pytest.mark.parametrize("name", STEP)
 @pytest.mark.parametrize("action", ["export", "import"])
 @parts(24)
-def test_a_killed_export_or_import_leaves_nothing_half(
-    server: ForkServerContext, action: str, name: str, part: Part, tmp_path: Path
-) -> None:
+def test_a_killed_export_or_import_leaves_nothing_half(action: str, name: str, part: Part, tmp_path: Path) -> None:
     fill(tmp_path / name)
     with closing(open_fold(tmp_path / name)) as store:
         before = everything(store)
@@ -63,7 +54,7 @@ def test_a_killed_export_or_import_leaves_nothing_half(
             export_fold(store, tmp_path / "artifact")
     deaths, behind = 0, False
     for number in range(1 + part.number, CHANGES_MAX, part.count * STEP[name]):
-        if not died(server, tmp_path, name, action, number):
+        if not died(tmp_path, name, action, number):
             break
         deaths += 1
         if (tmp_path / "artifact").exists():
