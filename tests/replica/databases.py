@@ -17,6 +17,7 @@ PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 def database(path: Path, page_size: int = 4096) -> Iterator[apsw.Connection]:
     """Open a database in WAL mode that checkpoints only when it is told to."""
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))  # a replicator beside it takes the lock too
     connection.execute(f"PRAGMA page_size = {page_size}")
     connection.execute("PRAGMA journal_mode = wal")
     connection.execute("PRAGMA wal_autocheckpoint = 0")

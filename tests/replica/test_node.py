@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from strandline.clock import NS_PER_S, elapsed_ns
 from strandline.errors import Locked, StrandlineError, Unavailable
 from strandline.lease import LeaseLost, LeaseTiming
 from strandline.objects import GuardedObjects, LocalObjects, Object, ObjectStore
@@ -38,7 +39,24 @@ from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
 from tests.replica.databases import database, fill
 from tests.waiting import PATIENCE_S, eventually
 
-TIMING = LeaseTiming(ttl_s=1.0, renew_s=0.2, margin_s=0.1, poll_s=0.05)
+TIMING = LeaseTiming(ttl_s=600.0, renew_s=150.0, margin_s=1.0, poll_s=0.05)
+"""No lease ends by itself, however long the machine pauses: nodes hand over, or a test skips time."""
+
+
+class Clock:
+    """The clock of the lease of a node, which a test can move on."""
+
+    def __init__(self, node: Node) -> None:
+        self._skipped_ns = 0
+        node.lease._now_ns = node.lease._claimant._now_ns = self.now_ns  # noqa: SLF001
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        return elapsed_ns() + self._skipped_ns
+
+    def skip(self, seconds: float = TIMING.ttl_s) -> None:
+        """Let a lease that is not renewed end."""
+        self._skipped_ns += int(seconds * NS_PER_S)
 
 
 class Store(LocalObjects):
@@ -86,7 +104,10 @@ def nodes_at(place: Path, names: str) -> Iterator[dict[str, Node]]:
         with database(place / f"{names[0]}.db") as application:
             application.execute("CREATE TABLE t (value TEXT)")
     with ExitStack() as running:
-        yield {name: running.enter_context(node_of(place, name)) for name in names}
+        nodes = {name: running.enter_context(node_of(place, name)) for name in names}
+        if len(nodes) > 1:
+            wait_until_known(nodes, leader_of(nodes))
+        yield nodes
 
 
 def leader_of(nodes: Mapping[str, Node], *, but: Node | None = None) -> Node:
@@ -100,6 +121,11 @@ def leader_of(nodes: Mapping[str, Node], *, but: Node | None = None) -> Node:
     node = eventually(found)
     assert node is not None
     return node
+
+
+def wait_until_known(nodes: Mapping[str, Node], leader: Node) -> None:
+    """Wait until all nodes have seen who leads: a node that has not does not claim for a while."""
+    eventually(lambda: all(node.leader_address() == leader.address for node in nodes.values()))
 
 
 @contextmanager
@@ -133,6 +159,7 @@ def write(node: Node, value: str) -> int:
 def rows(path: Path) -> list[str]:
     """Return the rows of a database that SQLite finds whole."""
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(PATIENCE_S * 1000))
     try:
         assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
         return [value for (value,) in connection.execute("SELECT value FROM t ORDER BY 1")]
@@ -143,6 +170,7 @@ def rows(path: Path) -> list[str]:
 def handed_over(nodes: Mapping[str, Node]) -> Node:
     """Have another node lead, and return it."""
     last = leader_of(nodes)
+    wait_until_known(nodes, last)
     last.hand_over()
     return leader_of(nodes, but=last)
 
@@ -155,7 +183,7 @@ def test_nodes_hand_over_and_every_one_has_every_row(tmp_path: Path) -> None:
         for node in nodes.values():
             assert node.wait_for(txid, PATIENCE_S)
             assert rows(node.path) == ["0", "1", "2", "3"]
-            assert node.leader_address() == leader_of(nodes).address
+        wait_until_known(nodes, leader_of(nodes))
         assert not any(node.health().set_aside for node in nodes.values())
     found = discover(Store(tmp_path / "replica"))
     assert (found.leader, list(found.followers)) == (None, []), "the lease is released, and registrations are gone"
@@ -210,6 +238,8 @@ def test_a_node_leads_only_after_a_transaction_under_its_epoch(tmp_path: Path) -
             found = store.get(last.key, stop=HEADER_BYTES)
             epochs.append((event.epoch, parse_header(found.body, last.key).epoch if found else 0))
 
+    with database(tmp_path / "a.db") as application:
+        application.execute("CREATE TABLE t (value TEXT)")
     with ExitStack() as running:
         nodes = {name: node_of(tmp_path, name) for name in "ab"}
         for node in nodes.values():
@@ -251,18 +281,27 @@ def test_a_shipment_of_the_last_leader_that_came_first_is_caught_up_with(tmp_pat
 def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tmp_path: Path) -> None:
     store, told = Store(tmp_path / "replica"), list[DatabaseSetAside]()
     away = node_of(tmp_path, "a", store)
+    clock = Clock(away)
+    with database(away.path) as connection:
+        connection.execute("CREATE TABLE t (value TEXT)")
     away.events.subscribe(lambda event: told.append(event) if isinstance(event, DatabaseSetAside) else None)
     with away, opened(away) as application:
         txid = write(leader_of({"a": away}), "0")
         epoch = away.epoch
         store.is_away = True
         application.execute("INSERT INTO t VALUES ('unshipped')")
+        assert away.role is Role.LEADER
+        clock.skip()
         eventually(lambda: away.role is not Role.LEADER)
         assert away.epoch == 0
         with pytest.raises((NotLeading, StrandlineError)):
             away.wait_durable(0.01, epoch=epoch)
-        with nodes_at(tmp_path, "b") as nodes:
-            other = leader_of(nodes)
+        other = node_of(tmp_path, "b")
+        their_clock = Clock(other)
+        with other:
+            eventually(lambda: other.leader_address() == away.address)
+            their_clock.skip()
+            leader_of({"b": other})
             assert other.epoch > epoch
             write(other, "1")
             store.is_away = False
@@ -372,6 +411,7 @@ def test_a_node_without_a_database_leaves_it_to_others_to_begin(tmp_path: Path) 
         with node_of(tmp_path, "a") as node:
             assert leader_of({"a": node, "b": blank}) is node
             assert blank.wait_for(write(node, "0"), PATIENCE_S)
+            wait_until_known({"a": node, "b": blank}, node)
         assert Role.LEADER not in roles
         assert leader_of({"b": blank}) is blank
     assert rows(tmp_path / "b.db") == ["0"]
@@ -389,6 +429,7 @@ def test_an_application_may_open_its_database_while_that_is_restored(
             found = restored(store, layout, path)
             early.close()
             early = apsw.Connection(str(tmp_path / "b.db"))
+            early.set_busy_timeout(int(PATIENCE_S * 1000))
             assert list(early.execute("SELECT name FROM sqlite_schema")) == []
             return found
 
@@ -401,7 +442,9 @@ def test_an_application_may_open_its_database_while_that_is_restored(
 
 
 def test_a_replica_begins_without_a_database(tmp_path: Path) -> None:
-    with node_of(tmp_path, "a") as node:
+    node = node_of(tmp_path, "a")
+    node._timing = LeaseTiming(ttl_s=1.0, renew_s=0.2, margin_s=0.1)  # noqa: SLF001 - how long it waits for others
+    with node:
         write(leader_of({"a": node}), "0")
     assert rows(tmp_path / "a.db") == ["0"]
 
@@ -502,9 +545,9 @@ def test_a_hand_over_waits_for_a_write_that_is_served_and_begins_no_other(tmp_pa
         assert node.health().set_aside == ()
 
 
-def remove(path: Path) -> None:
-    """Remove a database with its log."""
-    for suffix in ("", "-wal", "-shm"):
+def remove_log(path: Path) -> None:
+    """Remove the log of a database that is removed or replaced next: its node puts a new one in its place at once."""
+    for suffix in ("-wal", "-shm"):
         path.with_name(f"{path.name}{suffix}").unlink()
 
 
@@ -513,14 +556,15 @@ def test_a_database_that_was_removed_or_replaced_under_a_follower_is_restored(tm
         leader = leader_of(nodes)
         follower = next(node for node in nodes.values() if node is not leader)
         assert follower.wait_for(write(leader, "1"), PATIENCE_S)
-        remove(follower.path)
+        remove_log(follower.path)
+        follower.path.unlink()
         eventually(lambda: follower.path.exists() and rows(follower.path) == ["1"])
         assert follower.wait_for(write(leader, "2"), PATIENCE_S)
         other = tmp_path / "other.db"
         with database(other) as application:
             application.execute("CREATE TABLE t (value TEXT)")
             application.execute("INSERT INTO t VALUES ('other')")
-        remove(follower.path)
+        remove_log(follower.path)
         other.rename(follower.path)
         eventually(lambda: follower.health().set_aside)
         assert follower.wait_for(write(leader, "3"), PATIENCE_S)

@@ -15,7 +15,11 @@ from werkzeug.serving import make_server
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.replica.roles import Role
+from strandline.replica.routing import RoutingLimits
 from tests.waiting import PATIENCE_S, eventually
+
+PATIENT = RoutingLimits(hold_s=600, wait_s=600, durable_s=600, connect_s=600, answer_s=600, idle_s=600, head_s=600)
+"""Limits that no healthy run meets, however long the machine pauses."""
 
 
 @dataclass
@@ -166,10 +170,12 @@ def closing(_: socket.socket, __: bytes) -> None:
     """Close the connection without an answer."""
 
 
-def free_address() -> str:
-    """Return an address at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+@contextmanager
+def refusing() -> Iterator[str]:
+    """Yield an address that refuses connections; it is held, so that no other server is given it meanwhile."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}"
 
 
 @dataclass(frozen=True)
@@ -203,10 +209,11 @@ def ask_raw(address: str, data: bytes, *, ends: bool = False) -> bytes:
     """Send bytes, end the sending if asked to, and return everything that comes until the server closes."""
     host, _, port = address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
-        connection.sendall(data)
-        if ends:
-            connection.shutdown(socket.SHUT_WR)
         received = b""
+        with suppress(ConnectionError):  # a server may answer, and close, before it has read everything
+            connection.sendall(data)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
         with suppress(ConnectionError):
             while chunk := connection.recv(65536):
                 received += chunk

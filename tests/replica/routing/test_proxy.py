@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -20,20 +21,20 @@ from strandline.replica.routing.upstream import AnswerCut
 from tests.fold.virtual_time import run_virtually
 from tests.replica.routing.apps import echoed, starlette_app
 from tests.replica.routing.fakes import (
+    PATIENT,
     BrokenServer,
     FakeNode,
     answering,
     ask,
     ask_raw,
     closing,
-    free_address,
     leading,
     read_head,
+    refusing,
     serving,
 )
 from tests.waiting import PATIENCE_S, eventually
 
-PATIENT = RoutingLimits(hold_s=600)
 Logged = list[Mapping[str, object]]
 
 
@@ -69,9 +70,9 @@ def proxied(nodes: Nodes, limits: RoutingLimits = PATIENT, **settings: object) -
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[str, str, str]]:
     """Serve a leader and two followers."""
-    with serving(AsgiRouting(starlette_app("leader"), leading())) as leader:
+    limits = replace(PATIENT, wait_s=0.01)
+    with serving(AsgiRouting(starlette_app("leader"), leading(), limits=limits)) as leader:
         first, second = FakeNode(leader=leader, txid=6), FakeNode(leader=leader, txid=6)
-        limits = RoutingLimits(wait_s=0.01)
         with (
             serving(AsgiRouting(starlette_app("first"), first, limits=limits)) as one,
             serving(AsgiRouting(starlette_app("second"), second, limits=limits)) as other,
@@ -180,16 +181,17 @@ def read_to_end(connection: socket.socket) -> None:
 
 def test_slow_clients_are_answered_and_let_go() -> None:
     server = BrokenServer(lambda connection, _: read_to_end(connection))
-    limits = RoutingLimits(idle_s=0.1)
+    limits = replace(PATIENT, idle_s=0.1)
     with server.running() as address, proxied(Nodes(address), limits) as (proxy, _):
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
-        assert ask_raw(proxy, head + b"abc").startswith(b"HTTP/1.1 408 ")
+        received = eventually(lambda: ask_raw(proxy, head + b"abc"))  # nothing where not even the head came in time
+        assert received.startswith(b"HTTP/1.1 408 ")
         assert ask_raw(proxy, b"") == b"", "a connection without a request is closed in silence"
 
 
 def test_a_head_that_comes_drop_by_drop_is_answered_in_time() -> None:
     server = BrokenServer(answering())
-    limits = RoutingLimits(idle_s=600, head_s=0.1)
+    limits = replace(PATIENT, head_s=0.1)
     with server.running() as address, proxied(Nodes(address), limits) as (proxy, _):
         assert ask_raw(proxy, b"GET / HTTP/1.1\r\nHost: a\r\n").startswith(b"HTTP/1.1 408 ")
         assert server.heads == []
@@ -202,18 +204,43 @@ def test_an_answer_421_of_an_application_is_an_answer() -> None:
         assert (got.status, got.body, len(server.heads)) == (421, b"wrong host", 1)
 
 
+NOT_LEADING = answering(b"", "421 Misdirected Request", "Strandline-Refused: not-leader\r\n")
+
+
 def test_a_leader_that_never_leads_is_asked_for_a_bounded_time() -> None:
-    refused = answering(b"", "421 Misdirected Request", "Strandline-Refused: not-leader\r\n")
-    server = BrokenServer(refused)
-    with server.running() as address, proxied(Nodes(address), RoutingLimits(hold_s=0.5)) as (proxy, _):
+    server = BrokenServer(NOT_LEADING)
+    with server.running() as address, proxied(Nodes(address), replace(PATIENT, hold_s=0.5)) as (proxy, _):
         got = ask(proxy, "POST", "/a", b"123")
         assert (got.status, got.headers["strandline-outcome"]) == (503, "not-done")
-        assert len(server.heads) == FAILURES_MAX, "then it rests, and is not asked in a loop"
+        assert server.heads
+
+
+def test_a_leader_that_never_leads_is_not_asked_in_a_loop(
+    cluster: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.replica.directory.PAUSE_S", 3600.0)
+    server = BrokenServer(NOT_LEADING)
+    with server.running() as address:
+        nodes = Nodes(address)
+        with proxied(nodes) as (proxy, _):
+            found: list[bytes] = []
+            asking = threading.Thread(target=lambda: found.append(ask(proxy, "POST", "/a", b"123").body))
+            asking.start()
+            eventually(lambda: len(server.heads) == FAILURES_MAX)
+            looks = nodes.looks
+            eventually(lambda: nodes.looks > looks + 2)
+            nodes.session, nodes.leader = "s2", cluster[0]
+            asking.join()
+            assert found == [b"leader POST /a 3 127.0.0.1"]
+            assert len(server.heads) == FAILURES_MAX
 
 
 def test_a_node_that_leads_nothing_and_names_the_proxy_ends_in_a_circle() -> None:
-    nodes = Nodes(None)
-    with proxied(nodes) as (proxy, _), serving(AsgiRouting(starlette_app("f"), FakeNode(leader=proxy))) as follower:
+    nodes, limits = Nodes(None), replace(PATIENT, wait_s=0.01)
+    with (
+        proxied(nodes) as (proxy, _),
+        serving(AsgiRouting(starlette_app("f"), FakeNode(leader=proxy), limits=limits)) as follower,
+    ):
         nodes.leader, nodes.followers = "http://127.0.0.1:1", (follower,)
         eventually(lambda: json.loads(ask(proxy, "GET", "/strandline/health").body)["followers"])
         got = ask(proxy, "GET", "/a", Strandline_Position="5", Connection="close")
@@ -276,8 +303,7 @@ def test_an_answer_that_is_cut_off_is_cut_off_for_the_client() -> None:
 
 
 def test_held_writes_succeed_at_the_new_leader(cluster: tuple[str, str, str]) -> None:
-    nodes = Nodes(free_address(), cluster[1])
-    with proxied(nodes) as (proxy, logged):
+    with refusing() as nobody, proxied(nodes := Nodes(nobody, cluster[1])) as (proxy, logged):
         found: list[bytes] = []
         asking = [
             threading.Thread(target=lambda: found.append(ask(proxy, "POST", "/a", b"123").body)) for _ in range(5)
@@ -299,11 +325,12 @@ def test_a_node_that_no_longer_leads_has_the_proxy_look_again(cluster: tuple[str
         found: list[bytes] = []
         asking = threading.Thread(target=lambda: found.append(ask(proxy, "POST", "/a", b"123").body))
         asking.start()
-        eventually(lambda: nodes.looks > 2)
+        eventually(lambda: json.loads(ask(proxy, "GET", "/strandline/health").body)["held"] == 1)
         nodes.session, nodes.leader = "s2", cluster[0]
         asking.join()
         assert found == [b"leader POST /a 3 127.0.0.1"]
-    assert logged[0]["failures"][0].endswith("it does not lead")  # type: ignore[index]
+    (written,) = [line for line in logged if line["kind"] == "write"]
+    assert written["failures"][0].endswith("it does not lead")  # type: ignore[index]
 
 
 def test_a_client_that_gave_up_while_it_was_held_is_not_served_later() -> None:
@@ -320,7 +347,7 @@ def test_a_client_that_gave_up_while_it_was_held_is_not_served_later() -> None:
 
 
 def test_a_reader_that_is_gone_is_left_out(cluster: tuple[str, str, str]) -> None:
-    with proxied(Nodes(cluster[0], free_address(), cluster[2])) as (proxy, _):
+    with refusing() as nobody, proxied(Nodes(cluster[0], nobody, cluster[2])) as (proxy, _):
         assert {ask(proxy, "GET", "/a").body.split()[0] for _ in range(4)} == {b"second"}
 
 
@@ -350,7 +377,7 @@ def test_requests_that_run_are_finished_when_the_proxy_ends() -> None:
     server = BrokenServer(slow)
     with server.running() as address:
         directory = ReplicaDirectory(Nodes(address).look).start()
-        proxy = ProxyThread(directory, drain_s=PATIENCE_S).start()
+        proxy = ProxyThread(directory, ProxySettings(limits=PATIENT), drain_s=PATIENCE_S).start()
         found: list[bytes] = []
         asking = threading.Thread(target=lambda: found.append(ask(proxy.address, "GET", "/a").body))
         asking.start()
