@@ -323,11 +323,14 @@ def test_an_expired_credential_is_said_and_tried_again(tmp_path: Path, monkeypat
     store, troubles = Store(tmp_path / "replica"), list[str]()
     with database(tmp_path / "a.db") as application:
         application.execute("CREATE TABLE t (value TEXT)")
-    with node_of(tmp_path, "a", store) as node:
+    node = node_of(tmp_path, "a", store)
+    clock = Clock(node)
+    with node:
         node.events.subscribe(lambda event: troubles.append(event.error) if isinstance(event, NodeTrouble) else None)
         assert leader_of({"a": node}) is node
         assert not node.health().is_refused
         store.is_refusing = True
+        clock.skip()
         assert node.wait_for_role(Role.CHANGING, PATIENCE_S), "its lease is not renewed"
         eventually(lambda: node.health().is_refused and troubles)
         assert "the token has expired" in node.health().last_error

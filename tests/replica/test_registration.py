@@ -12,7 +12,7 @@ from strandline.replica.registration import REGISTER_EVERY_S, STALE_S, Registrat
 from tests.replica.databases import database
 from tests.waiting import PATIENCE_S, eventually
 
-TIMING = LeaseTiming(ttl_s=1.0, renew_s=0.2, margin_s=0.1, poll_s=0.05)
+TIMING = LeaseTiming(ttl_s=600.0, renew_s=0.2, margin_s=0.1, poll_s=0.05)
 
 
 class Clock:

@@ -415,7 +415,7 @@ def test_a_silent_tunnel_is_closed_on_both_sides() -> None:
             _echo_upgraded(connection, head)
         ended.set()
 
-    limits = RoutingLimits(tunnel_idle_s=0.2)
+    limits = replace(PATIENT, tunnel_idle_s=0.2)
     with BrokenServer(silent).running() as address, proxied(Nodes(address), limits) as (proxy, logged):
         received = ask_raw(proxy, WEBSOCKET)  # the client sends nothing more, and reads until the proxy closes
         assert received.endswith(b"\r\n\r\nhello ")
