@@ -70,6 +70,11 @@ def corpus(rules: RuleSet) -> Corpus:
 
 def planted(rule: Rule, at: int) -> Iterator[tuple[Surrounding, str, str]]:
     """Yield surroundings, names and values for a rule; values that name themselves stand free as well."""
+    if rule.example_path:
+        for turn in range(NAMED_PER_RULE):
+            text = expand(rule.examples[turn % len(rule.examples)].strip("\n"), f"corpus/{rule.id}/{turn}")
+            yield Surrounding(f"{{n}}/{rule.example_path}", "{v}\n"), "block", text
+        return
     rng = random.Random(f"{SEED}/{rule.id}")
     assigned = [text for text in rule.examples if ASSIGNED.fullmatch(text.strip())]
     named = [each for each in SURROUNDINGS if each.is_named]

@@ -90,6 +90,20 @@ def test_a_rule_is_for_paths_and_a_path_alone_can_be_found() -> None:
     assert spans(scan(b"anything", "home/ID_RSA")) == [("file", 0, 0)]
 
 
+def test_a_rule_without_keywords_reads_all_of_the_files_that_its_path_names_and_no_other() -> None:
+    named = Rule("named", r"^([0-9]{4})$", path=r"\.pin$", secret_group=1)
+    scanner = engine(TOKEN, named)
+    assert spans(scanner.scan(b"1234", "a/.pin")) == [("named", 0, 4)]
+    assert only(scanner.scan(b"1234", "a/.pin")).confidence == 2
+    assert spans(scanner.scan(b"1234", "a/pin.txt")) == []
+    assert scanner.notes == ()
+    assert scanner.may_find(b"1234", ".pin")
+    assert not scanner.may_find(b"1234", "other")
+    assert scanner.suspects([b"1234", b"1234"], ["x", ".pin"]) == [1]
+    assert set(scanner.scan_many([b"12", b"1234"], ".pin")) == {1}
+    assert scanner.scan_many([b"12", b"1234"], "x") == {}
+
+
 @pytest.mark.parametrize(
     ("allowlist", "text", "path", "is_allowed"),
     [

@@ -15,7 +15,7 @@ from strandline.detect.frames import Frame
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
 from strandline.detect.matching.matcher import Hit, Matcher
-from strandline.detect.matching.prefilter import Prefilter
+from strandline.detect.matching.prefilter import Prefilter, Sweep
 from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
@@ -50,6 +50,7 @@ class Engine:
         self._matchers: dict[int, Matcher] = {}
         numbers = range(len(rules.rules))
         self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
+        self._for_named_files = [self._matcher(number) for number in numbers if rules.rules[number].is_for_named_files]
         slow = known.slow_rules if known else (each.rule.id for each in map(self._matcher, numbers) if each.is_slow)
         self.slow_rules: tuple[str, ...] = tuple(slow)
         self._prefilter = Prefilter(rules.rules, self.limits, known)
@@ -97,7 +98,7 @@ class Engine:
         A scan of any other item finds nothing, and its coverage is complete.
         """
         named = set(suspects(items, self._prefilter, self.limits))
-        if self._for_paths:
+        if self._for_paths or self._for_named_files:
             named.update(number for number, path in enumerate(paths) if self._takes_path(path))
         return sorted(named)
 
@@ -114,9 +115,9 @@ class Engine:
         return {number: result for number, result in results if result.findings or not result.coverage.is_whole}
 
     def _takes_path(self, path: str) -> bool:
-        """Return whether a rule finds an item by its path alone."""
+        """Return whether a rule finds an item by its path alone, or reads all of it because of its path."""
         work = Work(self.limits.slow_steps_max)
-        return any(matcher.takes_path(path, work) for matcher in self._for_paths)
+        return any(matcher.takes_path(path, work) for matcher in (*self._for_paths, *self._for_named_files))
 
     def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
         """Scan the item or a member of it; its views share one decode budget."""
@@ -158,8 +159,7 @@ class Engine:
                 if matcher.takes_path(frame.path, scan.work):
                     yield Hit(matcher.number, 0, 0, secret_hash(self._key, norm_hash(b"")), 0)
         sweep = self._prefilter.sweep(frame.data)
-        for number, start, end in sweep.windows():
-            matcher = self._matcher(number)
+        for matcher, start, end in self._windows(frame, sweep):
             if not matcher.takes_path(frame.path, scan.work):
                 continue
             try:
@@ -172,6 +172,11 @@ class Engine:
             except Exhausted:
                 scan.dropped += 1
         marks.update(sweep.marks)
+
+    def _windows(self, frame: Frame, sweep: Sweep) -> Iterator[tuple[Matcher, int, int]]:
+        """Yield the windows of a frame: all of it for the rules of named files, then those of the prefilter."""
+        yield from ((matcher, 0, len(frame.data)) for matcher in self._for_named_files)
+        yield from ((self._matcher(number), start, end) for number, start, end in sweep.windows())
 
     def _found(self, frame: Frame, hit: Hit) -> Found:
         rule = self.rules.rules[hit.rule]

@@ -18,7 +18,9 @@ RULES = (
     Rule("c", "c", required=(Required("d", 2, 5), Required("b", None, None))),
     Rule("d", "d", skip_report=True),
     Rule("e", "e", required=(Required("a", None, 3),)),
+    Rule("f", "f", path="x$"),
 )
+FILE_RULE = 5
 
 
 def located(hit: Hit) -> tuple[int, int]:
@@ -33,15 +35,20 @@ def plainly(hits: list[Hit]) -> set[Hit]:
         if not rule.skip_report and all(any(_is_near(hit, other, need) for other in hits) for need in rule.required):
             counted.add(hit)
     best: dict[tuple[int, int], Hit] = {}
-    for hit in sorted(counted, key=lambda hit: (RULES[hit.rule].is_generic, -hit.confidence, RULES[hit.rule].id)):
+    for hit in sorted(counted, key=_order):
         best.setdefault((hit.start, hit.end), hit)
     of_providers = [hit for hit in best.values() if not RULES[hit.rule].is_generic]
-    return {
-        hit
-        for hit in best.values()
-        if not RULES[hit.rule].is_generic
-        or not any(hit.start < other.end and other.start < hit.end for other in of_providers)
-    }
+    of_files = [hit for hit in best.values() if hit.rule == FILE_RULE and not _is_on(hit, of_providers)]
+    others = [hit for hit in best.values() if RULES[hit.rule].is_generic and hit.rule != FILE_RULE]
+    return {*of_providers, *of_files, *(hit for hit in others if not _is_on(hit, of_providers + of_files))}
+
+
+def _order(hit: Hit) -> tuple[bool, bool, int, str]:
+    return RULES[hit.rule].is_generic, hit.rule != FILE_RULE, -hit.confidence, RULES[hit.rule].id
+
+
+def _is_on(hit: Hit, others: list[Hit]) -> bool:
+    return any(hit.start < other.end and other.start < hit.end for other in others)
 
 
 def _is_near(hit: Hit, other: Hit, need: Required) -> bool:
@@ -58,7 +65,7 @@ def _is_near(hit: Hit, other: Hit, need: Required) -> bool:
     hits=st.lists(
         st.builds(
             lambda rule, start, size, sure: Hit(rule, start, start + size, SECRET, sure),
-            st.integers(0, 4),
+            st.integers(0, 5),
             st.integers(0, 150),
             st.integers(1, 12),
             st.integers(0, 2),

@@ -4,7 +4,7 @@ A match counts if a keyword of its rule is near, its secret has the rule's chara
 comment or stop-word allows it, and the rule's validator does not refute it. Its confidence is the sum, 0 to 10, of
 
     +1  the rule asks for entropy, and the secret has it
-    +2  a keyword of the rule stands in the match or close to it
+    +2  a keyword of the rule stands in the match or close to it, or the file's name is what the rule asks for
     +2  the secret is assigned to something: after `=`, `:` or the like, quoted or not
     +5  the checksum of the secret is correct
 
@@ -123,7 +123,10 @@ class Matcher:
         verdict = validate(self.rule.validator, secret) if self.rule.validator else Verdict.UNKNOWN
         if verdict is Verdict.INVALID:
             return None
-        score = _confidence(data, span[0], distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID)
+        is_named = self.rule.is_for_named_files
+        score = _confidence(
+            data, span[0], 0 if is_named else distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID
+        )
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:

@@ -2,8 +2,8 @@
 
 A rule's expression is cut to its selective part: optional parts at its ends, and everything after a wide gap, are left
 to the confirmation. A rule without a literal is found by its keywords. A rule that hyperscan refuses falls back to its
-keywords, or to the whole text; `Layout.notes` says so. The edges of a text count as those of a line, so that many texts
-may be filtered as the lines of one (`Prefilter.ends`).
+keywords, or to the whole text; `Layout.notes` says so. A rule for named files has no part in it. The
+edges of a text count as those of a line, so that many texts may be filtered as the lines of one (`Prefilter.ends`).
 
 Invariants: every match of a rule, of at most `match_bytes_max` bytes, lies within one window of that rule; windows
 of a rule do not overlap and come in order; they depend on the bytes alone. Work is linear in the bytes, and memory
@@ -197,7 +197,8 @@ class _Compiled:
     def __init__(self, rules: Sequence[Rule], limits: Limits) -> None:
         self._rules = rules
         self._limits = limits
-        self._trees = {number: _tree(rule) for number, rule in enumerate(rules) if rule.regex is not None}
+        searched = {number: rule for number, rule in enumerate(rules) if not rule.is_for_named_files}
+        self._trees = {number: _tree(rule) for number, rule in searched.items() if rule.regex is not None}
         planned = [plan(rules[number], number, tree, limits) for number, tree in self._trees.items()]
         self._own = [probe for probe in planned if probe is not None]
         self._arrange(frozenset(probe.rules[0] for probe in self._own if probe.size > SIZE_MAX))

@@ -76,12 +76,25 @@ def _most_specific(hits: list[Hit], rules: Sequence[Rule]) -> list[Hit]:
         span = (hit.start, hit.end, hit.rule if hit.start == hit.end else -1)
         if span not in best or _rank(hit, rules) < _rank(best[span], rules):
             best[span] = hit
-    known = Spans((hit.start, hit.end) for hit in best.values() if not rules[hit.rule].is_generic)
-    return [hit for hit in best.values() if not (rules[hit.rule].is_generic and known.overlap(hit.start, hit.end))]
+    kept = list(best.values())
+    # A provider's rule knows more than one for named files, and that more than a rule that a name in the text led to.
+    for is_better in (_is_of_provider, _is_not_by_name):
+        better = Spans((hit.start, hit.end) for hit in kept if is_better(rules[hit.rule]))
+        kept = [hit for hit in kept if is_better(rules[hit.rule]) or not better.overlap(hit.start, hit.end)]
+    return kept
 
 
-def _rank(hit: Hit, rules: Sequence[Rule]) -> tuple[bool, int, str]:
-    return rules[hit.rule].is_generic, -hit.confidence, rules[hit.rule].id
+def _is_of_provider(rule: Rule) -> bool:
+    return not rule.is_generic
+
+
+def _is_not_by_name(rule: Rule) -> bool:
+    return not rule.is_generic or rule.is_for_named_files
+
+
+def _rank(hit: Hit, rules: Sequence[Rule]) -> tuple[bool, bool, int, str]:
+    rule = rules[hit.rule]
+    return rule.is_generic, not rule.is_for_named_files, -hit.confidence, rule.id
 
 
 class Spans:

@@ -29,7 +29,7 @@ _TOP = ("title", "description", "minVersion", "extend", "rules", "allowlist", "a
 _EXTEND = ("useDefault", "path", "url", "disabledRules")
 _RULE = (
     *("id", "description", "regex", "secretGroup", "entropy", "path", "keywords", "tags", "allowlist", "allowlists"),
-    *("required", "skipReport", "validator", "charset", "examples", "counterexamples"),
+    *("required", "skipReport", "validator", "charset", "examples", "examplePath", "counterexamples"),
 )
 _ALLOWLIST = ("description", "condition", "commits", "paths", "regexes", "regexTarget", "stopwords")
 _REQUIRED = ("id", "withinLines", "withinColumns")
@@ -196,6 +196,7 @@ def _rule(table: _Table, name: str) -> Rule:
         validator=_text(keys, "validator", where) or None,
         charset=_text(keys, "charset", where) or None,
         examples=_texts(keys, "examples", where),
+        example_path=_text(keys, "examplePath", where),
         counterexamples=_texts(keys, "counterexamples", where),
     )
 

@@ -39,7 +39,7 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"entropy = {rule.entropy!r}"
     if rule.skip_report:
         yield "skipReport = true"
-    for key, value in (("validator", rule.validator), ("charset", rule.charset)):
+    for key, value in (("validator", rule.validator), ("charset", rule.charset), ("examplePath", rule.example_path)):
         if value:
             yield f"{key} = {_text(value)}"
     yield from _lists(

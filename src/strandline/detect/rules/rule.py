@@ -88,12 +88,18 @@ class Rule:
     validator: str | None = None
     charset: str | None = None
     examples: tuple[str, ...] = field(default=(), compare=False)
+    example_path: str = field(default="", compare=False)
     counterexamples: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_generic(self) -> bool:
         """Return whether a provider's rule wins when both find the same secret."""
         return not any(tag.startswith("provider:") for tag in self.tags)
+
+    @property
+    def is_for_named_files(self) -> bool:
+        """Return whether the rule reads all of the files that its path names, and is no part of the prefilter."""
+        return self.path is not None and self.regex is not None and not self.keywords
 
     def plain(self) -> Plain:
         """Return the canonical content, which decides the findings."""

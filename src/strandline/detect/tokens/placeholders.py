@@ -68,6 +68,19 @@ _FORMS = (
     _Form("control characters", re.compile(rb"[\x00-\x1f\x7f]")),
 )
 
+# What stands in the place of a stored password and is none: references, switches, and words that ask for a value.
+_REFERENCES = re.compile(
+    rb"""
+    ^(?:true|false|yes|no|on|off|null|nil|none|undefined|required|optional|string|empty|prompt|ask|todo|tbd)$
+  | change[_.-]?(?:me|this|it) | placeholder | redacted | ^\W*x{4,} | ^[*.x\#-]+$ | ^\d{1,4}$
+  | ^(?:your|insert|enter|replace|put|fill)[_.-] | [_.-](?:here|goes_here)$ | your[_.-]?(?:password|token|key|secret)
+  | ^[A-Za-z_][\w.>:-]*\( | ^(?:os|process|env|config|settings|self|this|ENV|System|props)[.\[(]
+  | ^\$\w | ^\$?\{ | ^%\w+%$
+  | ^(?:\.{0,2}|~)/[\w./-]+$ | ^(?:https?|file|vault|op|ssm|arn|awssecret|secret)s?: | \.(?:pem|key|crt|json|ya?ml|txt)$
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
 # Words, short numbers and versions with something between them: names of things, hosts and files.
 _PART = rb"(?:[A-Z]?[a-z]{2,}[0-9]{0,3}|[A-Z]{2,}[0-9]{0,3}|[0-9]{1,8}|v[0-9]{1,3})"
 _NAMES = re.compile(rb"^(?:\.{0,2}/)?%b(?:[-_./:@]%b)+$" % (_PART, _PART))
@@ -87,6 +100,14 @@ def placeholder_reason(value: bytes) -> str | None:
     if len(set(head)) < _FEW:
         return "too few different characters"
     return next((form.reason for form in _FORMS if form.pattern.search(head)), None)
+
+
+def reference_reason(value: bytes) -> str | None:
+    """Return why a value in a file of credentials is no secret itself, or None if it may be one, however weak."""
+    head = value[:_LOOKED_AT].rstrip(b",;")
+    if _FORMS[0].pattern.search(head):
+        return _FORMS[0].reason
+    return "a reference, a switch or a word that asks for a value" if _REFERENCES.search(head) else None
 
 
 def word_reason(value: bytes) -> str | None:

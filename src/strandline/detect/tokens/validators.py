@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from strandline.detect.tokens.encodings import BASE58, BASE62, from_base, from_base64, is_bech32, to_base
-from strandline.detect.tokens.placeholders import placeholder_reason, word_reason
+from strandline.detect.tokens.placeholders import placeholder_reason, reference_reason, word_reason
 from strandline.errors import InvalidInput
 
 
@@ -276,6 +276,12 @@ def _not_placeholder(secret: bytes) -> Judgement:
     return _invalid(reason) if reason else _unknown("no placeholder")
 
 
+def _stored_secret(secret: bytes) -> Judgement:
+    """Judge a value in a file that exists to hold credentials: a weak password counts, a reference to one does not."""
+    reason = reference_reason(secret)
+    return _invalid(reason) if reason else _unknown("no reference")
+
+
 def _generic_token(secret: bytes) -> Judgement:
     """Judge a value that only its name makes a secret: a generated one mixes letters with digits, or the cases."""
     reason = placeholder_reason(secret) or word_reason(secret)
@@ -342,6 +348,7 @@ VALIDATORS: Mapping[str, Validator] = MappingProxyType(
         "key-64-bytes": _key_of(64),
         "not-placeholder": _not_placeholder,
         "uri-password": _not_placeholder,
+        "stored-secret": _stored_secret,
         "generic-token": _generic_token,
         "generic-password": _generic_password,
     }
