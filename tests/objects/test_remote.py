@@ -1,7 +1,9 @@
 """What the answers of a bucket's server mean, told by a server that gives any answer."""
 
 import threading
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -9,11 +11,13 @@ import pytest
 from strandline.objects import (
     ObjectConflict,
     ObjectStore,
+    ObjectTooLarge,
     Retries,
     StoreRefused,
     StoreUnavailable,
     WriteUnknown,
     open_objects,
+    remote,
 )
 
 
@@ -25,6 +29,8 @@ class AnsweringServer(ThreadingHTTPServer):
         self.answers: dict[str, tuple[int, str]] = {}
         self.keys: set[str] = set()
         self.encryption: dict[str, str] = {}
+        self.requests = 0
+        self.answers_after_s = 0.0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,6 +38,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests += 1
+        time.sleep(self.server.answers_after_s)
         self.server.keys.add(self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0])
         prefix = "x-amz-server-side-encryption"
         found = {name.lower(): value for name, value in self.headers.items()}
@@ -66,12 +74,16 @@ def server() -> Iterator[AnsweringServer]:
 def store(server: AnsweringServer, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    environ = {
+    return open_objects("s3://bucket/prefix", environ=environ_of(server), retries=Retries(1))
+
+
+def environ_of(server: AnsweringServer) -> dict[str, str]:
+    """Return the environment of a client of the server."""
+    return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
         "AWS_ACCESS_KEY_ID": "the-key-that-was-given",
         "AWS_SECRET_ACCESS_KEY": "secret",
     }
-    return open_objects("s3://bucket/prefix", environ=environ, retries=Retries(1))
 
 
 def test_the_keys_are_those_of_the_environment_that_was_given(store: ObjectStore, server: AnsweringServer) -> None:
@@ -145,3 +157,29 @@ def test_settings_of_encryption_that_do_not_go_together_are_refused(server: Answ
     }
     with pytest.raises(StoreRefused):
         open_objects("s3://bucket", environ=environ)
+
+
+def test_a_large_write_has_time_in_proportion_to_its_size(
+    server: AnsweringServer, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "REQUEST_TIMEOUT", timedelta(milliseconds=100))
+    monkeypatch.setattr(remote, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(remote, "SLOWEST_BYTES_PER_S", 1)
+    hasty = open_objects("s3://bucket/prefix", environ=environ_of(server), retries=Retries(1))
+    server.answers_after_s = 0.5  # longer than a small write has, and much less than a large one
+    with pytest.raises(WriteUnknown):
+        hasty.put("a", bytes(1000), if_absent=True)
+    hasty.put("a", bytes(1001), if_absent=True)
+    store.put("a", b"1")
+
+
+def test_what_a_store_does_not_take_in_one_write_is_not_sent(
+    server: AnsweringServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert remote.PUT_BYTES_MAX["s3"] == 5 * 1024**3
+    monkeypatch.setitem(remote.PUT_BYTES_MAX, "s3", 10)
+    store = open_objects("s3://bucket/prefix", environ=environ_of(server), retries=Retries(1))
+    store.put("a", bytes(10))
+    with pytest.raises(ObjectTooLarge, match="has 11 bytes, and the store takes 10"):
+        store.put("a", memoryview(bytes(11)))
+    assert server.requests == 1

@@ -1,16 +1,18 @@
 """The first snapshot of a large database: parts of bounded size, each a valid database."""
 
 import subprocess
+import uuid
 from pathlib import Path
 
 import apsw
 import pytest
 
 from strandline.errors import Unavailable
-from strandline.objects import MemoryObjects, open_objects
-from strandline.replica import Layout, Replicator, restore, shipper, snapshot_parts
+from strandline.objects import MemoryObjects, open_objects, remote
+from strandline.replica import Layout, Replicator, TransactionTooLarge, restore, shipper, snapshot_parts
 from tests.replica.databases import content, database, fill
 from tests.replica.litestream_program import litestream
+from tests.servers_seaweed import BUCKET, SeaweedServer
 from tests.waiting import PATIENCE_S
 
 PART_BYTES = 100_000
@@ -127,3 +129,32 @@ def test_a_transaction_that_is_longer_than_a_chunk_is_read_from_the_log(
             assert running.status().snapshots == 1
     restore(store, Layout(store), tmp_path / "copy.db")
     assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_later_snapshot_that_the_store_does_not_take_ends_the_replicator_with_a_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seaweed_server: SeaweedServer
+) -> None:
+    places = [f"s3://{BUCKET}/{uuid.uuid4().hex}" for _ in range(2)]
+    stores = [open_objects(place, conditional=True, environ=seaweed_server.environ) for place in places]
+    with database(tmp_path / "a.db") as connection:
+        connection.set_busy_timeout(int(PATIENCE_S * 1000))
+        fill(connection, 800)
+        with Replicator(tmp_path / "a.db", stores[0]) as running:
+            running.wait_durable(PATIENCE_S)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        fill(connection, 5, seed=1)
+        monkeypatch.setitem(remote.PUT_BYTES_MAX, "s3", PART_BYTES + 10_000)
+        again = open_objects(places[0], conditional=True, environ=seaweed_server.environ)
+        running = Replicator(tmp_path / "a.db", again).start()
+        with pytest.raises(TransactionTooLarge, match="more than the store takes in one write") as refused:
+            running.wait_durable(PATIENCE_S)
+        assert "an empty place" in (refused.value.hint or "")
+        with pytest.raises(TransactionTooLarge):
+            running.close()
+        other = open_objects(places[1], conditional=True, environ=seaweed_server.environ)
+        with Replicator(tmp_path / "a.db", other) as running:
+            running.wait_durable(PATIENCE_S)
+    restore(stores[1], Layout(stores[1]), tmp_path / "copy.db")
+    assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    for store in (*stores, again, other):
+        store.close()

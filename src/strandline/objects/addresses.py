@@ -17,6 +17,7 @@ import configparser
 import os
 import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -115,10 +116,10 @@ def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStor
         import obstore.store  # noqa: PLC0415 - only buckets need it
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
-    from strandline.objects.remote import REQUEST_TIMEOUT, RemoteObjects  # noqa: PLC0415
+    from strandline.objects.remote import RemoteObjects  # noqa: PLC0415
 
     open_store: Any = obstore.store.from_url  # its overloads tell the stores apart, which the address does here
-    client: dict[str, Any] = {"timeout": REQUEST_TIMEOUT}
+    client: dict[str, Any] = {}
     config: dict[str, Any] = {}
     if scheme == "s3":
         endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
@@ -130,11 +131,15 @@ def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStor
         endpoint = environ.get("AZURE_STORAGE_ENDPOINT") or environ.get("AZURE_ENDPOINT") or ""
         is_emulator = environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() in ("1", "true")
         client["allow_http"] = endpoint.startswith("http://") or is_emulator
-    try:
-        store = open_store(address, config=config or None, client_options=client, retry_config={"max_retries": 0})
-    except (BaseError, ValueError) as error:
-        raise StoreRefused(address, str(error).split("\n", 1)[0]) from error
-    return RemoteObjects(store, address)
+
+    def opened(timeout: timedelta) -> Any:  # noqa: ANN401 - any of obstore's stores
+        options = {**client, "timeout": timeout}
+        try:
+            return open_store(address, config=config or None, client_options=options, retry_config={"max_retries": 0})
+        except (BaseError, ValueError) as error:
+            raise StoreRefused(address, str(error).split("\n", 1)[0]) from error
+
+    return RemoteObjects(opened, address)
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     InvalidInput
     ├── InvalidObjectKey         no store takes such a key or prefix
     ├── InvalidAddress           no store has such an address
+    ├── ObjectTooLarge           the store does not take so much in one write
     ├── ConditionsIgnored        the store accepts a write whose condition does not hold
     ├── KeyFileRefused           the file of keys cannot be used
     ├── KeyMissing               an object is encrypted under a key that is not there
@@ -46,6 +47,19 @@ class InvalidAddress(InvalidInput):
         )
         self.address = address
         self.problem = problem
+
+
+class ObjectTooLarge(InvalidInput):
+    """A body is larger than the store takes in one write, the only kind that can be conditional; nothing was sent."""
+
+    def __init__(self, key: str, size: int, size_max: int) -> None:
+        super().__init__(
+            f"object {key} has {size} bytes, and the store takes {size_max} in one write",
+            hint="write it in parts, or as a stream where no condition is needed",
+        )
+        self.key = key
+        self.size = size
+        self.size_max = size_max
 
 
 class ConditionsIgnored(InvalidInput):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from strandline.errors import Closed, StrandlineError
 from strandline.extras import needs
 from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
-from strandline.objects.errors import ObjectConflict, StoreRefused, StoreUnavailable, WriteUnknown
+from strandline.objects.errors import ObjectConflict, ObjectTooLarge, StoreRefused, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import validate_key, validate_prefix
 
 with needs("s3"):
@@ -25,6 +25,11 @@ PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 4
 LIST_CHUNK = 1000
 REQUEST_TIMEOUT = timedelta(seconds=30)
+LARGE_BYTES = 16 << 20
+"""A write of more gets time in proportion to its size."""
+SLOWEST_BYTES_PER_S = 1 << 20
+PUT_BYTES_MAX = {"s3": 5 << 30, "az": 5000 << 20}
+"""How much a store takes in one write, as its manual has it."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]+)</Code>")
@@ -46,9 +51,12 @@ Result = TypeVar("Result")
 class RemoteObjects:
     """A bucket, or what is below a prefix of it, behind an `obstore` store that repeats nothing."""
 
-    def __init__(self, store: Any, address: str) -> None:  # noqa: ANN401 - any of obstore's stores
+    def __init__(self, open_store: Callable[[timedelta], Any], address: str) -> None:
         self.address = address
-        self._store = store
+        self._open_store = open_store
+        """Opens the store with a limit for each of its requests."""
+        self._store = open_store(REQUEST_TIMEOUT)
+        self._put_bytes_max = PUT_BYTES_MAX.get(address.partition(":")[0])
         self._dash = "_" if address.startswith("az:") else "-"
         """What stands for "-" in names of metadata: Azure takes identifiers alone, which "-" is no part of."""
 
@@ -88,10 +96,14 @@ class RemoteObjects:
         validate_key(key)
         check_write(if_absent, if_match, metadata)
         mode: Any = "create" if if_absent else "overwrite" if if_match is None else {"e_tag": if_match}
-        attributes = self._attributes(metadata)
+        attributes, size = self._attributes(metadata), memoryview(body).nbytes
+        if self._put_bytes_max is not None and size > self._put_bytes_max:
+            raise ObjectTooLarge(key, size, self._put_bytes_max)
+        store = self._open()
+        if size > LARGE_BYTES:
+            store = self._open_store(REQUEST_TIMEOUT + timedelta(seconds=size / SLOWEST_BYTES_PER_S))
         stored = self._stored(
-            key,
-            lambda: obstore.put(self._open(), key, body, mode=mode, attributes=attributes, use_multipart=False),
+            key, lambda: obstore.put(store, key, body, mode=mode, attributes=attributes, use_multipart=False)
         )
         if not stored["e_tag"]:
             raise StoreRefused(self.address, "the store gives its objects no ETags")

@@ -23,8 +23,8 @@ commits as one file of litestream's format.
     node          leader or follower: promotes, demotes, rejoins
     node_events   what a node tells: its role, a database set aside, trouble, health
     node_copy     the database of a node: which transaction it holds, set aside, followed in place
-    nodes         who leads and who follows, as the object store has it
     registration  the registration of a follower, and names that are taken
+    nodes         who leads and who follows, as the object store has it
     directory     the same for clients that know the address of the replica alone, with what failed left out
     compaction    many files merged into one, in bounded memory; snapshots
     retention     which files may go
@@ -63,6 +63,7 @@ from strandline.replica.errors import (
     ReplicaFork,
     ReplicaGap,
     RestorePointMissing,
+    TransactionTooLarge,
 )
 from strandline.replica.layout import Layout, LtxFile
 from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
@@ -120,6 +121,7 @@ __all__ = [
     "Role",
     "RoleChanged",
     "Shipper",
+    "TransactionTooLarge",
     "discover",
     "find_position",
     "find_transaction",

@@ -2,6 +2,7 @@
 
 InvalidInput
 ├── DatabaseRefused      the file cannot be replicated: no SQLite, no WAL mode, read-only, a library with a fault
+├── TransactionTooLarge  a transaction has more bytes than the store takes in one write
 └── ReplicaForeign       the place holds the replica of another database
 Damaged
 ├── LtxDamaged           an LTX file is not whole, or not one
@@ -37,6 +38,19 @@ class ReplicaForeign(InvalidInput):
         super().__init__(f"{address}: {reason}", hint=hint)
         self.address = address
         self.reason = reason
+
+
+class TransactionTooLarge(InvalidInput):
+    """A transaction, which may be a whole database, has more bytes than the store takes in one write."""
+
+    def __init__(self, address: str, txid: int, size: int) -> None:
+        super().__init__(
+            f"{address}: transaction {txid} has {size} bytes, more than the store takes in one write",
+            hint="replicate to an empty place: the first snapshot of a database goes there in parts of any number",
+        )
+        self.address = address
+        self.txid = txid
+        self.size = size
 
 
 class LtxDamaged(Damaged):

@@ -6,6 +6,9 @@ A name may be free because the file of another leader was merged and removed mea
 longer than `SURE_FOR_S`, the least for which retention keeps single transactions, looks for that before its position
 moves.
 
+One file is one write, since no multipart upload is created where there is none on every store (decision 0039): a
+transaction of more than a store takes in one write ends the replicator.
+
 A file of more than `SPOOL_BYTES` is on disk, beside the database, until it is in the object store.
 """
 
@@ -17,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from strandline.errors import Unavailable
-from strandline.objects import ObjectConflict, ObjectStore
+from strandline.objects import ObjectConflict, ObjectStore, ObjectTooLarge
 from strandline.replica.capture import Change
-from strandline.replica.errors import LtxDamaged, ReplicaFenced
+from strandline.replica.errors import LtxDamaged, ReplicaFenced, TransactionTooLarge
 from strandline.replica.layout import LEVELS, Layout, LtxFile
 from strandline.replica.ltx import HEADER_BYTES, Buffer, LtxHeader, encode, file_checksum, parse_header
 
@@ -100,6 +103,8 @@ class Shipper:
         except ObjectConflict:
             if not self._is_ours(key, shipment.body):
                 raise self._fenced(key, shipment.txid) from None
+        except ObjectTooLarge as error:
+            raise TransactionTooLarge(self._store.address, shipment.txid, error.size) from error
         if _elapsed_s() - self._sure_s > SURE_FOR_S:
             self._check_not_merged(key, position)
         self._sure_s = sent_s
