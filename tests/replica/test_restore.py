@@ -2,6 +2,7 @@
 
 import errno
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -60,11 +61,8 @@ def test_every_transaction_is_a_restore_point(
 
 
 def test_a_time_is_a_restore_point(tmp_path: Path) -> None:
-    store = MemoryObjects()
+    store = dated([10, 20, 30])
     layout = Layout(store)
-    for txid, second in ((1, 10), (2, 20), (3, 30)):
-        header = ltx.LtxHeader(512, 1, txid, txid, second * 1000)
-        store.put(layout.key(0, txid, txid), b"".join(ltx.encode(header, [(1, bytes([txid]) * 512)])))
     files = layout.all_files()
     start = datetime.fromtimestamp(0, UTC)
     expected: list[tuple[float, int]] = [(10.0, 1), (19.9, 1), (20.0, 2), (29.0, 2), (30.0, 3), (1000.0, 3)]
@@ -74,6 +72,37 @@ def test_a_time_is_a_restore_point(tmp_path: Path) -> None:
         find_transaction(store, files, start + timedelta(seconds=9))
     restore(store, layout, tmp_path / "a", at=start + timedelta(seconds=25))
     assert (tmp_path / "a").read_bytes() == b"\2" * 512
+
+
+def dated(seconds: Iterable[int]) -> MemoryObjects:
+    """Return a replica with transactions of given times."""
+    store = MemoryObjects()
+    for txid, second in enumerate(seconds, 1):
+        header = ltx.LtxHeader(512, 1, txid, txid, second * 1000)
+        body = b"".join(ltx.encode(header, [(1, bytes([txid]) * 512)]))
+        store.put(Layout(store).key(0, txid, txid), body)
+    return store
+
+
+def found_at(store: MemoryObjects, second: int) -> int | None:
+    """Return the transaction that a time names; None where there is none."""
+    try:
+        return find_transaction(store, Layout(store).all_files(), datetime.fromtimestamp(second, UTC))
+    except RestorePointMissing:
+        return None
+
+
+def test_a_time_is_found_after_a_clock_that_jumped() -> None:
+    back, forth = dated([10, 20, 30, 40, 15, 25, 35]), dated([10, 20, 9000, 30, 40])
+    asked = (9, 10, 14, 22, 30, 36, 50)
+    assert [found_at(back, second) for second in asked] == [None, 1, 1, 5, 6, 7, 7]
+    assert [found_at(forth, second) for second in asked] == [None, 1, 1, 2, 4, 4, 5]
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=80), st.integers(1, 100))
+def test_any_time_names_the_last_transaction_at_or_before_it(seconds: list[int], second: int) -> None:
+    expected = max((txid for txid, one in enumerate(seconds, 1) if one <= second), default=None)
+    assert found_at(dated(seconds), second) == expected
 
 
 @given(st.integers(1, 12), st.randoms(use_true_random=False))

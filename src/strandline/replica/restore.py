@@ -22,6 +22,8 @@ from strandline.replica.ltx import HEADER_BYTES, LtxReader, parse_header
 from strandline.replica.shipper import Position
 
 DOWNLOADS = 4
+LOOKS = 32
+"""How many headers are read at once to find a time."""
 PIECE_BYTES = 4 << 20
 RUN_PAGES = 256
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -73,20 +75,23 @@ def plan_restore(files: Sequence[LtxFile], txid: int | None = None, *, address: 
 
 
 def find_transaction(store: ObjectStore, files: Sequence[LtxFile], at: datetime) -> int:
-    """Return the last transaction that was written at a time or before it."""
+    """Return the last transaction, in the order of transactions, that was written at a time or before it.
+
+    Clocks jump, and leaders have clocks of their own, so that times may run backwards in a history. The last one is
+    found by looking at the headers from the end, several at once, and not by halving.
+    """
     wanted_ms = int(at.timestamp() * 1000)
-    ordered = sorted({file.max_txid: file for file in sorted(files, key=lambda file: -file.level)}.items())
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high) // 2
-        if _timestamp_ms(store, ordered[middle][1]) <= wanted_ms:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        hint = "ask for a later time; `snapshots` lists what is there"
-        raise RestorePointMissing(store.address, f"it does not reach back to {at.isoformat()}", hint=hint)
-    return ordered[low - 1][0]
+    by_txid = {file.max_txid: file for file in sorted(files, key=lambda file: -file.level)}
+    ordered = sorted(by_txid, reverse=True)
+    with ThreadPoolExecutor(LOOKS, "strandline-restore") as pool:
+        for first in range(0, len(ordered), LOOKS):
+            some = ordered[first : first + LOOKS]
+            times = pool.map(lambda txid: _timestamp_ms(store, by_txid[txid]), some)
+            found = next((txid for txid, time_ms in zip(some, times, strict=True) if time_ms <= wanted_ms), None)
+            if found is not None:
+                return found
+    hint = "ask for a later time; `snapshots` lists what is there"
+    raise RestorePointMissing(store.address, f"it does not reach back to {at.isoformat()}", hint=hint)
 
 
 def _timestamp_ms(store: ObjectStore, file: LtxFile) -> int:
