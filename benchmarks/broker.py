@@ -206,7 +206,7 @@ def _restart(bench_: Bench, count: int, goal: float | None) -> Iterator[Row]:
 def _core(bench_: Bench) -> Iterator[Row]:
     for size in (16, 128):
         count = bench_.plan.core
-        what = f"core publish {size} B, nobody listens"
+        what = f"core publish {size} B, no subscriber"
         job = partial(bench.core_publish, count=count, size=size)
         figures = bench_.rates_of(what, "msgs/s", count, job)
         yield bench_.row(what, figures, "msgs/s")

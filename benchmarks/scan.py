@@ -154,7 +154,7 @@ def speed(engine: Engine) -> Iterator[Row]:
     what = f"{size / 1e6:,.0f} MB of source code in {len(held):,} files, one core"
     yield compare(what, ours_rate, "Kingfisher --jobs 1", peer_rate, "MB/s", goal=1)
     yield compare("the same, against the limit", ours_rate, "bare hyperscan, our database", bare_rate, "MB/s")
-    yield Row("findings where nobody planted any", counts[0], "Kingfisher", counts[1], "findings", None, None, None)
+    yield Row("findings in code without planted ones", counts[0], "Kingfisher", counts[1], "findings", None, None, None)
 
 
 def read(path: str) -> bytes:

@@ -202,7 +202,7 @@ def test_a_guarantee_names_the_module_that_keeps_it() -> None:
 
 def test_people_and_private_names_are_named() -> None:
     assert rules.people("A caller waits.\nWhoever waits is told.") == ["line 2 says 'Whoever'"]
-    assert not rules.people("A caller waits. Nobody's body.")
+    assert not rules.people("A caller waits for the body of a message.")
     assert rules.private_names(["src/a/shelf.py", "src/a/record_cache.py", "src/a/mending"]) == [
         "src/a/shelf.py: name it by what it holds",
         "src/a/mending: name it by what it holds",

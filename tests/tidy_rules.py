@@ -254,7 +254,7 @@ def architecture_problems(text: str, existing: Collection[str]) -> list[str]:
     return wrong + [f"{name} is missing" for name in sorted(set(existing) - set(states))]
 
 
-_PEOPLE = re.compile(r"\b(?:somebody|whoever|anybody|everybody)\b", re.IGNORECASE)
+_PEOPLE = re.compile(r"\b(?:(?:some|any|every|no)body|(?:some|any|no )one|whoever)\b", re.IGNORECASE)
 _PRIVATE_WORDS = {
     "begun",
     "beside",

@@ -1,7 +1,7 @@
 """`strandline demo`: the whole promise in half a minute.
 
 A small corpus with planted fake secrets is scanned on Spark; the scan is killed in the middle, goes on, and comes to
-the same findings as one that nobody disturbed; scanning again finds nothing to do; with one rule changed only that rule
+the same findings as an undisturbed one; scanning again finds nothing to do; with one rule changed only that rule
 runs. What is left is a folder with the corpus, the state and an HTML report.
 """
 

@@ -184,7 +184,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         with _state_to_look_at(where, opened) as state:
             _explain(request_of(state), quiet=quiet, as_json=as_json)
     elif follow_on:
-        from strandline.cli.scan_follow import follow  # noqa: PLC0415 - nobody else needs journals and streams
+        from strandline.cli.scan_follow import follow  # noqa: PLC0415 - only this needs journals and streams
 
         source = journal_to_follow(sources)
         with opened(where) as state:

@@ -129,7 +129,7 @@ class KeyIndex:
         return CountedSpans(self._runs.copy(), [])
 
     def rows(self) -> LogRows:
-        """Return the records that count, in their order; while nobody asked, all of them."""
+        """Return the records that count, in their order; before the first question, all of them."""
         if self._runs is None:
             spans = np.fromiter(self._spans.values(), np.uint64, len(self._spans))
             lengths = np.fromiter(map(len, self._spans), np.uint16, len(self._spans))

@@ -98,7 +98,7 @@ def _records(puts: PutColumns) -> memoryview:
         rows = joined.slice(first, _ROWS_PER_CHECK).to_numpy(zero_copy_only=False)
         sums[first : first + _ROWS_PER_CHECK] = list(map(crc32, rows))
     octets = np.frombuffer(data, np.uint8)
-    octets.flags.writeable = True  # Arrow made it just now, and nobody else has it
+    octets.flags.writeable = True  # Arrow made it just now, and nothing else refers to it
     np.ndarray((len(octets) - 3,), "<u4", octets.data, 0, (1,))[offsets[:-1]] = sums
     return octets.data[offsets[0] : offsets[-1]]
 

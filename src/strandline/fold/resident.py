@@ -1,8 +1,8 @@
 """A fold in memory: the records of a log as they were written, and which of them is the last of each key.
 
 Invariants: what is asked is answered as of one moment between two batches. Positions are those of the log, whose bytes
-the memory holds; records that no longer count stay until the log is replaced by a compacted one. A fold that nobody has
-asked anything keeps only columns; the first question builds the index of its keys.
+the memory holds; records that no longer count stay until the log is replaced by a compacted one. A fold keeps
+only columns until the first question, which builds the index of its keys.
 """
 
 import threading
@@ -158,7 +158,7 @@ class ResidentFold:
     def is_half_dead(self) -> bool:
         """Tell whether no more than half of the log counts.
 
-        While nobody has asked anything it is looked at only when the log has grown by a quarter, because it costs more.
+        Before the first question it is looked at only when the log has grown by a quarter, because it costs more.
         """
         with self._lock:
             if not self.index.is_built:

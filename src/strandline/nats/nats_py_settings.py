@@ -38,7 +38,7 @@ class NatsPySettings(NatsSettings):
     @property
     def inbox_prefix(self) -> str:
         """Return what the client's subjects of answers begin with: its credentials may allow no others."""
-        return self._client()._inbox_prefix.decode()  # noqa: SLF001 - nats-py tells nobody else
+        return self._client()._inbox_prefix.decode()  # noqa: SLF001 - nats-py has no public name for it
 
     @property
     def wants_tls(self) -> bool:
@@ -49,7 +49,7 @@ class NatsPySettings(NatsSettings):
         """Return who the client is."""
         client = self._client()
         options: dict[str, Any] = client.options
-        jwt, sign = client._user_jwt_cb, client._signature_cb  # noqa: SLF001 - nats-py tells nobody else
+        jwt, sign = client._user_jwt_cb, client._signature_cb  # noqa: SLF001 - nats-py has no public name for it
         if sign is not None:
             token = bytes(jwt()).decode() if jwt is not None else ""
             nkey = client._public_nkey or ""  # noqa: SLF001 - the same

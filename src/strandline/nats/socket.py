@@ -402,7 +402,7 @@ def checked_reply(subject: str, headers: bytes, payload: bytes) -> Reply:
     """Return an answer; `ServerRefused` if it says that the subject has no subscriber."""
     told = parse_headers(headers)
     if told.status == NO_RESPONDERS:
-        raise ServerRefused(NO_RESPONDERS, f"nobody answers at {subject}")
+        raise ServerRefused(NO_RESPONDERS, f"no responder listens at {subject}")
     return Reply(told, payload)
 
 

@@ -170,7 +170,7 @@ def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(os.fspath(path))
-        path.chmod(0o600)  # before it listens, so that no one else could connect meanwhile
+        path.chmod(0o600)  # before it listens, so that no other user can connect meanwhile
         listener.listen(128)
     except BaseException:
         listener.close()

@@ -27,7 +27,7 @@ class FileCheck(NamedTuple):
 
 def integrity_problems(path: Path) -> list[str]:
     """Return what SQLite's integrity check says of a database, if it says anything but "ok"."""
-    # As one that nobody writes, so that SQLite makes no files beside it.
+    # As immutable, so that SQLite makes no files beside it.
     address = f"{path.absolute().as_uri()}?immutable=1"
     connection = apsw.Connection(address, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:

@@ -158,7 +158,7 @@ def _text(error: BaseException) -> str | None:
     """Return all that the error has to say; None where it would have to ask a Java that is gone."""
     try:
         return f"{error}\n{getattr(error, '_stackTrace', '')}"
-    except Exception:  # noqa: BLE001 - whatever Py4J raises when nobody answers
+    except Exception:  # noqa: BLE001 - Py4J's own, when the JVM does not answer
         return None
 
 

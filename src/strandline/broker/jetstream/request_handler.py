@@ -35,7 +35,7 @@ MOVES = ("STREAM.SNAPSHOT.", "STREAM.RESTORE.")
 READS = (DIRECT, "STREAM.INFO.", "STREAM.MSG.GET.", "CONSUMER.INFO.", "CONSUMER.LIST.", "CONSUMER.NAMES.")
 """Requests that change nothing: they may wait, and show the state when they run."""
 AUDIT = b"$JS.EVENT.ADVISORY.API"
-NOBODY = "nobody responds"
+NO_RESPONDER = "no responder"
 Answer = bytes | list[Reply] | str | None
 _NEXT_WORDS = 5
 GETS_MIN = 4
@@ -100,7 +100,7 @@ class RequestHandler:
         except Exception:
             logger.exception("request failed: %s", asked)
             return
-        if answer is NOBODY:
+        if answer is NO_RESPONDER:
             owner.routes.no_responders(messages, [row.at])
         elif isinstance(answer, list):
             self._send(asked, row.reply, answer)
@@ -160,7 +160,7 @@ class RequestHandler:
             return owner.snapshots.request(API + asked, headers, payload, origin, now_ns)
         answer = owner.streams.request(API + asked, headers, payload, now_ns)
         if answer is None and asked.startswith(DIRECT):
-            return NOBODY
+            return NO_RESPONDER
         if asked.startswith(CHANGES):
             owner.follow(asked.rpartition(".")[2])
         return answer
@@ -169,7 +169,7 @@ class RequestHandler:
         words = asked.split(".")
         consumer = self._owner.consumers.find(words[3], words[4]) if len(words) == _NEXT_WORDS else None
         if consumer is None:
-            return NOBODY
+            return NO_RESPONDER
         consumer.take_pulls([(reply, payload, headers)])
         return None
 

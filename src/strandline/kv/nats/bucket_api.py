@@ -83,10 +83,10 @@ class BucketApi:
                 raise error_from_code(*told, bucket=self.bucket, key=key, size=len(value)) from None
             except Unanswered as lost:
                 raise AnswerLost(key) from lost
-            except NoListener as nobody:
+            except NoListener as error:
                 await self.info()
                 if time.monotonic() >= give_up:
-                    raise NoAnswer(f"the write of key {key!r}", link.settings.timeout_s) from nobody
+                    raise NoAnswer(f"the write of key {key!r}", link.settings.timeout_s) from error
                 await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def info(self, *, gone_s: float = 0.0) -> StreamState:
@@ -106,8 +106,8 @@ class BucketApi:
         payload = json.dumps(request).encode() if request is not None else b""
         try:
             return await link.request(f"{link.settings.api_prefix}.{call}", payload, limit_s=limit_s)
-        except NoListener as nobody:
-            raise JetStreamDisabled from nobody
+        except NoListener as error:
+            raise JetStreamDisabled from error
 
 
 async def open_bucket(api: BucketApi, config: StoreConfig | None) -> StreamState:

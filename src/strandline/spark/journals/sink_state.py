@@ -39,8 +39,8 @@ class Done(NamedTuple):
 class Intent(NamedTuple):
     """A commit that is about to be appended: its batches carry the times stamp_ns, stamp_ns + 1, ….
 
-    Nobody else's batch can stand at that offset with that time: the lock is held from before the time is read. `before`
-    are the rows that an earlier attempt appended, elsewhere.
+    No other writer's batch can stand at that offset with that time: the lock is held from before the time is read.
+    `before` are the rows that an earlier attempt appended, elsewhere.
     """
 
     commit: Commit
