@@ -29,7 +29,7 @@ def print_findings(report: Report, *, as_json: bool) -> None:
             print(to_json(plain_finding(finding, report.rule(finding.rule_id))))
         return
     if not report.findings:
-        print("no findings", file=sys.stderr)
+        print("no findings yet" if report.facts.unfinished else "no findings", file=sys.stderr)
     emit_rows(map(table_row, report.findings), as_json=False)
 
 

@@ -1,12 +1,13 @@
-"""The options that leave findings out, and the line that counts them."""
+"""The options that leave findings out, and the lines about what a report lacks: ignored findings, unfinished scans."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from strandline.findings.reports.values import Report
+from strandline.findings.reports.values import Report, UnfinishedFacts
 
 IgnoreFiles = Annotated[
     list[Path] | None,
@@ -23,8 +24,15 @@ Baselines = Annotated[
 NoIgnore = Annotated[bool, typer.Option("--no-ignore", help="Leave nothing out.")]
 
 
+def print_unfinished(scans: Sequence[UnfinishedFacts]) -> None:
+    """Print the unfinished scans on standard error."""
+    for scan in scans:
+        print(f"unfinished: {scan.text}; if it was interrupted, the same command goes on", file=sys.stderr)
+
+
 def print_ignored(report: Report) -> None:
-    """Print on standard error how many findings each reason left out."""
+    """Print on standard error which scans are unfinished, and how many findings each reason left out."""
+    print_unfinished(report.facts.unfinished)
     if report.ignored:
         counts = ", ".join(f"{count:,} by {reason}" for reason, count in report.ignored.items())
         print(f"left out: {counts} (--no-ignore shows them)", file=sys.stderr)

@@ -200,8 +200,11 @@ def _scan(
     """Run a scan, and print its results."""
     results.check(state.key)
     began = time.monotonic()
-    with ScanProgress(quiet=results.quiet) as progress:
-        outcome = run(request, progress.tell)
+    try:
+        with ScanProgress(quiet=results.quiet) as progress:
+            outcome = run(request, progress.tell)
+    except KeyboardInterrupt:
+        results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))
     seconds = time.monotonic() - began
     report = results.chosen(scan_report(state, request.inputs_digest, coverage=results.with_coverage), state.key)
     counts = Counts(len(report.findings), len(results.failing(report)))

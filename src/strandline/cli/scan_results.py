@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -24,6 +25,7 @@ from strandline.findings.reports.values import Report, ReportFinding
 from strandline.pipeline.identity import TenantSecretKey
 
 EXIT_FOUND = 1
+EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,16 @@ class ResultOptions:
                 what = what.replace("open ", "") if self.filters.states else what
                 print(f"exit code {self.exit_code}: {what} (--exit-zero leaves with 0)", file=sys.stderr)
             raise typer.Exit(self.exit_code)
+
+    def show_interrupted(self, report: Report) -> NoReturn:
+        """Print what an interrupted scan has stored, and that the same command goes on; writes no report."""
+        print_findings(report, as_json=self.as_json)
+        print_ignored(report)
+        found = len(report.findings)
+        what = "1 finding is" if found == 1 else f"{found:,} findings are"
+        lost = f"; {self.output} is not written" if self.output != "-" else ""
+        print(f"interrupted: {what} stored{lost}; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def form_of(form: ReportFormat | None, output: str) -> ReportFormat | None:

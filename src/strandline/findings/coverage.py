@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from strandline.findings.listed_sources import ListedSource
+from strandline.findings.listed_sources import ListedSource, OpenScan
 from strandline.findings.reports.values import (
     CoverageCount,
     Incomplete,
@@ -20,8 +20,11 @@ from strandline.scan.state import State
 INCOMPLETE_KEPT = 10_000
 
 
-def coverage_of(state: State, listed: Sequence[ListedSource]) -> ReportCoverage:
-    """Return the items of sources by status and reason, with the first incomplete ones by path."""
+def coverage_of(state: State, listed: Sequence[ListedSource], open_scans: Sequence[OpenScan] = ()) -> ReportCoverage:
+    """Return the items of sources by status and reason, with the first incomplete ones by path.
+
+    An unfinished first scan of some sources counts with what it scanned, and with what it did not reach.
+    """
     counts: Counter[tuple[Status, str]] = Counter()
     incomplete: list[Incomplete] = []
     bytes_seen = 0
@@ -32,8 +35,12 @@ def coverage_of(state: State, listed: Sequence[ListedSource]) -> ReportCoverage:
             bytes_seen += row.bytes_seen if row is not None else 0
             if status != Status.SCANNED and len(incomplete) < INCOMPLETE_KEPT:
                 incomplete.append(Incomplete(status, reason, path, number))
+    for scan in open_scans:
+        if scan.is_first:
+            counts[Status.SCANNED, ""] += scan.facts.done
+            counts[Status.FAILED, "NOT_LOOKED_AT"] += max(0, scan.facts.items - scan.facts.done)
     order = list(Status)
-    rows = [CoverageCount(status, reason, items) for (status, reason), items in counts.items()]
+    rows = [CoverageCount(status, reason, items) for (status, reason), items in counts.items() if items]
     rows.sort(key=lambda row: (order.index(row.status), -row.items, row.reason))
     incomplete.sort(key=lambda item: (-order.index(item.status), item.source, item.path))
     return ReportCoverage(rows, incomplete, bytes_seen)

@@ -4,7 +4,7 @@ Invariants: nothing is written; an item that several scans of a source listed co
 an item that the latest scan of the whole source did not list is gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.detect.locations import Location, read_location
-from strandline.findings.reports.values import SourceFacts
+from strandline.findings.reports.values import SourceFacts, UnfinishedFacts
 from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import PolicyHash, StableItemId
 from strandline.pipeline.reads import Observed
-from strandline.scan.inventory import ITEMS, Inventory, read_inventories
+from strandline.scan.inventory import ITEMS, Inventory, find_inventory, previous_finish, read_inventories
 from strandline.scan.sources.git_history import Seen, parse_seen
 from strandline.scan.sources.source import path_text
 from strandline.scan.state import State
+from strandline.scan.unfinished import UnfinishedScan, listed_items, reached, read_unfinished
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -93,6 +94,40 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
             before = inventory.started_ns if inventory.previous_ns is None else inventory.previous_ns
             listed.append(ListedSource(source, inventory.policy, inventory.finished_ns, rows, before))
     return listed
+
+
+@dataclass(frozen=True)
+class OpenScan:
+    """An unfinished scan: its sources, without items, and the items that it looks at with the numbers of those."""
+
+    facts: UnfinishedFacts
+    policy: PolicyHash
+    sources: Sequence[ListedSource]
+    items: Mapping[StableItemId, int]
+    is_first: bool
+    """Whether no scan of the same sources ever ended."""
+
+
+def unfinished_scans(state: State, scans: Sequence[UnfinishedScan] | None = None) -> list[OpenScan]:
+    """Return the unfinished scans of a state, or some of them."""
+    stores, tenant = state.stores, state.tenant
+    found = []
+    for scan in read_unfinished(stores.state, tenant) if scans is None else scans:
+        far = reached(stores, tenant, scan)
+        inputs = bytes.fromhex(scan.inputs)
+        before = previous_finish(stores.state, tenant, inputs, scan.sources)
+        sources = [
+            ListedSource(
+                _report_source(one.tag, one.name), scan.policy, 0, _COLUMNS.empty_table().drop_columns("source"), before
+            )
+            for one in scan.sources
+        ]
+        items = {item: number for number, item in listed_items(stores, tenant, scan)}
+        name = ", ".join(source.source.root or source.source.name for source in sources)
+        facts = UnfinishedFacts(name, scan.started_ns, far.done, far.items)
+        is_first = find_inventory(stores.state, tenant, inputs) is None
+        found.append(OpenScan(facts, scan.policy, sources, items, is_first))
+    return found
 
 
 def git_places(state: State, item: StableItemId) -> Seen | None:

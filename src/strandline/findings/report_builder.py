@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from strandline.findings.coverage import coverage_of
 from strandline.findings.decisions import Decisions
-from strandline.findings.listed_sources import ListedSource, current_sources, location_of
+from strandline.findings.listed_sources import (
+    ListedSource,
+    OpenScan,
+    current_sources,
+    location_of,
+    unfinished_scans,
+)
 from strandline.findings.reports.values import (
     Report,
     ReportCoverage,
@@ -18,10 +24,11 @@ from strandline.findings.reports.values import (
     RuleFacts,
     in_order,
 )
-from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint
+from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint, StableItemId
 from strandline.pipeline.reads import Observed
 from strandline.scan.inventory import Inventory, find_inventory
 from strandline.scan.state import State
+from strandline.scan.unfinished import UnfinishedScan, find_unfinished
 from strandline.version import __version__
 
 
@@ -36,16 +43,21 @@ def build_report(
     state: State,
     *,
     inventories: Sequence[Inventory] | None = None,
+    unfinished: Sequence[UnfinishedScan] | None = None,
     everything: bool = False,
     coverage: bool = False,
 ) -> Report:
     """Return a report of the last scans, or of some inventories; `everything` adds findings that are gone.
 
+    It names the unfinished scans, or those given, and has their findings so far.
+
     `coverage` also asks the ledger about each listed item.
     """
     listed = current_sources(state, inventories)
+    open_scans = unfinished_scans(state, unfinished)
     names = rule_names(state)
-    seen = _everything(state, listed) if everything else _current(state, listed)
+    seen = _everything(state, listed) if everything else _current(state, listed, open_scans)
+    listed = [*listed, *(source for scan in open_scans for source in scan.sources)]
     findings = in_order(_findings(seen, names, listed, Decisions(state)))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
@@ -54,15 +66,23 @@ def build_report(
         sources=[one.source for one in listed],
         finished_ns=max((one.finished_ns for one in listed), default=0),
         version=__version__,
+        unfinished=[scan.facts for scan in open_scans],
     )
     rules = RuleBook({finding.rule_id for finding in findings})
-    return Report(findings, rules, coverage_of(state, listed) if coverage else ReportCoverage(), facts)
+    covered = coverage_of(state, listed, open_scans) if coverage else ReportCoverage()
+    return Report(findings, rules, covered, facts)
 
 
 def scan_report(state: State, inputs_digest: bytes, *, coverage: bool = False) -> Report:
     """Return a report of the last scan of one set of sources (`ScanRequest.inputs_digest`)."""
     inventory = find_inventory(state.stores.state, state.tenant, inputs_digest)
-    return build_report(state, inventories=[inventory] if inventory else [], coverage=coverage)
+    mark = find_unfinished(state.stores.state, state.tenant, inputs_digest)
+    return build_report(
+        state,
+        inventories=[inventory] if inventory else [],
+        unfinished=[mark] if mark else [],
+        coverage=coverage,
+    )
 
 
 class RuleBook(Mapping[str, RuleFacts]):
@@ -142,12 +162,25 @@ def observations(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:
         after = rows[-1].observation.observation_id
 
 
-def _current(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:
-    for policy in dict.fromkeys(one.policy for one in listed):
+def _current(state: State, listed: Sequence[ListedSource], open_scans: Sequence[OpenScan] = ()) -> Iterator[_Seen]:
+    for policy in dict.fromkeys([*(one.policy for one in listed), *(one.policy for one in open_scans)]):
         of_policy = [(number, one.ovids) for number, one in enumerate(listed) if one.policy == policy]
+        items = _items_of(open_scans, policy, len(listed))
         for rows in observations(state, policy):
             for number, ovids in of_policy:
                 yield from (_Seen(row, number) for row in rows if row.observation.ovid in ovids)
+            if items:
+                yield from (_Seen(row, items[row.finding.item]) for row in rows if row.finding.item in items)
+
+
+def _items_of(open_scans: Sequence[OpenScan], policy: PolicyHash, first: int) -> dict[StableItemId, int]:
+    """Return the items that unfinished scans look at under a policy, with the numbers of their sources in a report."""
+    items: dict[StableItemId, int] = {}
+    for scan in open_scans:
+        if scan.policy == policy:
+            items.update({item: first + number for item, number in scan.items.items()})
+        first += len(scan.sources)
+    return items
 
 
 def _everything(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:

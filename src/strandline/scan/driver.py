@@ -37,6 +37,7 @@ from strandline.scan.run.scan_run import (
 from strandline.scan.run.totals import Totals
 from strandline.scan.settle.outcome import Outcome, settle
 from strandline.scan.source_visibility import check_unread
+from strandline.scan.unfinished import forget_unfinished, mark_unfinished
 from strandline.scan.workers import Workers, WorkerTask
 
 REPLANS_MAX = 8
@@ -53,6 +54,7 @@ def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell
     """Run a scan over open stores."""
     workers.check(request)
     driver = _Driver(stores, request, workers, tell)
+    mark_unfinished(stores, request, driver.started_ns)
     driver.resume()
     for _ in range(REPLANS_MAX):
         left = driver.plan()
@@ -93,7 +95,7 @@ class _Driver:
         self._tell = tell
         self._last: ScanRun | None = None
         self._progress: Progress | None = None
-        self._started_ns = time.time_ns()
+        self.started_ns = time.time_ns()
         self._is_ready = False
         self._worked = Totals()
         self._fences: dict[int, dict[int, int]] = {}
@@ -143,11 +145,12 @@ class _Driver:
         aside = retried(lambda: sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request)))
         run_id = self._last.key.run if self._last else None
         outcome = retried(
-            lambda: settle(stores, request, left, run_id=run_id, started_ns=self._started_ns, is_new=self._is_new)
+            lambda: settle(stores, request, left, run_id=run_id, started_ns=self.started_ns, is_new=self._is_new)
         )
         if not self._workers.are_here:
             for number, unread in outcome.unread.items():
                 check_unread(request, number, unread)
+        retried(lambda: forget_unfinished(stores, request))
         return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
 
     def _is_new(self, row: LedgerRecord) -> bool:
@@ -158,6 +161,7 @@ class _Driver:
     def _drive(self, run: ScanRun, forgiven: Mapping[int, int] | None = None) -> None:
         """Let workers work on a run until no shard is active, and end it."""
         self._last = run
+        retried(lambda: mark_unfinished(self._stores, self._request, self.started_ns, run))
         shards = retried(lambda: all_shards(self._stores.coordinator, run.key))
         self._fences.setdefault(run.key.run, {shard.shard: shard.fence for shard in shards})
         before = summed(run.manifest, shards).done

@@ -48,6 +48,7 @@ def format_html(report: Report) -> Iterator[str]:
         "facts": _facts(report),
         "style": style,
         "tiles": _tiles(report),
+        "notices": _notices(report),
         "footer": _footer(report),
         "data": embedded(_data(report)),
         "script": script,
@@ -131,7 +132,7 @@ def _scanned(report: Report) -> str:
 def _heading(report: Report) -> str:
     to_do = [finding for finding in report.findings if finding.state in _OPEN]
     if not to_do:
-        return "No open secrets"
+        return "No open secrets so far" if report.facts.unfinished else "No open secrets"
     secrets = len({finding.secret for finding in to_do})
     items = len({(finding.source, finding.path) for finding in to_do})
     return f"{_many(secrets, 'leaked secret')} in {_many(items, 'file')}"
@@ -171,6 +172,13 @@ def _tiles(report: Report) -> str:
     return "".join(
         f'<div class="tile tone-{tone}"><h2>{name}</h2><p class="big">{big}</p><p class="sub">{sub}</p></div>'
         for name, big, sub, tone in tiles
+    )
+
+
+def _notices(report: Report) -> str:
+    return "".join(
+        f'<p class="notice"><b>Findings may be missing</b>: {escape(shown(scan.text))}.</p>'
+        for scan in report.facts.unfinished
     )
 
 

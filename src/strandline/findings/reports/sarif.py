@@ -6,7 +6,7 @@
     suppressions          false positives and revoked secrets; a confirmed finding is not suppressed
     %SRCROOT%             the root of the first source; `%SRCROOT2%` and so on for others
     logicalLocations      a member of an archive, a cell of a table, a record of a journal
-    notifications         items that were not scanned, or scanned in part
+    notifications         items that were not scanned, or scanned in part, and unfinished scans
 
 Invariants: valid under the published schema; no hash of a secret; the line and the column of an archive's member are
 never given as those of the archive, whose region is its first line.
@@ -37,6 +37,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 NOTIFICATIONS_MAX = 1_000
 _LEVELS = {Level.HIGH: "error", Level.MEDIUM: "warning", Level.LOW: "note"}
 _NOTICE = {Status.FAILED: "error", Status.PARTIAL: "warning", Status.SKIPPED: "note"}
+_UNFINISHED = "scan-unfinished"
 _SUPPRESSED = {TriageState.FALSE_POSITIVE, TriageState.REVOKED}
 
 Object: TypeAlias = dict[str, Any]
@@ -57,7 +58,7 @@ def _run(report: Report) -> Object:
         "name": "strandline",
         **({"version": report.facts.version} if report.facts.version else {}),
         "rules": [_rule(report.rule(name)) for name in names],
-        "notifications": [_notification_kind(status) for status in _NOTICE],
+        "notifications": [*(_notification_kind(status) for status in _NOTICE), _unfinished_kind()],
     }
     git = [_provenance(number, source) for number, source in enumerate(sources) if source.kind == "git" and source.root]
     return {
@@ -138,8 +139,12 @@ def _invocation(report: Report) -> Object:
         _notice(status, f"{count:,} more items: {status.value}, {reason or 'no reason given'}.")
         for (status, reason), count in sorted(left.items())
     ]
+    notices += [
+        {"descriptor": {"id": _UNFINISHED}, "level": "error", "message": {"text": f"{scan.text.capitalize()}."}}
+        for scan in facts.unfinished
+    ]
     return {
-        "executionSuccessful": True,
+        "executionSuccessful": not facts.unfinished,
         **({"startTimeUtc": utc(facts.started_ns)} if facts.started_ns else {}),
         **({"endTimeUtc": utc(facts.finished_ns)} if facts.finished_ns else {}),
         **({"toolExecutionNotifications": notices} if notices else {}),
@@ -186,6 +191,18 @@ def _notification_kind(status: Status) -> Object:
         "fullDescription": text,
         "help": advice,
         "defaultConfiguration": {"level": _NOTICE[status]},
+    }
+
+
+def _unfinished_kind() -> Object:
+    text = {"text": "A scan began and did not end: findings may be missing."}
+    return {
+        "id": _UNFINISHED,
+        "name": "ScanUnfinished",
+        "shortDescription": text,
+        "fullDescription": text,
+        "help": {"text": "Run the same command again: it goes on where it stopped."},
+        "defaultConfiguration": {"level": "error"},
     }
 
 

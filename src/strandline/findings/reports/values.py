@@ -198,6 +198,21 @@ class ReportCoverage:
         return sum(row.items for row in self.counts if not statuses or row.status in statuses)
 
 
+class UnfinishedFacts(NamedTuple):
+    """A scan that began and did not end; it runs, or was interrupted. `items` is 0 if nothing was listed yet."""
+
+    name: str
+    started_ns: int
+    done: int
+    items: int
+
+    @property
+    def text(self) -> str:
+        """Return the scan as a sentence for people."""
+        far = f"{self.done:,} of {self.items:,} items are scanned" if self.items else "its items are not listed yet"
+        return f"the scan of {self.name}, begun {utc(self.started_ns)}, is not finished: {far}"
+
+
 @dataclass(frozen=True)
 class ReportFacts:
     """The scan of a report, and its times."""
@@ -208,6 +223,7 @@ class ReportFacts:
     started_ns: int = 0
     finished_ns: int = 0
     version: str = ""
+    unfinished: Sequence[UnfinishedFacts] = ()
 
 
 @dataclass(frozen=True)
