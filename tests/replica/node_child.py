@@ -52,10 +52,11 @@ def application(node: Node, ended: threading.Event) -> None:
     connection, epoch, number = apsw.Connection(str(node.path)), 0, 0
     connection.set_busy_timeout(100)
     while not ended.wait(PAUSE_S):
-        if node.epoch == 0:
+        leads_under = node.epoch
+        if leads_under == 0:
             continue
-        if node.epoch != epoch:
-            epoch, number = node.epoch, 0
+        if leads_under != epoch:
+            epoch, number = leads_under, 0
         try:
             connection.execute("INSERT INTO t VALUES (?, ?, ?)", (epoch, number, node.name))
         except apsw.BusyError:

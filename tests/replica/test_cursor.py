@@ -16,7 +16,7 @@ from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, forma
 from strandline.replica.shipper import EMPTY
 from strandline.replica.wal import FRAME_HEADER_BYTES, HEADER_BYTES, WalPosition
 from tests.replica.databases import content, database, fill
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 STATE = LogState((1, 2), WalPosition(4152, (3, 4)), 9, 4096)
 
@@ -240,8 +240,9 @@ def test_a_log_that_cannot_be_synced_ships_nothing_until_it_can(
 
         monkeypatch.setattr(os, "fdatasync", broken)
         fill(application, 1, seed=1)
+        eventually(lambda: "Input/output error" in (running.status().error or ""))
         with pytest.raises(Unavailable, match="Input/output error"):
-            running.wait_durable(1.0)
+            running.wait_durable(0.1)
         assert running.position == position
         monkeypatch.undo()
         running.wait_durable(PATIENCE_S)

@@ -166,6 +166,7 @@ def killed_rounds(place: Path, rounds: int, seed: int) -> None:
                 reader = subprocess.Popen(reading, stdout=stack.enter_context(seen.open("w")))
                 stack.callback(reader.wait)
                 stack.callback(reader.kill)
+                eventually(seen.read_text, "a reader that sees the copy")
             for _ in range(chance.randint(5, 40)):
                 move(connection, chance)
             following.kill()

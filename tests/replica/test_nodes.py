@@ -66,7 +66,7 @@ def test_followers_that_show_no_sign_of_life_do_not_count() -> None:
 
         @staticmethod
         def _aged(info: ObjectInfo) -> ObjectInfo:
-            return replace(info, modified=info.modified - timedelta(seconds=60 if "old" in info.key else 0))
+            return replace(info, modified=info.modified - timedelta(seconds=3600 if "old" in info.key else 0))
 
     store = Aged()
     led(store)

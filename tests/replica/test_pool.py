@@ -54,6 +54,7 @@ def test_all_replicators_of_a_pool_ship_what_is_left_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.replica.pace.BURST", 1)
+    monkeypatch.setattr("strandline.replica.pool.FLUSH_S", PATIENCE_S)
 
     class Last(MemoryObjects):
         """A store that lets another one go on."""

@@ -114,6 +114,7 @@ def test_a_store_that_is_away_is_waited_for(
         position = running.wait_durable(PATIENCE_S)
         store.is_away = True
         fill(application, 3, seed=1)
+        eventually(lambda: running.status().error == "the store is away")
         with pytest.raises(Unavailable, match="not replicated after"):
             running.wait_durable(0.2)
         assert running.position == position
@@ -216,7 +217,7 @@ def test_a_database_that_is_replaced_gets_a_snapshot(tmp_path: Path, store: Obje
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with Replicator(path, store) as running:
         running.wait_durable(PATIENCE_S)
-        for file in tmp_path.glob("a.db*"):
+        for file in sorted(tmp_path.glob("a.db*")):  # the database first: it is looked for before it is opened again
             file.unlink()
         (tmp_path / "other.db").rename(path)
         eventually(lambda: running.status().snapshots == 2, "a second snapshot")
@@ -244,18 +245,17 @@ def test_what_is_no_database_is_refused(tmp_path: Path, store: ObjectStore, body
     assert path.exists() == (body is not None)
 
 
-def test_a_commit_is_noticed_at_once(tmp_path: Path, application: apsw.Connection) -> None:
+def test_a_commit_is_noticed_at_once(
+    tmp_path: Path, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "LOOK_EVERY_S", 3600.0)
     store = MemoryObjects()
     with Replicator(tmp_path / "a.db", store) as running:
         running.wait_durable(PATIENCE_S)
-        quickest = PATIENCE_S
         for number in range(10):
             before = running.position.txid
             fill(application, 1, seed=number)
-            started = time.monotonic()
-            eventually(partial(store.head, Layout(store).key(0, before + 1, before + 1)), "an upload")
-            quickest = min(quickest, time.monotonic() - started)
-        assert quickest < replicator.LOOK_EVERY_S / 4
+            eventually(partial(store.head, Layout(store).key(0, before + 1, before + 1)), "an upload without a look")
 
 
 class Gated(MemoryObjects):
@@ -360,7 +360,7 @@ def test_a_database_that_is_gone_for_a_while_is_waited_for(tmp_path: Path, store
         fill(connection, 5)
     with Replicator(path, store) as running:
         running.wait_durable(PATIENCE_S)
-        for file in tmp_path.glob("a.db*"):
+        for file in sorted(tmp_path.glob("a.db*")):
             file.unlink()
         eventually(lambda: "no such file" in (running.status().error or ""), "a missing file in the status")
         with pytest.raises(Unavailable):
