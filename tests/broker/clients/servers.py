@@ -81,6 +81,7 @@ def running(kind: str, settings: str = "", **options: Any) -> AbstractContextMan
 @asynccontextmanager
 async def connected(url: str, **options: Any) -> AsyncIterator[Client]:  # noqa: ANN401 - those of nats.connect
     """Connect a client, which neither comes back by itself nor prints what went wrong."""
+    options.setdefault("connect_timeout", WITHIN_S)
     options.setdefault("error_cb", _ignore)
     options.setdefault("allow_reconnect", False)
     client = await nats.connect(url, **options)
@@ -94,12 +95,13 @@ async def connected(url: str, **options: Any) -> AsyncIterator[Client]:  # noqa:
 async def settled(*clients: Client) -> None:
     """Return when the server has seen all that was sent: nats-py's first PING may overtake what waits to be sent."""
     for client in clients:
-        await client.flush()
-        await client.flush()
+        await client.flush(int(WITHIN_S))
+        await client.flush(int(WITHIN_S))
 
 
 async def is_refused(url: str, **options: Any) -> bool:  # noqa: ANN401 - those of nats.connect
-    """Tell whether a client is not let in."""
+    """Tell whether a client is not let in; of some refusals nats-py hears only that no answer comes."""
+    options.setdefault("connect_timeout", 2)
     try:
         async with connected(url, **options):
             return False

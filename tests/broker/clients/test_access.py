@@ -65,13 +65,13 @@ async def test_accounts_neither_hear_nor_see_each_other(start: StartServer, name
         await settled(ben)
         assert others.pending_msgs == 0
         for client in (ann, ben):
-            await client.jetstream().add_stream(name=name, subjects=[f"s.{name}"])
-        await ann.jetstream().publish(f"s.{name}", b"x")
-        states = [(await client.jetstream().stream_info(name)).state.messages for client in (ann, ben)]
+            await client.jetstream(timeout=WITHIN_S).add_stream(name=name, subjects=[f"s.{name}"])
+        await ann.jetstream(timeout=WITHIN_S).publish(f"s.{name}", b"x")
+        states = [(await client.jetstream(timeout=WITHIN_S).stream_info(name)).state.messages for client in (ann, ben)]
         assert states == [1, 0]
     async with connected(url, user="cid", password="c") as cid:  # noqa: S106
         with pytest.raises(ServiceUnavailableError, match="JetStream not enabled for account"):
-            await cid.jetstream().account_info()
+            await cid.jetstream(timeout=WITHIN_S).account_info()
 
 
 async def test_permissions_are_kept(start: StartServer) -> None:
@@ -114,8 +114,8 @@ async def test_tls(start: StartServer, certificates: Certificates, name: str) ->
         subscription = await client.subscribe(name)
         await client.publish(name, bytes(500_000))
         assert len((await subscription.next_msg(WITHIN_S)).data) == 500_000
-        await client.jetstream().add_stream(name=name, subjects=[f"{name}.>"])
-        assert (await client.jetstream().publish(f"{name}.a", b"x")).seq == 1
+        await client.jetstream(timeout=WITHIN_S).add_stream(name=name, subjects=[f"{name}.>"])
+        assert (await client.jetstream(timeout=WITHIN_S).publish(f"{name}.a", b"x")).seq == 1
     assert await is_refused(url, tls=_context(certificates, ca=certificates.other_ca))
 
 

@@ -183,7 +183,9 @@ async def _can_connect(url: str) -> bool:
 
 async def test_a_client_comes_back_after_a_restart_and_hears_again(launch: StartServer, name: str) -> None:
     server = launch()
-    async with connected(server.url, allow_reconnect=True, reconnect_time_wait=0.05) as client:
+    async with connected(
+        server.url, allow_reconnect=True, reconnect_time_wait=0.05, max_reconnect_attempts=-1
+    ) as client:
         subscription = await client.subscribe(name)
         await settled(client)
         server.kill()

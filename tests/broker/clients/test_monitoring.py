@@ -59,10 +59,10 @@ COUNTS = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
 async def test_messages_are_counted_and_the_protocol_around_them_is_not(start: StartServer) -> None:
     server = start()
     async with connected(server.url, name="counted") as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         await js.add_stream(name="S", subjects=["s"])
         with pytest.raises(NoRespondersError):
-            await client.request("nobody", b"x")
+            await client.request("nobody", b"x", timeout=WITHIN_S)
         await settled(client)
 
         def counts() -> list[int]:
@@ -89,7 +89,7 @@ async def test_messages_are_counted_and_the_protocol_around_them_is_not(start: S
 async def test_streams_are_counted(start: StartServer, name: str) -> None:
     server = start()
     async with connected(server.url) as client:
-        js: JetStreamContext = client.jetstream()
+        js: JetStreamContext = client.jetstream(timeout=WITHIN_S)
         await js.add_stream(name=name, subjects=[name])
         await js.publish(name, b"x")
         await js.add_consumer(name, durable_name="c")
@@ -103,7 +103,7 @@ INDEX = ["varz", "jsz", "connz", "accountz", "accstatz", "subsz", "routez", "lea
 
 
 def test_pages_for_debugging_answer_alike(server: NatsServer) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.monitor_port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.monitor_port, timeout=PATIENCE_S)) as connection:
 
         def page(path: str) -> tuple[int, str, str]:
             connection.request("GET", path)

@@ -41,7 +41,7 @@ def test_a_bucket_as_nats_js_makes_it_by_default_is_folded(
 ) -> None:
     _run(modules, "bucket", server.url, name)
     with follow(f"{server.url}/{name}", tmp_path / "fold", mode=mode) as fold:
-        fold.wait_current(60.0)
+        fold.wait_current(PATIENCE_S)
         assert dict(fold) == {"fruit.apple": b"3", "fruit.plum": b"5"}
         assert fold.fold_cursor.mode is mode
 

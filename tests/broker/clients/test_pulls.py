@@ -4,6 +4,8 @@ import asyncio
 import datetime as dt
 import json
 import time
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import nats.errors
@@ -13,7 +15,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import BadRequestError, FetchTimeoutError, NotFoundError, ServerError
 
-from tests.broker.clients.servers import WITHIN_S, StartServer, connected, eventually
+from tests.broker.clients.servers import WITHIN_S, StartServer, connected, eventually, settled
 
 
 async def _filled(js: JetStreamContext, name: str, count: int = 6, **config: Any) -> None:  # noqa: ANN401
@@ -59,19 +61,29 @@ async def test_what_a_message_says_of_its_delivery(js: JetStreamContext, name: s
     told = message.metadata
     assert (told.stream, told.consumer, told.num_delivered, told.num_pending) == (name, "c", 1, 0)
     assert (told.sequence.stream, told.sequence.consumer) == (2, 1)
-    assert abs(told.timestamp.timestamp() - time.time()) < 60
+    assert abs(told.timestamp.timestamp() - time.time()) < 3600
 
 
 async def test_a_fetch_waits_and_ends_when_its_time_is_up(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 2)
-    subscription = await _puller(js, name)
-    assert len(await subscription.fetch(10, timeout=1.5)) == 2
+    subscription = await _fetched_both(js, name)
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=0.1)
     waiting = asyncio.create_task(subscription.fetch(1, timeout=WITHIN_S))
     await asyncio.sleep(0.05)
     await js.publish(f"{name}.a", b"7")
     assert _bodies(await waiting) == [7]
+
+
+async def _fetched_both(js: JetStreamContext, name: str) -> JetStreamContext.PullSubscription:
+    """See that a fetch of ten gives the two that are there, in the end; a busy machine may need longer for that."""
+    for timeout_s in (1.5, 15.0, 60.0):
+        await js.add_consumer(name, durable_name=f"c{timeout_s:.0f}")
+        subscription = await js.pull_subscribe_bind(f"c{timeout_s:.0f}", name)
+        with suppress(nats.errors.TimeoutError):
+            if len(await subscription.fetch(10, timeout=timeout_s)) == 2:
+                return subscription
+    pytest.fail("no fetch gave what is there")
 
 
 async def test_heartbeats_keep_a_long_fetch_alive(js: JetStreamContext, name: str) -> None:
@@ -106,28 +118,48 @@ async def test_a_refused_message_comes_again_at_once_or_later(js: JetStreamConte
     await _filled(js, name, 2)
     subscription = await _puller(js, name)
     one, two = await subscription.fetch(2, timeout=WITHIN_S)
+    started = asyncio.get_running_loop().time()
     await one.nak()
     await two.nak(delay=0.4)
-    started = asyncio.get_running_loop().time()
     again = [(await subscription.fetch(1, timeout=WITHIN_S))[0] for _ in range(2)]
     assert _bodies(again) == [0, 1]
     assert asyncio.get_running_loop().time() - started > 0.3
 
 
-async def test_a_message_in_progress_is_not_delivered_to_others(js: JetStreamContext, name: str) -> None:
+async def test_a_message_in_progress_is_not_delivered_to_others(nc: Client, js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 1)
-    ack_wait_s = 2.0
-    subscription = await _puller(js, name, ack_wait=ack_wait_s)
+    for ack_wait_s in (2.0, 10.0, 40.0):  # a machine that stalls for longer shows nothing
+        if await _is_kept_in_progress(nc, js, name, ack_wait_s):
+            return
+    pytest.fail("nobody said in time that a message is in progress")
+
+
+async def _is_kept_in_progress(nc: Client, js: JetStreamContext, name: str, ack_wait_s: float) -> bool:
+    """See that a message comes again only when nobody says that it is in progress; tell whether that was said in time.
+
+    Pulls that wait do not tell: what they get is told by how often it was delivered.
+    """
+    loop = asyncio.get_running_loop()
+    consumer = f"c{ack_wait_s:.0f}"
+    asked = loop.time()
+    await js.add_consumer(name, durable_name=consumer, ack_wait=ack_wait_s)
+    subscription = await js.pull_subscribe_bind(consumer, name)
     (message,) = await subscription.fetch(1, timeout=WITHIN_S)
-    began = asyncio.get_running_loop().time()
-    while asyncio.get_running_loop().time() - began < 1.1 * ack_wait_s:
+    others = asyncio.create_task(subscription.fetch(1, timeout=WITHIN_S))
+    began, said, longest = loop.time(), asked, 0.0
+    while loop.time() - began < 1.1 * ack_wait_s:
         await asyncio.sleep(0.1)
         await message.in_progress()
-    with pytest.raises(nats.errors.TimeoutError):
-        await subscription.fetch(1, timeout=0.1)
-    (again,) = await subscription.fetch(1, timeout=WITHIN_S)  # nobody said so any more
+        await settled(nc)
+        longest, said = max(longest, loop.time() - said), loop.time()
+    is_delivered = others.done()
+    (again,) = await others  # nobody said so any more
     assert again.metadata.num_delivered == 2
     await again.ack_sync()
+    if longest > ack_wait_s / 2:
+        return False
+    assert not is_delivered
+    return True
 
 
 async def test_a_terminated_message_never_comes_again(js: JetStreamContext, name: str) -> None:
@@ -135,8 +167,13 @@ async def test_a_terminated_message_never_comes_again(js: JetStreamContext, name
     subscription = await _puller(js, name, ack_wait=0.1)
     (message,) = await subscription.fetch(1, timeout=WITHIN_S)
     await message.term()
+    await eventually(lambda: _has_pending(js, name, 0))  # what is said of messages may be heard after a pull
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=0.3)
+
+
+async def _has_pending(js: JetStreamContext, name: str, count: int) -> bool:
+    return bool((await js.consumer_info(name, "c")).num_ack_pending == count)
 
 
 async def test_a_message_is_given_up_after_so_many_deliveries(nc: Client, js: JetStreamContext, name: str) -> None:
@@ -154,10 +191,14 @@ async def test_a_message_is_given_up_after_so_many_deliveries(nc: Client, js: Je
 async def test_no_more_is_delivered_than_may_wait_for_acknowledgement(js: JetStreamContext, name: str) -> None:
     await _filled(js, name)
     subscription = await _puller(js, name, max_ack_pending=2)
-    first = await subscription.fetch(5, timeout=0.3)
+    first = await subscription.fetch(2, timeout=WITHIN_S)
     assert _bodies(first) == [0, 1]
-    await first[0].ack()
-    assert _bodies(await subscription.fetch(5, timeout=0.3)) == [2]
+    with pytest.raises(nats.errors.TimeoutError):
+        await subscription.fetch(5, timeout=0.3)
+    await first[0].ack_sync()
+    assert _bodies(await subscription.fetch(1, timeout=WITHIN_S)) == [2]
+    with pytest.raises(nats.errors.TimeoutError):
+        await subscription.fetch(5, timeout=0.3)
 
 
 async def test_acknowledging_one_may_acknowledge_all_before(js: JetStreamContext, name: str) -> None:
@@ -238,7 +279,11 @@ async def test_a_work_queue_forgets_what_is_done(js: JetStreamContext, name: str
         await js.add_consumer(name, durable_name="d")
     for message in await subscription.fetch(4, timeout=WITHIN_S):
         await message.ack_sync()
-    assert (await js.stream_info(name)).state.messages == 2
+    await eventually(lambda: _has_messages(js, name, 2))
+
+
+async def _has_messages(js: JetStreamContext, name: str, count: int) -> bool:
+    return (await js.stream_info(name)).state.messages == count
 
 
 async def test_a_stream_of_interest_keeps_what_somebody_still_wants(js: JetStreamContext, name: str) -> None:
@@ -251,7 +296,7 @@ async def test_a_stream_of_interest_keeps_what_somebody_still_wants(js: JetStrea
     for each, left in ((subscription, 1), (other, 0)):
         (message,) = await each.fetch(1, timeout=WITHIN_S)
         await message.ack_sync()
-        assert (await js.stream_info(name)).state.messages == left
+        await eventually(partial(_has_messages, js, name, left))
 
 
 async def test_consumers_are_listed_changed_and_deleted(js: JetStreamContext, name: str) -> None:
@@ -306,7 +351,7 @@ async def test_a_consumer_is_set_back(js: JetStreamContext, name: str) -> None:
 async def test_deliveries_and_acknowledgements_survive_a_restart(launch: StartServer, name: str) -> None:
     server = launch()
     async with connected(server.url) as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         await _filled(js, name)
         subscription = await _puller(js, name, ack_wait=2)
         messages = await subscription.fetch(4, timeout=WITHIN_S)
@@ -314,19 +359,24 @@ async def test_deliveries_and_acknowledgements_survive_a_restart(launch: StartSe
         await messages[2].ack_sync()
     server.restart()
     async with connected(server.url) as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         info = await js.consumer_info(name, "c")
         assert info.ack_floor
         assert (info.ack_floor.stream_seq, info.num_ack_pending, info.num_pending) == (1, 2, 2)
         subscription = await js.pull_subscribe_bind("c", name)
-        again = [message for _ in range(4) for message in await subscription.fetch(1, timeout=WITHIN_S)]
+        again = []
+        for _ in range(4):
+            (message,) = await subscription.fetch(1, timeout=WITHIN_S)
+            await message.ack_sync()
+            again.append(message)
         assert sorted(_bodies(again)) == [1, 3, 4, 5]
 
 
 async def test_limits_on_what_may_be_asked_for(nc: Client, js: JetStreamContext, name: str) -> None:
     await _filled(js, name)
     config = {"durable_name": "c", "ack_policy": "explicit", "max_batch": 2, "max_waiting": 1}
-    await nc.request(f"$JS.API.CONSUMER.CREATE.{name}.c", json.dumps({"stream_name": name, "config": config}).encode())
+    body = json.dumps({"stream_name": name, "config": config}).encode()
+    await nc.request(f"$JS.API.CONSUMER.CREATE.{name}.c", body, WITHIN_S)
     answer = await nc.request(f"$JS.API.CONSUMER.MSG.NEXT.{name}.c", b'{"batch": 3}', WITHIN_S)
     assert (answer.headers or {}) == {"Status": "409", "Description": "Exceeded MaxRequestBatch of 2"}
 
@@ -334,7 +384,8 @@ async def test_limits_on_what_may_be_asked_for(nc: Client, js: JetStreamContext,
 async def test_a_priority_group_overflows_only_when_it_should(nc: Client, js: JetStreamContext, name: str) -> None:
     await _filled(js, name)
     config = {"durable_name": "c", "ack_policy": "explicit", "priority_groups": ["g"], "priority_policy": "overflow"}
-    await nc.request(f"$JS.API.CONSUMER.CREATE.{name}.c", json.dumps({"stream_name": name, "config": config}).encode())
+    body = json.dumps({"stream_name": name, "config": config}).encode()
+    await nc.request(f"$JS.API.CONSUMER.CREATE.{name}.c", body, WITHIN_S)
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.c"
     refused = await nc.request(subject, b'{"batch": 1}', WITHIN_S)
     assert (refused.headers or {})["Status"] == "400"
@@ -349,7 +400,7 @@ async def test_a_priority_group_overflows_only_when_it_should(nc: Client, js: Je
 async def test_another_filter_leaves_in_a_work_queue_what_was_never_delivered(launch: StartServer, name: str) -> None:
     server = launch()
     async with connected(server.url) as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         await _filled(js, name, retention=api.RetentionPolicy.WORK_QUEUE)
         subscription = await _puller(js, name, filter_subject=f"{name}.1")
         for message in await subscription.fetch(2, timeout=WITHIN_S):
@@ -358,5 +409,5 @@ async def test_another_filter_leaves_in_a_work_queue_what_was_never_delivered(la
         assert (await js.stream_info(name)).state.messages == 4
     server.restart()
     async with connected(server.url) as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         assert (await js.stream_info(name)).state.messages == 4

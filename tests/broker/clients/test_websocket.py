@@ -31,7 +31,7 @@ async def test_streams_and_buckets(start: StartServer, name: str) -> None:
     (port,) = free_ports(1)
     start(_door(port))
     async with connected(f"ws://127.0.0.1:{port}") as client:
-        js = client.jetstream()
+        js = client.jetstream(timeout=WITHIN_S)
         await js.add_stream(name=name, subjects=[f"{name}.>"])
         for number in range(20):
             await js.publish_async(f"{name}.a", b"%d" % number)

@@ -30,7 +30,7 @@ PUBLISHED: tuple[tuple[str, str, Headers], ...] = (
     ("z", "6", {"Nats-Rollup": "all"}),
     ("t", "7", {"Nats-TTL": "1h"}),
     ("t", "7", {"Nats-TTL": "never"}),
-    ("t", "7", {"Nats-TTL": "5"}),
+    ("t", "7", {"Nats-TTL": "5000"}),
     ("t", "7", {"Nats-TTL": "0"}),
     ("t", "7", {"Nats-TTL": "-1"}),
     ("t", "7", {"Nats-TTL": "1ms"}),

@@ -10,6 +10,8 @@ from tests.broker.clients.raw import Script, Talk, json_of
 
 API = "$JS.API"
 SECOND_NS = 1_000_000_000
+STAYS = {"inactive_threshold": 600 * SECOND_NS}
+"""Of a consumer that is still there when a machine has stalled for seconds."""
 
 
 def _stream(talk: Talk, name: str, messages: int = 6, **config: Any) -> None:  # noqa: ANN401 - whatever JSON holds
@@ -45,15 +47,23 @@ def names_and_requests_right_and_wrong(talk: Talk) -> None:
         ("CREATE.NAMES.X", {"stream_name": "NAMES"}),
         ("CREATE.NAMES.X", {"stream_name": "NAMES", "config": {"name": "X"}, "action": "nope"}),
         ("CREATE.NAMES.X", {"stream_name": "NAMES", "config": {"name": "X", "ack_policy": "nope"}, "pedantic": True}),
-        ("CREATE.NAMES.X", {"stream_name": "NAMES", "config": {"name": "X"}, "action": "create", "pedantic": True}),
-        ("CREATE.NAMES.F.names.1", {"stream_name": "NAMES", "config": {"name": "F", "filter_subject": "names.1"}}),
+        ("CREATE.NAMES.X", {"stream_name": "NAMES", "config": {"name": "X", **STAYS}, "action": "create"}),
+        ("CREATE.NAMES.Y", {"stream_name": "NAMES", "config": {"name": "Y"}, "action": "create", "pedantic": True}),
+        ("DELETE.NAMES.Y", ""),
+        (
+            "CREATE.NAMES.F.names.1",
+            {"stream_name": "NAMES", "config": {"name": "F", "filter_subject": "names.1", **STAYS}},
+        ),
         ("CREATE.NAMES.F.names.1", {"stream_name": "NAMES", "config": {"name": "F", "filter_subject": "names.2"}}),
         ("CREATE.NAMES.F.names.1", {"stream_name": "NAMES", "config": {"name": "F"}}),
         (
             "CREATE.NAMES.F.names.1",
             {"stream_name": "NAMES", "config": {"name": "F", "filter_subjects": ["names.1", "names.2"]}},
         ),
-        ("CREATE.NAMES.F.names.1", {"stream_name": "NAMES", "config": {"name": "F", "filter_subjects": ["names.1"]}}),
+        (
+            "CREATE.NAMES.F.names.1",
+            {"stream_name": "NAMES", "config": {"name": "F", "filter_subjects": ["names.1"], **STAYS}},
+        ),
         ("CREATE.NAMES." + "x" * 256, {"stream_name": "NAMES", "config": {"name": "x" * 256}}),
         ("CREATE.NAMES.a/b", {"stream_name": "NAMES", "config": {"name": "a/b"}}),
         ("CREATE.NAMES.a*b", {"stream_name": "NAMES", "config": {"name": "a*b"}}),
@@ -173,7 +183,7 @@ def limits_of_consumers(talk: Talk) -> None:
         ("A", {"ack_policy": "explicit"}),
         ("B", {"ack_policy": "explicit", "max_ack_pending": 11}),
         ("B", {"ack_policy": "explicit", "inactive_threshold": 61 * SECOND_NS}),
-        ("B", {"ack_policy": "explicit", "max_ack_pending": 5, "inactive_threshold": SECOND_NS}),
+        ("B", {"ack_policy": "explicit", "max_ack_pending": 5, "inactive_threshold": 59 * SECOND_NS}),
         ("C", {"ack_policy": "explicit"}),
     ):
         _consumer(talk, "CLIMITS", name, durable_name=name, **config)
@@ -188,7 +198,7 @@ def pauses_and_resets(talk: Talk) -> None:
     for subject, body in (
         ("PAUSE.PAUSES.P", {"pause_until": "2099-01-01T00:00:00Z"}),
         ("INFO.PAUSES.P", ""),
-        ("MSG.NEXT.PAUSES.P", {"batch": 1, "expires": SECOND_NS // 5}),
+        ("MSG.NEXT.PAUSES.P", {"batch": 1, "expires": 2 * talk.tenth_ns}),
         ("PAUSE.PAUSES.P", {"pause_until": "2024-01-01T00:00:00Z"}),
         ("PAUSE.PAUSES.P", "nope"),
         ("PAUSE.PAUSES.P", {}),

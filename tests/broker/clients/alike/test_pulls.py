@@ -9,7 +9,7 @@ from tests.broker.clients.raw import Script, Talk
 
 API = "$JS.API"
 SECOND_NS = 1_000_000_000
-TENTH_NS = SECOND_NS // 10
+LONG_NS = 600 * SECOND_NS
 
 
 def _stream(talk: Talk, name: str, messages: int = 6, **config: Any) -> None:  # noqa: ANN401 - whatever JSON holds
@@ -53,8 +53,8 @@ def how_requests_are_read(talk: Talk) -> None:
         ({"batch": 1, "expires": "x"}, 1),
         ({"batch": 1, "expires": -1}, 1),
         ({"batch": 1, "max_bytes": -1}, 1),
-        ({"batch": 1, "idle_heartbeat": TENTH_NS}, 1),
-        ({"batch": 1, "expires": TENTH_NS, "idle_heartbeat": TENTH_NS}, 1),
+        ({"batch": 1, "idle_heartbeat": talk.tenth_ns}, 1),
+        ({"batch": 1, "expires": talk.tenth_ns, "idle_heartbeat": talk.tenth_ns}, 1),
         ({"batch": 1, "group": "g"}, 1),
         ({"batch": 1, "id": "x"}, 1),
         ({"batch": 1, "min_pending": 3}, 1),
@@ -71,13 +71,13 @@ def how_requests_are_read(talk: Talk) -> None:
 def how_requests_end(talk: Talk) -> None:
     _stream(talk, "ENDS", 5)
     _consumer(talk, "ENDS", ack_policy="none")
-    _pull(talk, "ENDS", {"batch": 7, "expires": 2 * TENTH_NS}, 6)
+    _pull(talk, "ENDS", {"batch": 7, "expires": 2 * talk.tenth_ns}, 6)
     _pull(talk, "ENDS", {"batch": 7, "no_wait": True}, 1)
-    _pull(talk, "ENDS", {"batch": 7, "no_wait": True, "expires": TENTH_NS}, 1)
-    _pull(talk, "ENDS", {"batch": 7, "expires": 5 * TENTH_NS, "idle_heartbeat": TENTH_NS * 2}, 3)
-    _pull(talk, "ENDS", {"batch": 7, "max_bytes": 500, "expires": TENTH_NS}, 1)
+    _pull(talk, "ENDS", {"batch": 7, "no_wait": True, "expires": talk.tenth_ns}, 1)
+    _pull(talk, "ENDS", {"batch": 7, "expires": 5 * talk.tenth_ns, "idle_heartbeat": talk.tenth_ns * 2}, 3)
+    _pull(talk, "ENDS", {"batch": 7, "max_bytes": 500, "expires": talk.tenth_ns}, 1)
     talk.publish_all([("ends.1", "x" * 100), ("ends.1", "y" * 100), ("ends.1", "z" * 100)])
-    _pull(talk, "ENDS", {"batch": 7, "max_bytes": 400, "expires": TENTH_NS}, -3)
+    _pull(talk, "ENDS", {"batch": 7, "max_bytes": 400, "expires": talk.tenth_ns}, -3)
     _pull(talk, "ENDS", {"batch": 7, "max_bytes": 400, "no_wait": True}, -3)
     _pull(talk, "ENDS", {"batch": 1, "max_bytes": 10, "no_wait": True}, -3)
     _info(talk, "ENDS")
@@ -87,17 +87,17 @@ def requests_that_wait(talk: Talk) -> None:
     _stream(talk, "WAITS", 0)
     _consumer(talk, "WAITS", max_waiting=3)
     for _ in range(3):
-        _pull(talk, "WAITS", {"batch": 1, "expires": 20 * SECOND_NS}, 0)
+        _pull(talk, "WAITS", {"batch": 1, "expires": LONG_NS}, 0)
     _info(talk, "WAITS")
-    _pull(talk, "WAITS", {"batch": 1, "expires": 20 * SECOND_NS}, 1)
+    _pull(talk, "WAITS", {"batch": 1, "expires": LONG_NS}, 1)
     _pull(talk, "WAITS", {"batch": 1, "no_wait": True}, 1)
     for number in range(4):
         talk.ask("waits.1", f"{number}", answers=2 if number < 3 else 1)
     _info(talk, "WAITS")
-    _pull(talk, "WAITS", {"batch": 2, "expires": 20 * SECOND_NS}, 1)
+    _pull(talk, "WAITS", {"batch": 2, "expires": LONG_NS}, 1)
     talk.ask(f"{API}.CONSUMER.DELETE.WAITS.C", answers=2)
     _consumer(talk, "WAITS", deliver_policy="new")
-    _pull(talk, "WAITS", {"batch": 2, "expires": 20 * SECOND_NS}, 0)
+    _pull(talk, "WAITS", {"batch": 2, "expires": LONG_NS}, 0)
     talk.ask(f"{API}.STREAM.DELETE.WAITS", answers=2)
 
 
@@ -159,13 +159,13 @@ def acknowledgements_of_all_before(talk: Talk) -> None:
 
 def redelivery(talk: Talk) -> None:
     _stream(talk, "AGAIN", 3)
-    _consumer(talk, "AGAIN", ack_wait=2 * TENTH_NS, max_deliver=2)
-    _consumer(talk, "AGAIN", "B", backoff=[TENTH_NS, 3 * TENTH_NS], max_deliver=3)
+    _consumer(talk, "AGAIN", ack_wait=2 * talk.tenth_ns, max_deliver=2)
+    _consumer(talk, "AGAIN", "B", backoff=[talk.tenth_ns, 3 * talk.tenth_ns], max_deliver=3)
     _pull(talk, "AGAIN", {"batch": 2, "no_wait": True}, 2)
     _pull(talk, "AGAIN", {"batch": 1, "no_wait": True}, 1, "B")
-    _pull(talk, "AGAIN", {"batch": 4, "expires": 8 * TENTH_NS}, 4)
+    _pull(talk, "AGAIN", {"batch": 4, "expires": 8 * talk.tenth_ns}, 4)
     _info(talk, "AGAIN")
-    _pull(talk, "AGAIN", {"batch": 9, "expires": 8 * TENTH_NS}, 1)
+    _pull(talk, "AGAIN", {"batch": 9, "expires": 8 * talk.tenth_ns}, 1)
     _info(talk, "AGAIN")
     _pull(talk, "AGAIN", {"batch": 1, "no_wait": True}, 1, "B")
     _info(talk, "AGAIN", "B")
@@ -174,13 +174,13 @@ def redelivery(talk: Talk) -> None:
 def no_more_than_may_be_pending(talk: Talk) -> None:
     _stream(talk, "FULL", 6)
     _consumer(talk, "FULL", max_ack_pending=2)
-    heard = _pull(talk, "FULL", {"batch": 5, "expires": 2 * TENTH_NS}, 3)
+    heard = _pull(talk, "FULL", {"batch": 5, "expires": 2 * talk.tenth_ns}, 3)
     _pull(talk, "FULL", {"batch": 5, "no_wait": True}, 0)
     _info(talk, "FULL")
     talk.publish(_ack_subject(heard[0]), "+ACK")
     talk.heard("1", 1)
-    _pull(talk, "FULL", {"batch": 5, "expires": 2 * TENTH_NS}, -3)
-    _pull(talk, "FULL", {"batch": 5, "expires": 2 * TENTH_NS}, -3)
+    _pull(talk, "FULL", {"batch": 5, "expires": 2 * talk.tenth_ns}, -3)
+    _pull(talk, "FULL", {"batch": 5, "expires": 2 * talk.tenth_ns}, -3)
     talk.heard("1", 1)  # the second of these ends too: before that it may be waiting still, or not
     _info(talk, "FULL")
 
@@ -214,7 +214,7 @@ def messages_that_went_away(talk: Talk) -> None:
 
 def groups_with_a_pinned_client(talk: Talk) -> None:
     _stream(talk, "PINNED", 6)
-    _consumer(talk, "PINNED", priority_groups=["g"], priority_policy="pinned_client", priority_timeout=30 * SECOND_NS)
+    _consumer(talk, "PINNED", priority_groups=["g"], priority_policy="pinned_client", priority_timeout=LONG_NS)
     _pull(talk, "PINNED", {"batch": 1}, 1)
     _pull(talk, "PINNED", {"batch": 1, "group": "other"}, 1)
     heard = _pull(talk, "PINNED", {"batch": 1, "group": "g"}, 1)
@@ -237,9 +237,9 @@ def groups_that_take_what_overflows(talk: Talk) -> None:
     _pull(talk, "OVER", {"batch": 1, "group": "g"}, 1)
     _pull(talk, "OVER", {"batch": 1, "group": "g", "min_pending": 3, "no_wait": True}, 1)
     _pull(talk, "OVER", {"batch": 1, "group": "g", "min_pending": 30, "no_wait": True}, 1)
-    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_pending": 30, "expires": TENTH_NS}, 1)
-    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_ack_pending": 1, "expires": TENTH_NS}, 1)
-    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_ack_pending": 30, "expires": TENTH_NS}, 1)
+    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_pending": 30, "expires": talk.tenth_ns}, 1)
+    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_ack_pending": 1, "expires": talk.tenth_ns}, 1)
+    _pull(talk, "OVER", {"batch": 1, "group": "g", "min_ack_pending": 30, "expires": talk.tenth_ns}, 1)
     _info(talk, "OVER")
 
 
@@ -249,10 +249,10 @@ def groups_by_priority(talk: Talk) -> None:
     sids = []
     for number, priority in enumerate((5, 1, 3, 1)):
         sids.append(talk.listen(f"prio-inbox.{number}"))
-        body = {"batch": 1, "group": "g", "priority": priority, "expires": 20 * SECOND_NS}
+        body = {"batch": 1, "group": "g", "priority": priority, "expires": LONG_NS}
         talk.publish(f"{API}.CONSUMER.MSG.NEXT.PRIO.C", body, reply=f"prio-inbox.{number}")
         talk.flush()
-    _pull(talk, "PRIO", {"batch": 1, "group": "g", "priority": 10, "expires": SECOND_NS}, 1)
+    _pull(talk, "PRIO", {"batch": 1, "group": "g", "priority": 10, "expires": 10 * talk.tenth_ns}, 1)
     for number in range(4):
         talk.ask("prio.1", f"{number}")
         talk.pause(0.03)
@@ -265,7 +265,7 @@ def a_client_that_is_away_for_a_while(talk: Talk) -> None:
     _consumer(talk, "ABSENT")
     client = talk.another()
     sid = client.listen("absent-inbox")
-    body = {"batch": 3, "expires": 20 * SECOND_NS}
+    body = {"batch": 3, "expires": LONG_NS}
     client.publish(f"{API}.CONSUMER.MSG.NEXT.ABSENT.C", body, reply="absent-inbox")
     (message,) = client.heard(sid, 1)
     client.ask(message.split(" ")[2], "+ACK")

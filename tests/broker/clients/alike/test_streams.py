@@ -189,11 +189,12 @@ def _begins_at(first_seq: int, info: dict[str, Any]) -> bool:
 
 
 def ages_and_markers(talk: Talk) -> None:
-    aged = {"max_age": 2 * SECOND_NS, "duplicate_window": SECOND_NS, "subject_delete_marker_ttl": 60 * SECOND_NS}
+    aged = {"max_age": 20 * talk.tenth_ns, "duplicate_window": 10 * talk.tenth_ns}
+    aged |= {"subject_delete_marker_ttl": 600 * SECOND_NS}
     _create(talk, "AGE", **aged)
     _create(talk, "TTL", allow_msg_ttl=True)
     _fill(talk, "AGE", 4, 2)
-    talk.ask("ttl.a", "x", {"Nats-TTL": "1s"})
+    talk.ask("ttl.a", "x", {"Nats-TTL": f"{talk.pace}s"})
     talk.ask("ttl.b", "x")
     for name, first_seq in (("AGE", 5), ("TTL", 2)):
         talk.wait_for(f"{API}.STREAM.INFO.{name}", partial(_begins_at, first_seq))

@@ -1,6 +1,5 @@
 """Messages that are traced: what is reported, what is stored and delivered, and who may have it reported where."""
 
-import time
 from collections.abc import Callable
 
 from tests.broker.clients.raw import Talk
@@ -68,10 +67,7 @@ def of_streams(talk: Talk) -> None:
     traced("$JS.API.STREAM.NAMES", ONLY, answers=1)
     talk.ask("s.1", "x", {"Nats-Trace-Dest": "kept"})
     talk.ask("$JS.API.STREAM.INFO.S")
-    until = time.monotonic() + 60
-    while '"messages":0' in talk.peek("$JS.API.STREAM.INFO.R"):  # a report is stored, too
-        assert time.monotonic() < until
-        talk.pause(0.02)
+    talk.wait_for("$JS.API.STREAM.INFO.R", lambda info: info["state"]["messages"] > 0)  # a report is stored, too
     talk.ask("$JS.API.STREAM.MSG.GET.S", {"seq": 1})
 
 
