@@ -15,10 +15,12 @@ from typing import Any
 
 import nkeys
 
-USER = 'authorization { user: ann, password: "s3cret pass" }'
+TIMEOUT = "timeout: 600"
+"""For logins and handshakes of a client that stalls, which a server gives two seconds otherwise."""
+USER = f'authorization {{ user: ann, password: "s3cret pass", {TIMEOUT} }}'
 USER_INFO = "ann:s3cret%20pass"
 TOKEN_TEXT = "t0ken-of-the-tests"  # noqa: S105 - of a server that lives for seconds
-TOKEN = f'authorization {{ token: "{TOKEN_TEXT}" }}'
+TOKEN = f'authorization {{ token: "{TOKEN_TEXT}", {TIMEOUT} }}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def make_nkey(prefix: int = nkeys.PREFIX_BYTE_USER) -> Nkey:
 
 def nkey_settings(user: Nkey) -> str:
     """Return the settings of a server that this key may connect to."""
-    return f"authorization {{ users: [ {{ nkey: {user.public} }} ] }}"
+    return f"authorization {{ users: [ {{ nkey: {user.public} }} ], {TIMEOUT} }}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Certificates:
     def settings(self, *, mutual: bool = False) -> str:
         """Return the settings of a server with TLS; `mutual` wants a certificate of the client."""
         verify = f', verify: true, ca_file: "{self.ca}"' if mutual else ""
-        return f'tls {{ cert_file: "{self.cert}", key_file: "{self.key}"{verify} }}'
+        return f'tls {{ cert_file: "{self.cert}", key_file: "{self.key}"{verify}, {TIMEOUT} }}'
 
 
 def make_certificates(folder: Path) -> Certificates:

@@ -66,10 +66,11 @@ class Proxy:
                     continue
                 self.connections += 1
                 try:
-                    server = socket.create_connection(self._target, 5)
+                    server = socket.create_connection(self._target, PATIENCE_S)
                 except OSError:
                     client.close()
                     continue
+                server.settimeout(None)  # a server that says nothing for a while is not cut off
                 self._open |= {client, server}
                 for source, sink, limit in ((client, server, None), (server, client, self.cut_after())):
                     threading.Thread(target=self._pump, args=(source, sink, limit), daemon=True).start()

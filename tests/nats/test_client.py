@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S
 
 def test_requests_at_once_get_each_their_own_answer(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await NatsClient.connect(NatsSettings(nats_server.url))
+        client = await NatsClient.connect(NatsSettings(nats_server.url, timeout_s=PATIENCE_S))
         names = [f"none{number}" for number in range(300)]
         answers = await asyncio.gather(*(client.request(f"$JS.API.STREAM.INFO.{name}") for name in names))
         assert all(b"stream not found" in answer for answer in answers)
@@ -35,7 +35,8 @@ def test_requests_at_once_get_each_their_own_answer(nats_server: NatsServer) -> 
 
 def test_many_refusals_at_once_fail_each_their_own_request() -> None:
     permissions = "{ subscribe: '_INBOX.>', publish: { allow: ['$JS.API.>', 'Upper'] } }"
-    rules = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
+    user = f"{{ user: ann, password: pw, permissions: {permissions} }}"
+    rules = f"authorization {{ users: [ {user} ], {identities.TIMEOUT} }}"
 
     async def main(server: NatsServer) -> None:
         client = await NatsClient.connect(NatsSettings(server.url_with("ann:pw"), timeout_s=2 * PATIENCE_S))
@@ -106,7 +107,7 @@ def test_a_client_goes_on_with_another_server_if_one_refuses_it() -> None:
 
 def test_a_large_request_does_not_hold_the_loop_up(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await NatsClient.connect(NatsSettings(nats_server.url))
+        client = await NatsClient.connect(NatsSettings(nats_server.url, timeout_s=PATIENCE_S))
         large = b"x" * ((1 << 20) - 1000)
         with nats_server.frozen():
             sending = [asyncio.ensure_future(client.request("$JS.API.INFO", large)) for _ in range(20)]
@@ -139,7 +140,7 @@ def test_a_server_that_sends_no_pongs_is_lost_and_found_again(monkeypatch: pytes
 def test_a_client_goes_on_with_a_server_that_it_was_told_of(nats_cluster: NatsCluster) -> None:
     async def main() -> None:
         first = nats_cluster.members[0]
-        client = await NatsClient.connect(NatsSettings(first.url, timeout_s=5))
+        client = await NatsClient.connect(NatsSettings(first.url, timeout_s=30))
         assert client.server is not None
         server_id = client.server.server_id
         first.kill()

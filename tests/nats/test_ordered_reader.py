@@ -20,7 +20,7 @@ from strandline.nats.settings import NatsSettings
 from tests.nats.filling import DELETED, Filler, filled_bucket
 from tests.nats.proxy import Proxy, random_cuts, running_proxy
 from tests.servers_nats import SYNC_ALWAYS, NatsCluster, NatsServer, running_nats
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 LIMIT_S = PATIENCE_S
 QUICK = ReadPlan(stream="", heartbeat_s=0.2, backstop_s=0.3, outage_s=LIMIT_S)
@@ -28,7 +28,7 @@ QUICK = ReadPlan(stream="", heartbeat_s=0.2, backstop_s=0.3, outage_s=LIMIT_S)
 
 @pytest.fixture
 def direct(nats_server: NatsServer) -> NatsSettings:
-    return NatsSettings(nats_server.url, timeout_s=5.0)
+    return NatsSettings(nats_server.url, timeout_s=LIMIT_S)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_connections_that_are_cut_anywhere_lose_and_repeat_nothing(
     direct: NatsSettings, proxy: Proxy, nats_bucket: str, seed: int, history: int, options: dict[str, Any]
 ) -> None:
     chance = random.Random(seed)
-    settings = NatsSettings(proxy.url, timeout_s=2.0)
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
     with filled_bucket(direct, nats_bucket, max_msgs_per_subject=history) as bucket:
         bucket.put(["never.overwritten"])
         for _ in range(20):
@@ -93,7 +93,8 @@ def test_connections_that_are_cut_anywhere_lose_and_repeat_nothing(
         with open_at_last(settings, nats_bucket, plan) as reader:
             told = follow(reader, last)
             assert reader.reader.recoveries > 0 or "exact_state" in options
-        with BucketReader.open(direct, nats_bucket, plan) as whole:
+        # A stall is no lost consumer.
+        with BucketReader.open(direct, nats_bucket, replace(plan, heartbeat_s=LIMIT_S)) as whole:
             expected = follow(whole, last)
             assert whole.reader.recoveries == 0
         if history > 1 and not options:
@@ -107,7 +108,7 @@ def test_connections_that_are_cut_anywhere_lose_and_repeat_nothing(
 
 
 def test_writes_while_connections_are_cut_come_once_each(direct: NatsSettings, proxy: Proxy, nats_bucket: str) -> None:
-    settings = NatsSettings(proxy.url, timeout_s=2.0)
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
     with (
         filled_bucket(direct, nats_bucket, max_msgs_per_subject=64) as bucket,
         BucketReader.open(settings, nats_bucket, QUICK) as reader,
@@ -132,7 +133,7 @@ def test_a_consumer_that_is_deleted_is_made_again(direct: NatsSettings, nats_buc
             bucket.api.delete_consumer(bucket.stream, name)
         last = bucket.put(["b"])
         assert follow(reader, last).keys == ["b"]
-        assert reader.reader.recoveries == 1
+        assert reader.reader.recoveries >= 1
 
 
 def test_a_connection_that_stalls_is_given_up_and_goes_on(direct: NatsSettings, proxy: Proxy, nats_bucket: str) -> None:
@@ -141,15 +142,16 @@ def test_a_connection_that_stalls_is_given_up_and_goes_on(direct: NatsSettings, 
         follow(reader, bucket.put(["a"]))
         with proxy.stalled():
             last = bucket.put(["b"])
-            for _ in range(3):
+            give_up = time.monotonic() + LIMIT_S
+            while not reader.reader.recoveries:
+                assert time.monotonic() < give_up, "nobody noticed"
                 assert reader.read(0.1) is None
         assert follow(reader, last).keys == ["b"]
-        assert reader.reader.recoveries >= 1
 
 
 def test_a_server_that_is_killed_and_comes_back_is_read_on(nats_bucket: str) -> None:
     with running_nats(jetstream=SYNC_ALWAYS) as server:
-        settings = NatsSettings(server.url, timeout_s=2.0)
+        settings = NatsSettings(server.url, timeout_s=LIMIT_S)
         with filled_bucket(settings, nats_bucket, max_msgs_per_subject=64) as bucket:
             first = bucket.put([f"k{number}" for number in range(500)])
         with BucketReader.open(settings, nats_bucket, QUICK) as reader:
@@ -167,7 +169,7 @@ def test_a_server_that_is_killed_and_comes_back_is_read_on(nats_bucket: str) -> 
 
 def test_a_server_that_stays_away_is_told_after_the_outage_limit(nats_bucket: str) -> None:
     with running_nats() as server:
-        settings = NatsSettings(server.url, timeout_s=1.0)
+        settings = NatsSettings(server.url, timeout_s=LIMIT_S)
         with filled_bucket(settings, nats_bucket) as bucket:
             first = bucket.put(["a"])
         plan = ReadPlan(stream="", heartbeat_s=0.2, outage_s=0.5)
@@ -260,7 +262,7 @@ def test_a_look_at_the_stream_that_fails_loses_nothing(
 def test_a_sentinel_that_is_cut_off_begins_anew(
     direct: NatsSettings, proxy: Proxy, nats_bucket: str, seed: int
 ) -> None:
-    settings = NatsSettings(proxy.url, timeout_s=2.0)
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
     plan = replace(QUICK, after=0, overrun=Overrun.SENTINEL)
     with filled_bucket(direct, nats_bucket, max_msgs_per_subject=64) as bucket:
         proxy.cut_after = random_cuts(seed, 150_000)
@@ -303,7 +305,7 @@ def test_overwritten_values_within_reach_are_no_loss(direct: NatsSettings, nats_
 @pytest.mark.long
 def test_a_reader_outlives_the_leader_of_its_stream(nats_cluster: NatsCluster, nats_bucket: str) -> None:
     settings = NatsSettings(tuple(nats_cluster.urls), timeout_s=15.0)
-    plan = ReadPlan(stream="", heartbeat_s=0.5, backstop_s=1.0, outage_s=60.0)
+    plan = ReadPlan(stream="", heartbeat_s=0.5, backstop_s=1.0, outage_s=LIMIT_S)
     with filled_bucket(settings, nats_bucket, num_replicas=3, max_msgs_per_subject=64) as bucket:
         first = bucket.put([f"k{number}" for number in range(200)])
     with BucketReader.open(settings, nats_bucket, plan) as reader:
@@ -322,7 +324,8 @@ def test_a_reader_outlives_the_leader_of_its_stream(nats_cluster: NatsCluster, n
 @contextmanager
 def open_filler(settings: NatsSettings, bucket: str) -> Iterator[Filler]:
     """Fill a bucket that exists, as soon as a server answers for it."""
-    for _ in range(50):
+    give_up = time.monotonic() + LIMIT_S
+    while time.monotonic() < give_up:
         with suppress(Unavailable), NatsSocket.connect(settings) as connection:
             filler = Filler(JetStreamApi(connection, settings.api_prefix), f"KV_{bucket}", f"$KV.{bucket}.")
             assert filler.last
@@ -339,9 +342,17 @@ def test_a_reader_that_waits_for_a_silent_server_is_closed_at_once(
         follow(reader, bucket.put(["a"]))
         with proxy.stalled():
             proxy.cut_all()
-            threading.Timer(0.5, reader.close).start()
+            closing = threading.Thread(target=close_while_it_recovers, args=(reader,))
+            closing.start()
             began = time.monotonic()
             with pytest.raises(Closed):
                 reader.read(2 * LIMIT_S)
             assert reader.reader.recoveries == 1
             assert time.monotonic() - began < PATIENCE_S
+            closing.join()
+
+
+def close_while_it_recovers(reader: BucketReader) -> None:
+    eventually(lambda: reader.reader.recoveries)
+    time.sleep(0.1)  # so that it waits for an answer; it is closed as well if it does not yet
+    reader.close()

@@ -5,7 +5,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import _targets
 from strandline.wire import Ack, ProtocolViolation, format_ack, format_headers, format_msg
 from tests import identities_nats as identities
+from tests.ports import free_ports
 from tests.servers_nats import NatsServer, running_nats
 from tests.waiting import PATIENCE_S
 
@@ -51,12 +53,12 @@ def refused(settings: NatsSettings, error: type[Exception], *secrets: str) -> No
 
 def test_a_user_and_a_password_or_a_token_are_in_the_url() -> None:
     with running_nats(identities.USER) as server:
-        ask(NatsSettings(server.url_with(identities.USER_INFO), timeout_s=5))
-        refused(NatsSettings(server.url_with("ann:wr0ng"), timeout_s=5), LoginRefused, "wr0ng")
-        refused(NatsSettings(server.url, timeout_s=5), LoginRefused)
+        ask(NatsSettings(server.url_with(identities.USER_INFO), timeout_s=PATIENCE_S))
+        refused(NatsSettings(server.url_with("ann:wr0ng"), timeout_s=PATIENCE_S), LoginRefused, "wr0ng")
+        refused(NatsSettings(server.url, timeout_s=PATIENCE_S), LoginRefused)
     with running_nats(identities.TOKEN) as server:
-        ask(NatsSettings(server.url_with(identities.TOKEN_TEXT), timeout_s=5))
-        refused(NatsSettings(server.url_with("wr0ng"), timeout_s=5), LoginRefused, "wr0ng")
+        ask(NatsSettings(server.url_with(identities.TOKEN_TEXT), timeout_s=PATIENCE_S))
+        refused(NatsSettings(server.url_with("wr0ng"), timeout_s=PATIENCE_S), LoginRefused, "wr0ng")
 
 
 def test_a_key_signs(tmp_path: Path) -> None:
@@ -66,8 +68,8 @@ def test_a_key_signs(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(identities.make_nkey().seed)
     with running_nats(identities.nkey_settings(user)) as server:
-        ask(NatsSettings(server.url, creds_file=str(seed), timeout_s=5))
-        refused(NatsSettings(server.url, creds_file=str(other), timeout_s=5), LoginRefused, other.read_text())
+        ask(NatsSettings(server.url, creds_file=str(seed), timeout_s=PATIENCE_S))
+        refused(NatsSettings(server.url, creds_file=str(other), timeout_s=PATIENCE_S), LoginRefused, other.read_text())
 
 
 def test_a_creds_file_or_its_text_signs(tmp_path: Path) -> None:
@@ -75,10 +77,12 @@ def test_a_creds_file_or_its_text_signs(tmp_path: Path) -> None:
     file = tmp_path / "user.creds"
     file.write_text(operator.creds)
     with running_nats(operator.settings) as server:
-        ask(NatsSettings(server.url, creds_file=str(file), timeout_s=5))
-        ask(NatsSettings(server.url, creds=operator.creds_base64, timeout_s=5))
+        ask(NatsSettings(server.url, creds_file=str(file), timeout_s=PATIENCE_S))
+        ask(NatsSettings(server.url, creds=operator.creds_base64, timeout_s=PATIENCE_S))
         stranger = identities.make_operator()
-        refused(NatsSettings(server.url, creds=stranger.creds_base64, timeout_s=5), LoginRefused, stranger.creds)
+        refused(
+            NatsSettings(server.url, creds=stranger.creds_base64, timeout_s=PATIENCE_S), LoginRefused, stranger.creds
+        )
 
 
 @pytest.mark.parametrize("mutual", [False, True])
@@ -86,15 +90,15 @@ def test_tls_is_spoken_with_a_server_that_is_trusted(tmp_path: Path, mutual: boo
     certificates = identities.make_certificates(tmp_path)
     with running_nats(certificates.settings(mutual=mutual), scheme="tls") as server:
         own = {"tls_cert": str(certificates.client_cert), "tls_key": str(certificates.client_key)} if mutual else {}
-        ask(NatsSettings(server.url, tls_ca=str(certificates.ca), timeout_s=5, **own))  # type: ignore[arg-type]
-        refused(NatsSettings(server.url, tls_ca=str(certificates.other_ca), timeout_s=5), TlsRefused)
+        ask(NatsSettings(server.url, tls_ca=str(certificates.ca), timeout_s=PATIENCE_S, **own))  # type: ignore[arg-type]
+        refused(NatsSettings(server.url, tls_ca=str(certificates.other_ca), timeout_s=PATIENCE_S), TlsRefused)
         if mutual:
             with pytest.raises((TlsRefused, Unreachable)):
-                ask(NatsSettings(server.url, tls_ca=str(certificates.ca), timeout_s=5))
+                ask(NatsSettings(server.url, tls_ca=str(certificates.ca), timeout_s=PATIENCE_S))
 
 
 def test_a_server_without_tls_is_refused_before_the_login_is_sent(nats_server: NatsServer) -> None:
-    refused(NatsSettings(nats_server.url.replace("nats://", "tls://"), timeout_s=5), TlsRefused)
+    refused(NatsSettings(nats_server.url.replace("nats://", "tls://"), timeout_s=PATIENCE_S), TlsRefused)
 
 
 FULL = b"-ERR 'maximum connections exceeded'\r\n"
@@ -108,7 +112,7 @@ def test_a_server_that_has_no_room_is_not_one_that_refuses_the_login(first: byte
 
 def test_a_real_server_that_has_no_room_is_unreachable() -> None:
     with running_nats("max_connections: 1") as server:
-        settings = NatsSettings(server.url, timeout_s=5)
+        settings = NatsSettings(server.url, timeout_s=PATIENCE_S)
         with NatsSocket.connect(settings):
             refused(settings, Unreachable)
 
@@ -208,9 +212,10 @@ def test_discovered_servers_follow_those_of_the_settings_and_are_known_by_name()
 
 def test_subjects_that_are_not_allowed_are_refused() -> None:
     permissions = "{ subscribe: [ '_INBOX.>' ], publish: 'a' }"
-    rules = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
+    user = f"{{ user: ann, password: pw, permissions: {permissions} }}"
+    rules = f"authorization {{ users: [ {user} ], {identities.TIMEOUT} }}"
     with running_nats(rules) as server:
-        settings = NatsSettings(server.url_with("ann:pw"), timeout_s=5)
+        settings = NatsSettings(server.url_with("ann:pw"), timeout_s=PATIENCE_S)
         with NatsSocket.connect(settings) as connection:
             connection.subscribe("secret.>")
             with pytest.raises(AccessRefused, match="secret"):
@@ -221,7 +226,7 @@ def test_subjects_that_are_not_allowed_are_refused() -> None:
 
 def test_a_server_without_jetstream_says_so() -> None:
     with running_nats(jetstream=None) as server:
-        settings = NatsSettings(server.url, timeout_s=5)
+        settings = NatsSettings(server.url, timeout_s=PATIENCE_S)
         with pytest.raises(JetStreamDisabled):
             stream_state(settings, "KV_b")
         with NatsSocket.connect(settings) as connection, pytest.raises(ServerRefused, match="503"):
@@ -229,10 +234,9 @@ def test_a_server_without_jetstream_says_so() -> None:
 
 
 def test_nobody_listens(nats_server: NatsServer) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    refused(NatsSettings(f"nats://127.0.0.1:{port}", timeout_s=1), Unreachable)
-    ask(NatsSettings((f"nats://127.0.0.1:{port}", nats_server.url), timeout_s=5))
+    (port,) = free_ports(1)
+    refused(NatsSettings(f"nats://127.0.0.1:{port}", timeout_s=PATIENCE_S), Unreachable)
+    ask(NatsSettings((f"nats://127.0.0.1:{port}", nats_server.url), timeout_s=PATIENCE_S))
 
 
 @contextmanager
@@ -268,8 +272,8 @@ def test_a_peer_that_does_not_answer_as_a_server_is_left_in_time(said: bytes) ->
 
 
 def test_a_question_that_nobody_answers_ends_in_time(nats_server: NatsServer) -> None:
-    settings = NatsSettings(nats_server.url, timeout_s=0.3)
-    with NatsSocket.connect(settings, timeout_s=5) as connection, NatsSocket.connect(settings, timeout_s=5) as other:
+    settings, patient = (NatsSettings(nats_server.url, timeout_s=each) for each in (0.3, PATIENCE_S))
+    with NatsSocket.connect(settings, timeout_s=PATIENCE_S) as connection, NatsSocket.connect(patient) as other:
         other.subscribe("silence")
         other.flush()
         with pytest.raises(NoAnswer):
@@ -277,19 +281,25 @@ def test_a_question_that_nobody_answers_ends_in_time(nats_server: NatsServer) ->
 
 
 def answering(pair: tuple[socket.socket, socket.socket], answers: list[bytes | None]) -> JetStreamApi:
-    """Return an API whose questions are answered one after the other, or not."""
+    """Return an API whose questions are answered one after the other, or not; those that follow as the last of them.
+
+    It may have asked again before it is heard: the question that it waits for is the last.
+    """
     pair[0].settimeout(0.0)
-    connection = NatsSocket(pair[0], NatsSettings(timeout_s=2.0))
+    connection = NatsSocket(pair[0], NatsSettings(timeout_s=PATIENCE_S))
 
     def serve() -> None:
         heard = b""
-        for answer in answers:
-            while heard.count(b"PUB ") == 0 or not heard.endswith(b"\r\n"):
-                heard += pair[1].recv(10_000)
-            inbox = heard[heard.index(b"PUB ") :].split(b" ")[2]
-            heard = b""
-            if answer is not None:
-                pair[1].sendall(format_msg(inbox, 1, answer))
+        with suppress(OSError):
+            for answer in chain(answers, repeat(answers[-1])) if answers else ():
+                while heard.count(b"PUB ") == 0 or not heard.endswith(b"\r\n"):
+                    if not (piece := pair[1].recv(10_000)):
+                        return
+                    heard += piece
+                inbox = heard[heard.rindex(b"PUB ") :].split(b" ")[2]
+                heard = b""
+                if answer is not None:
+                    pair[1].sendall(format_msg(inbox, 1, answer))
 
     threading.Thread(target=serve, daemon=True).start()
     return JetStreamApi(connection, "$JS.API")
@@ -324,12 +334,12 @@ def test_an_answer_that_is_none_is_refused() -> None:
 
 
 def test_a_closed_connection_does_nothing_more(nats_server: NatsServer) -> None:
-    connection = NatsSocket.connect(NatsSettings(nats_server.url, timeout_s=5))
+    connection = NatsSocket.connect(NatsSettings(nats_server.url, timeout_s=PATIENCE_S))
     with pytest.raises(TypeError, match="pickle its settings"):
         pickle.dumps(connection)
     threading.Timer(0.05, connection.close).start()
     with pytest.raises(Closed):
-        connection.receive(5)
+        connection.receive(PATIENCE_S)
     connection.close()
     with pytest.raises(Closed):
         connection.send(b"PING\r\n")
@@ -447,11 +457,11 @@ def test_bytes_that_are_no_protocol_end_the_connection_after_what_came_before() 
     with closing(pair[0]), closing(pair[1]):
         attachment = attached(pair)
         pair[1].sendall(delivery(1, b"x") + b"GET / HTTP/1.1\r\n")
-        delivered = attachment.receive(1)
+        delivered = attachment.receive(PATIENCE_S)
         assert delivered is not None
         assert delivered.payloads.to_pylist() == [b"x"]
         with pytest.raises(ProtocolViolation):
-            attachment.receive(1)
+            attachment.receive(PATIENCE_S)
 
 
 def test_a_peer_that_goes_away_drops_the_connection() -> None:
@@ -460,9 +470,9 @@ def test_a_peer_that_goes_away_drops_the_connection() -> None:
         attachment = attached(pair)
         pair[1].sendall(delivery(1, b"x"))
         pair[1].close()
-        assert attachment.receive(1) is not None
+        assert attachment.receive(PATIENCE_S) is not None
         with pytest.raises(ConnectionDropped):
-            attachment.receive(1)
+            attachment.receive(PATIENCE_S)
 
 
 def test_a_value_larger_than_the_buffer_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,13 +45,13 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("looks_often")
 def test_a_bucket_that_is_removed_ends_its_watches_and_is_not_found(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await nats.connect(nats_server.url)
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
         async with NatsConnection(nats_server.url) as connection:
             store, writer, watcher = await bucket(connection)
             await writer.put("a", b"1")
             watch = await watcher.watch_all()
             await next_batch(watch)
-            await client.jetstream().delete_key_value(store.name)
+            await client.jetstream(timeout=PATIENCE_S).delete_key_value(store.name)
             reader = store.reader()
             for call in (reader.get("a"), reader.keys(), reader.scan(), writer.put("a", b"2"), watcher.retention()):
                 with pytest.raises(BucketNotFound):
@@ -67,14 +67,14 @@ def test_a_bucket_that_is_removed_ends_its_watches_and_is_not_found(nats_server:
 @pytest.mark.usefixtures("looks_often")
 def test_a_bucket_made_again_under_its_name_is_another_one(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await nats.connect(nats_server.url)
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
         async with NatsConnection(nats_server.url) as connection:
             store, writer, watcher = await bucket(connection)
             await writer.put("a", b"1")
             before = await watcher.retention()
             watch = await watcher.watch_all()
             await next_batch(watch)
-            await client.jetstream().delete_key_value(store.name)
+            await client.jetstream(timeout=PATIENCE_S).delete_key_value(store.name)
             _, writer, watcher = await bucket(connection, name=store.name)
             for number in range(5):
                 await writer.put(f"k{number}", b"new")
@@ -90,12 +90,12 @@ def test_a_bucket_made_again_under_its_name_is_another_one(nats_server: NatsServ
 
 def test_a_bucket_that_is_emptied_under_a_watch_is_told(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await nats.connect(nats_server.url)
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
         async with NatsConnection(nats_server.url) as connection:
             store, writer, watcher = await bucket(connection)
             for number in range(3):
                 await writer.put(f"k{number}", b"1")
-            await client.jetstream().purge_stream(f"KV_{store.name}")
+            await client.jetstream(timeout=PATIENCE_S).purge_stream(f"KV_{store.name}")
             retention = await watcher.retention()
             assert (retention.first_revision, retention.last_revision, retention.updates) == (4, 3, 0)
             with pytest.raises(CursorExpired):
@@ -110,13 +110,13 @@ def test_a_bucket_that_is_emptied_under_a_watch_is_told(nats_server: NatsServer)
 
 def test_a_mirror_is_read_as_itself_written_through_its_origin_and_never_vouched_for(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await nats.connect(nats_server.url)
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
         async with NatsConnection(nats_server.url) as connection:
             store, writer, watcher = await bucket(connection)
             await writer.put("a.x", b"1")
             name = fresh_bucket()
             mirrored = StreamSource(name=f"KV_{store.name}")
-            await client.jetstream().add_stream(
+            await client.jetstream(timeout=PATIENCE_S).add_stream(
                 StreamConfig(name=f"KV_{name}", mirror=mirrored, max_msgs_per_subject=1)
             )
             mirror = await connection.store(name)
@@ -150,9 +150,11 @@ def test_a_mirror_is_read_as_itself_written_through_its_origin_and_never_vouched
 
 def test_buckets_are_shared_with_other_clients(nats_server: NatsServer) -> None:
     async def main() -> None:
-        client = await nats.connect(nats_server.url)
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
         name = fresh_bucket()
-        theirs = await client.jetstream().create_key_value(KeyValueConfig(bucket=name, history=5, ttl=3600))
+        theirs = await client.jetstream(timeout=PATIENCE_S).create_key_value(
+            KeyValueConfig(bucket=name, history=5, ttl=3600)
+        )
         async with NatsConnection(nats_server.url) as connection:
             store = await connection.store(name)
             writer, watcher = store.writer(), store.watcher()

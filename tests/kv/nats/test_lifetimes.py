@@ -18,7 +18,16 @@ from strandline.kv.nats import NatsConnection
 from strandline.kv.nats.bucket_reader import BucketReader
 from strandline.nats import NatsSettings
 from strandline.nats.cancellation import CancelToken
-from tests.identities_nats import TOKEN, TOKEN_TEXT, USER, make_certificates, make_nkey, make_operator, nkey_settings
+from tests.identities_nats import (
+    TIMEOUT,
+    TOKEN,
+    TOKEN_TEXT,
+    USER,
+    make_certificates,
+    make_nkey,
+    make_operator,
+    nkey_settings,
+)
 from tests.kv.nats.opening import bucket, next_batch, until, value
 from tests.servers_nats import NatsServer, running_nats
 from tests.waiting import PATIENCE_S
@@ -116,7 +125,7 @@ def test_a_shutdown_ends_a_watch_that_begins(
         _, _, watcher = await bucket(connection)
         monkeypatch.setattr(BucketReader, "open", slowly)
         beginning = asyncio.ensure_future(watcher.watch_all())
-        assert await asyncio.to_thread(began.wait, 20)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         await asyncio.wait_for(connection.shutdown(), PATIENCE_S)
         assert not threads()
         with pytest.raises(Closed, match="the connection"):
@@ -168,7 +177,7 @@ async def use(client: Client) -> None:
 
 def test_a_client_of_the_caller_s_is_used_and_never_closed(nats_server: NatsServer) -> None:
     async def main() -> None:
-        await use(await nats.connect(nats_server.url))
+        await use(await nats.connect(nats_server.url, connect_timeout=PATIENCE_S))
 
     asyncio.run(main())
 
@@ -176,7 +185,7 @@ def test_a_client_of_the_caller_s_is_used_and_never_closed(nats_server: NatsServ
 def test_the_subject_of_answers_and_the_tls_of_the_caller_s_client_are_taken_over(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     permissions = "{ publish: '>', subscribe: '_MINE.>' }"
-    users = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ] }}"
+    users = f"authorization {{ users: [ {{ user: ann, password: pw, permissions: {permissions} }} ], {TIMEOUT} }}"
     tls = files.settings().replace("}", ", handshake_first: true }")
 
     async def main(server: NatsServer) -> None:
@@ -187,6 +196,7 @@ def test_the_subject_of_answers_and_the_tls_of_the_caller_s_client_are_taken_ove
             tls_hostname="localhost",
             tls_handshake_first=True,
             inbox_prefix="_MINE",
+            connect_timeout=PATIENCE_S,
         )
         await use(client)
 
@@ -196,8 +206,14 @@ def test_the_subject_of_answers_and_the_tls_of_the_caller_s_client_are_taken_ove
 
 def test_nothing_is_kept_for_later_while_the_caller_s_client_is_away() -> None:
     async def main(server: NatsServer) -> None:
-        client = await nats.connect(server.url, reconnect_time_wait=0.05, error_cb=_ignore)
-        async with NatsConnection.from_client(client, timeout_s=5) as connection:
+        client = await nats.connect(
+            server.url,
+            reconnect_time_wait=0.05,
+            max_reconnect_attempts=-1,
+            connect_timeout=PATIENCE_S,
+            error_cb=_ignore,
+        )
+        async with NatsConnection.from_client(client, timeout_s=PATIENCE_S) as connection:
             store, writer, _ = await bucket(connection)
             await writer.put("a", b"1")
             server.kill()
@@ -234,7 +250,7 @@ def test_bulk_reads_log_in_as_the_caller_s_client_does(tmp_path: Path) -> None:
         with running_nats(settings) as server:
 
             async def main(url: str, options: dict[str, object]) -> None:
-                await use(await nats.connect(url, **options))
+                await use(await nats.connect(url, connect_timeout=PATIENCE_S, **options))
 
             asyncio.run(main(server.url, options))
     with running_nats(TOKEN) as server:
