@@ -35,7 +35,8 @@ from strandline.kv import (
     format_revision,
 )
 from strandline.kv.nats import NatsConnection
-from strandline.testing import KV_STORE_CHECKS, CheckedKv, KvStoreCheck, run_kv_store_check
+from strandline.testing import KV_STORE_CHECKS, CheckedKv, KvStoreCheck
+from tests.kv.nats.opening import run_on_a_server
 from tests.waiting import PATIENCE_S
 
 NUMBERS = itertools.count(1)
@@ -96,7 +97,7 @@ def test_buckets_of_another_thread_keep_the_contract(elsewhere: Server, check: K
         async with connected(elsewhere) as connection:
             yield checked(connection)
 
-    asyncio.run(run_kv_store_check(check, open_kv))
+    run_on_a_server(check, open_kv)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_buckets_of_another_thread_keep_the_contract(elsewhere: Server, check: K
 )
 def test_buckets_of_the_same_loop_keep_the_contract(name: str) -> None:
     check = next(check for check in KV_STORE_CHECKS if check.__name__ == name)
-    asyncio.run(run_kv_store_check(check, open_here))
+    run_on_a_server(check, open_here)
 
 
 async def bucket(connection: EmbeddedConnection, config: StoreConfig) -> tuple[KvStore, KvWriter, KvWatcher]:
@@ -247,10 +248,9 @@ def test_what_was_never_stored_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch
             with pytest.raises(StorageRefused):
                 await writer.put("a", b"never")
             streams = server.jetstreams[GLOBAL_ACCOUNT].streams.streams
-            for _ in range(10_000):
-                if all(stream.failure is None for stream in streams.values()):
-                    break
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(PATIENCE_S):
+                while any(stream.failure is not None for stream in streams.values()):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.001)
             found = await reader.get("a")
             assert found is not None
             assert found.value == b"1"

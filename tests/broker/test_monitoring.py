@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from nats.js.errors import APIError
 from strandline.broker.embedded_server import serve
 from strandline.broker.settings import AccountSettings, ServerSettings, UserSettings
 from strandline.journal import WRITTEN
+from tests.broker.clients.servers import settled
 from tests.servers_nats import running_nats
 from tests.waiting import PATIENCE_S
 
@@ -77,19 +78,19 @@ def get(port: int, path: str) -> tuple[int, str, Any]:
 
 async def pages(url: str, port: int) -> dict[str, tuple[int, str, Any]]:
     """Do a little of everything, and return all pages."""
-    client = await nats.connect(url, name="tester")
-    context = client.jetstream()
+    client = await nats.connect(url, name="tester", connect_timeout=PATIENCE_S)
+    context = client.jetstream(timeout=PATIENCE_S)
     await context.add_stream(name="MONITORED", subjects=["monitored.>"])
     for _ in range(3):
         await context.publish("monitored.x", b"hello")
     subscription = await context.pull_subscribe("monitored.>", durable="D", stream="MONITORED")
-    await (await subscription.fetch(2))[0].ack()
+    await (await subscription.fetch(2, timeout=PATIENCE_S))[0].ack_sync()
     await client.subscribe("bar", queue="q")
-    other = await nats.connect(url, name="gone")
+    other = await nats.connect(url, name="gone", connect_timeout=PATIENCE_S)
     await other.subscribe("z")
-    await other.flush()
+    await settled(other)
     await other.close()
-    await client.flush()
+    await settled(client)
     give_up = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < give_up:  # the end of a connection is noticed a little later
         if (await asyncio.to_thread(get, port, "/connz?state=closed"))[2]["total"]:
@@ -163,20 +164,26 @@ def test_pages_tell_what_happened(both: tuple[dict[str, Any], dict[str, Any]]) -
 async def _raw(port: int, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
-    data = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    data = bytearray()
+    with suppress(ConnectionError):  # it ends so for a client whose bytes are still on their way
+        while part := await asyncio.wait_for(reader.read(1 << 16), PATIENCE_S):
+            data += part
     writer.close()
-    return data
+    return bytes(data)
 
 
 def test_connections_are_kept_open_shown_by_user_and_closed_on_nonsense() -> None:
     users = (AccountSettings(), AccountSettings("A", (UserSettings("ann", "s"),), None))
-    settings = ServerSettings(port=0, http_port=0, http_base_path="/nats", jetstream=None, accounts=users)
+    settings = ServerSettings(
+        port=0, http_port=0, http_base_path="/nats", jetstream=None, accounts=users, auth_timeout_s=PATIENCE_S
+    )
 
     async def main() -> None:
         async with serve(settings) as server:
             port = server.http_port
             assert port is not None
-            client = await nats.connect(server.url, user="ann", password="s")  # noqa: S106 - of a server that lives for seconds
+            options = {"user": "ann", "password": "s", "connect_timeout": PATIENCE_S}
+            client = await nats.connect(server.url, **options)
             kept_open = b"GET /nats/healthz HTTP/1.1\r\nHost: x\r\nX-Connection: close\r\n\r\n"
             twice = kept_open + b"HEAD /nats/varz HTTP/1.1\r\nConnection: close\r\n\r\n"
             answers = await _raw(port, twice)
@@ -216,9 +223,9 @@ def _damage(folder: Path, name: str) -> None:
 def test_a_consumer_that_cannot_be_opened_makes_the_server_unwell(tmp_path: Path) -> None:
     async def main() -> None:
         async with serve(ServerSettings(port=0, store_dir=tmp_path)) as server:
-            client = await nats.connect(server.url)
-            await client.jetstream().add_stream(name="ORDERS", subjects=["orders"])
-            await client.jetstream().add_consumer("ORDERS", durable_name="worker")
+            client = await nats.connect(server.url, connect_timeout=PATIENCE_S)
+            await client.jetstream(timeout=PATIENCE_S).add_stream(name="ORDERS", subjects=["orders"])
+            await client.jetstream(timeout=PATIENCE_S).add_consumer("ORDERS", durable_name="worker")
             await client.close()
         _damage(tmp_path, "worker.consumer")
         async with serve(ServerSettings(port=0, http_port=0, store_dir=tmp_path)) as server:
@@ -227,12 +234,12 @@ def test_a_consumer_that_cannot_be_opened_makes_the_server_unwell(tmp_path: Path
             status, _, health = await asyncio.to_thread(get, port, "/healthz")
             assert (status, health["status"]) == (503, "unavailable")
             assert 'consumer "worker" of stream "ORDERS"' in health["error"]
-            client = await nats.connect(server.url)
+            client = await nats.connect(server.url, connect_timeout=PATIENCE_S)
             with pytest.raises(APIError) as refused:
-                await client.jetstream().consumer_info("ORDERS", "worker")
+                await client.jetstream(timeout=PATIENCE_S).consumer_info("ORDERS", "worker")
             assert str(tmp_path) not in str(refused.value)
             assert "worker.consumer" in str(refused.value)
-            await client.jetstream().delete_consumer("ORDERS", "worker")
+            await client.jetstream(timeout=PATIENCE_S).delete_consumer("ORDERS", "worker")
             assert (await asyncio.to_thread(get, port, "/healthz"))[0] == 200
             await client.close()
 

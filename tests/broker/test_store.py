@@ -11,6 +11,7 @@ from strandline.broker.embedded_server import running
 from strandline.broker.settings import AccountSettings, ServerSettings, UserSettings
 from strandline.broker.store import FOLDER_BYTES_MAX, format_account_folder
 from tests.broker.socket_client import SocketClient
+from tests.waiting import PATIENCE_S
 
 ODD_NAMES = ["..", ".", "/", "../..", "a/../../b", "a\0b", "%2E", "é", "x" * 300, "x" * 301, "A", "a", "\ud800", " "]
 
@@ -43,7 +44,8 @@ def test_an_account_stores_nothing_outside_the_folder_of_its_server(name: str, t
     store = tmp_path / "outer" / "store"
     user = UserSettings(user="u", password="p")  # noqa: S106 - of a test
     account = AccountSettings(name=name, users=(user,))
-    settings = ServerSettings(port=0, store_dir=store, accounts=(AccountSettings(name="$G"), account))
+    accounts = (AccountSettings(name="$G"), account)
+    settings = ServerSettings(port=0, store_dir=store, accounts=accounts, auth_timeout_s=PATIENCE_S)
     for expected in (0, 1):  # it is found again
         with running(settings) as url, SocketClient(urlsplit(url).port or 0, {"user": "u", "pass": "p"}) as client:
             assert client.request("$JS.API.INFO").json()["streams"] == expected

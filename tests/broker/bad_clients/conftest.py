@@ -16,6 +16,8 @@ max_payload: 256KB
 max_control_line: 2KB
 """
 """Limits that are soon reached."""
+PULLED = {"ack_policy": "none", "inactive_threshold": 600 * 10**9}
+"""A consumer that is still there when a machine has stalled for seconds."""
 Servers = Callable[[str], NatsServer]
 
 
@@ -23,7 +25,7 @@ def warm_up(port: int) -> None:
     """Have a server load what it loads when it is first needed, so that it does not count as growing."""
     with SocketClient(port) as client:
         client.api("STREAM.CREATE.WARM", {"name": "WARM"})
-        made = client.api("CONSUMER.CREATE.WARM", {"stream_name": "WARM", "config": {"ack_policy": "none"}})
+        made = client.api("CONSUMER.CREATE.WARM", {"stream_name": "WARM", "config": PULLED})
         client.send(pub_frame("WARM", b"x" * 100) * 2000)
         client.subscribe(client.inbox, "1")
         client.publish(f"$JS.API.CONSUMER.MSG.NEXT.WARM.{made['name']}", b"1000", reply=client.inbox)

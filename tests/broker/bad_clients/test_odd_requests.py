@@ -95,7 +95,7 @@ def undisturbed(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[int]
             neighbour.api("CONSUMER.CREATE.KEPT.kept", body)
             yield port
             neighbour.publish("echo", b"still here")
-            assert neighbour.next(60).payload == b"still here"
+            assert neighbour.next().payload == b"still here"
             neighbour.flush()
     with caplog.at_level(logging.WARNING), running(settings) as url, SocketClient(urlsplit(url).port or 0) as client:
         assert "error" not in client.request("$JS.API.STREAM.INFO.KEPT").json()
@@ -120,7 +120,7 @@ def _ask(port: int, questions: Iterator[tuple[str, bytes]] | list[tuple[str, byt
     with SocketClient(port, {"no_responders": False}) as client:
         for subject, payload in questions:
             client.send(pub_frame(subject, payload, reply="nobody.listens"))
-        assert "streams" in client.request("$JS.API.INFO", within_s=60).json()
+        assert "streams" in client.request("$JS.API.INFO").json()
 
 
 def test_operations_with_odd_arguments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -207,7 +207,7 @@ def test_acknowledgements_with_odd_payloads(tmp_path: Path, caplog: pytest.LogCa
         client.subscribe(client.inbox, "1")
         client.publish("$JS.API.CONSUMER.MSG.NEXT.KEPT.kept", b"40", reply=client.inbox)
         for number in range(40):
-            reply = client.next(60).reply
+            reply = client.next().reply
             value = VALUES[number % len(VALUES)]
             for payload in (b"-NAK " + value, b'-NAK {"delay":%b}' % value, b"+NXT " + value, b"+TERM " + value, value):
                 client.publish(reply, payload)

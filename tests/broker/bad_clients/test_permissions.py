@@ -1,11 +1,12 @@
 """Nobody gets around what it may publish and hear, nor out of its account."""
 
 import json
+from itertools import islice
 
 import pytest
 
 from tests.broker.bad_clients.conftest import Servers
-from tests.broker.socket_client import SocketClient, pub_frame
+from tests.broker.socket_client import Message, SocketClient, pub_frame
 from tests.servers_nats import NatsServer, fresh_bucket
 
 SETTINGS = """
@@ -18,7 +19,7 @@ accounts {
           publish: { allow: ["open.>", "$JS.API.INFO"], deny: ["open.secret.>", "open.*.hidden"] }
           subscribe: { allow: ["open.>", "_INBOX.>", "team.> workers"], deny: ["open.secret.>", "open.*.hidden"] } } }
       { user: server, password: s, permissions: {
-          publish: { deny: ">" }, subscribe: "ask.>", allow_responses: { max: 1, expires: "10s" } } }
+          publish: { deny: ">" }, subscribe: "ask.>", allow_responses: { max: 1, expires: "10m" } } }
     ]
   }
   B: { jetstream: enabled, users: [ { user: other, password: b } ] }
@@ -31,6 +32,11 @@ def login(server: NatsServer, user: str) -> SocketClient:
     """Connect as somebody."""
     words = {"owner": "a", "guest": "g", "server": "s", "other": "b"}
     return SocketClient(server.port, {"user": user, "pass": words[user]} if user else {})
+
+
+def _is_no_event(message: Message) -> bool:
+    """Tell whether a message is none of those that a server sends of what a test before has done."""
+    return not message.subject.startswith("$JS.EVENT.")
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def test_what_may_not_be_published_reaches_nobody(server: NatsServer, user: str,
         guest.send(pub_frame("open.a", b"1") + pub_frame(subject, b"2") * 200 + pub_frame("open.b", b"3"))
         guest.flush()
         owner.publish("open.end", b"4")
-        heard = [owner.next() for _ in range(3)]
+        heard = list(islice(filter(_is_no_event, iter(owner.next, None)), 3))
     assert [each.payload for each in heard] == [b"1", b"3", b"4"], heard
 
 
@@ -155,7 +161,7 @@ def test_accounts_hear_nothing_of_each_other(server: NatsServer) -> None:
         assert owner.request(f"{name}.a", b"x").json()["seq"] == 1
         owner.flush()
         other.flush()
-        assert not other.messages
+        assert not [each for each in other.messages if _is_no_event(each) or name in f"{each.subject} {each.payload!r}"]
         other.send(b"UNSUB 1\r\n")
         assert other.request(f"{name}.a", b"y").status == "503"
         missing = other.request(f"$JS.API.STREAM.INFO.{name}").json()["error"]
@@ -174,7 +180,7 @@ def test_nobody_acknowledges_or_takes_for_another_account(server: NatsServer) ->
         owner.api(f"CONSUMER.DURABLE.CREATE.{name}.c", {"stream_name": name, "config": config})
         owner.request(name, b"x")
         owner.subscribe(owner.inbox, "1")
-        pull = json.dumps({"batch": 1, "expires": 10**9}).encode()
+        pull = json.dumps({"batch": 1, "expires": 600 * 10**9}).encode()
         owner.publish(f"$JS.API.CONSUMER.MSG.NEXT.{name}.c", pull, reply=owner.inbox)
         taken = owner.next()
         assert other.request(taken.reply, b"+ACK").status == "503"

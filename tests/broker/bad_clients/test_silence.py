@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.bad_clients.neighbours import eventually, undisturbed
+from tests.broker.bad_clients.neighbours import undisturbed
 from tests.broker.clients.servers import program_of, running
 from tests.broker.socket_client import Ended, SocketClient
 from tests.identities_nats import Certificates, make_certificates
 from tests.ports import free_ports
 from tests.servers_nats import NatsServer, running_nats
+from tests.waiting import PATIENCE_S, eventually
 
 HANDLES = 128
 SILENT = 300
@@ -47,11 +48,11 @@ def silent(port: int, count: int = SILENT) -> Iterator[None]:
         yield
 
 
-def comes_in(port: int) -> bool:
+def comes_in(port: int, within_s: float = 3) -> bool:
     """Tell whether a new client is served."""
     with suppress(Ended, TimeoutError), SocketClient(port, greet=False) as client:
         client.send(b'CONNECT {"verbose":false}\r\n')
-        client.flush(3)
+        client.flush(within_s)
         return True
     return False
 
@@ -104,8 +105,8 @@ def test_silent_monitors_hold_up_no_client_and_make_room_for_others() -> None:
         with undisturbed(server), silent(server.monitor_port):
             eventually(lambda: handles(server.pid) > HANDLES // 16)
             for _ in range(HANDLES // 2):
-                assert comes_in(server.port)
-            assert handles(server.pid) < HANDLES // 2
+                assert comes_in(server.port, PATIENCE_S)
+            eventually(lambda: handles(server.pid) < HANDLES // 2)
         eventually(lambda: bool(server.monitor("/varz")))
 
 
@@ -121,6 +122,6 @@ def test_a_server_without_a_handle_left_says_so_and_goes_on_when_it_has_some(kin
                 neighbour.wait_for(100)  # a server that does not wait has said it very often by then
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
             eventually(lambda: comes_in(server.port))
-        assert len(server.log()) < 10_000
         if kind == "strandline":
+            assert len(server.log()) < 10_000
             assert server.log().count("oo many open files") == 1

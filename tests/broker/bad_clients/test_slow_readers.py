@@ -4,9 +4,11 @@ import json
 import threading
 from contextlib import suppress
 
-from tests.broker.bad_clients.neighbours import connections, eventually, undisturbed
+from tests.broker.bad_clients.conftest import PULLED
+from tests.broker.bad_clients.neighbours import undisturbed, wait_until_left
 from tests.broker.socket_client import Ended, SocketClient, pub_frame
 from tests.servers_nats import NatsServer, fresh_bucket
+from tests.waiting import eventually
 
 PAYLOAD = b"x" * 8000
 FLOOD = 2000
@@ -22,7 +24,6 @@ def send_until_ended(client: SocketClient, data: bytes) -> None:
 
 def test_a_subscriber_that_does_not_read_is_cut_off_and_others_get_everything(server: NatsServer) -> None:
     name = fresh_bucket()
-    before = connections(server)
     deaf = SocketClient(server.port, buffer=BUFFER)
     deaf.subscribe(name, "1")
     deaf.flush()
@@ -44,7 +45,7 @@ def test_a_subscriber_that_does_not_read_is_cut_off_and_others_get_everything(se
         assert errors in ([], ["Slow Consumer"]), errors
         assert len(deaf.messages) < FLOOD
     deaf.close()
-    eventually(lambda: connections(server) <= before)
+    wait_until_left(server)
 
 
 def test_who_publishes_and_does_not_read_acknowledgements_takes_no_memory(server: NatsServer) -> None:
@@ -83,34 +84,33 @@ def test_what_a_consumer_delivers_waits_for_a_client_that_does_not_read(server: 
             for _ in range(3):
                 config = {"deliver_subject": f"push.{name}", "ack_policy": "none"}
                 owner.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
-                made = owner.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": {"ack_policy": "none"}})
-                pull = json.dumps({"batch": FLOOD, "expires": 30 * 10**9}).encode()
+                made = owner.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": PULLED})
+                pull = json.dumps({"batch": FLOOD, "expires": 600 * 10**9}).encode()
                 owner.publish(f"$JS.API.CONSUMER.MSG.NEXT.{name}.{made['name']}", pull, reply=f"pull.{name}")
             eventually(lambda: kind != "strandline" or sum(delivered(owner, name)) > 0)
             threading.Event().wait(0.2)  # as much as it likes
             assert kind != "strandline" or sum(delivered(owner, name)) < 6 * FLOOD
         if kind == "strandline":  # the other one cuts the client off
-            taken = [deaf.next(30).sid for _ in range(6 * FLOOD)]
+            taken = [deaf.next().sid for _ in range(6 * FLOOD)]
             assert (taken.count("1"), taken.count("2")) == (3 * FLOOD, 3 * FLOOD)
         owner.api(f"STREAM.DELETE.{name}")
 
 
 def test_who_looks_on_and_does_not_read_holds_no_consumer_up(server: NatsServer) -> None:
     name = fresh_bucket()
-    before = connections(server)
     with SocketClient(server.port, buffer=BUFFER) as onlooker, SocketClient(server.port) as reader:
         onlooker.subscribe(">", "1")
         onlooker.flush()
         reader.api(f"STREAM.CREATE.{name}", {"name": name})
-        made = reader.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": {"ack_policy": "none"}})
+        made = reader.api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": PULLED})
         reader.subscribe(f"in.{name}", "in")
         for _ in range(FLOOD // 50):
             reader.send(pub_frame(name, PAYLOAD) * 50)
             reader.publish(f"$JS.API.CONSUMER.MSG.NEXT.{name}.{made['name']}", b"50", reply=f"in.{name}")
-            assert [reader.next(5).payload for _ in range(50)] == [PAYLOAD] * 50
+            assert [reader.next().payload for _ in range(50)] == [PAYLOAD] * 50
         reader.api(f"STREAM.DELETE.{name}")
         assert onlooker.wait_for_end() in ([], ["Slow Consumer"])
-    eventually(lambda: connections(server) <= before)
+    wait_until_left(server)
 
 
 def test_a_client_may_stop_reading_for_a_while(server: NatsServer) -> None:

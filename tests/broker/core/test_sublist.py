@@ -122,11 +122,11 @@ def test_many_entries_of_one_pattern_come_and_go_quickly() -> None:
     for number in range(20_000):
         tree.add(b"a", number)
     assert tree.find(b"a") == len(tree) == 20_000
-    started = time.process_time()
+    started = time.thread_time()
     for number in range(20_000):
         tree.remove(b"a", number)
     assert not tree.find(b"a")
-    assert time.process_time() - started < 5  # a search through all of them each time would take minutes
+    assert time.thread_time() - started < 5  # a search through all of them each time would take minutes
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -65,7 +65,7 @@ def damage(store: Path, *texts: bytes) -> None:
 async def serving(store: Path) -> AsyncIterator[tuple[Client, Callable[[], Awaitable[tuple[int, Any]]]]]:
     """Serve a store; yield a client, and what asks for the server's health."""
     async with serve(ServerSettings(port=0, store_dir=store, http_port=-1)) as server:
-        client = await nats.connect(server.url)
+        client = await nats.connect(server.url, connect_timeout=WAIT_S)
 
         def ask() -> tuple[int, Any]:
             with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=WAIT_S)) as connection:
@@ -90,7 +90,7 @@ async def api(client: Client, subject: str, body: object = None) -> Any:  # noqa
 
 async def fill(client: Client) -> None:
     """Publish, each message in a batch of its own, and have consumers in the middle of it."""
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=WAIT_S)
     await stream.add_stream(name="orders", subjects=["orders.>"], allow_direct=True)
     for number in range(1, COUNT + 1):
         await stream.publish(f"orders.{number % 4}", f"message {number:04}".encode())
@@ -122,7 +122,7 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
 
 async def check_consumers(client: Client) -> None:
     """Every kind of consumer gets what is left, and comes to its end."""
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=WAIT_S)
     pulled = await stream.pull_subscribe_bind("puller", "orders")
 
     async def pull() -> Any:  # noqa: ANN401 - a message
@@ -148,7 +148,7 @@ async def check_consumers(client: Client) -> None:
 
 async def check_gets(client: Client) -> None:
     """Messages are got one by one and many at a time, and what is lost is not found."""
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=WAIT_S)
     for direct in (False, True):
         for sequence in LOST:
             with pytest.raises(NotFoundError):
@@ -164,7 +164,7 @@ async def check_gets(client: Client) -> None:
 
 async def check_copies(client: Client) -> None:
     """A mirror and a source have what is left."""
-    stream = client.jetstream()
+    stream = client.jetstream(timeout=WAIT_S)
     await stream.add_stream(name="mirror", mirror=StreamSource(name="orders"))
     await stream.add_stream(name="sourced", sources=[StreamSource(name="orders")])
 
@@ -228,7 +228,7 @@ async def go_on_over_damage(tmp_path: Path) -> None:
             await advisories.next_msg(1.5)
     async with serving(tmp_path) as (client, health):
         assert (await health())[0] == 200
-        assert (await client.jetstream().publish("orders.1", b"and on")).seq == COUNT + 1
+        assert (await client.jetstream(timeout=WAIT_S).publish("orders.1", b"and on")).seq == COUNT + 1
 
 
 def test_a_server_killed_while_a_loss_is_accepted_has_it_lost_or_accepted_and_what_was_answered_holds(

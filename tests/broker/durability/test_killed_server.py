@@ -18,6 +18,7 @@ from tests.broker.durability.workload import RestartedServer, check_all, clients
 from tests.broker.socket_client import SocketClient
 from tests.journal.helpers import telling
 from tests.straced import strace_problem
+from tests.waiting import eventually
 
 CALLS = {"fdatasync": (1, 2, 3, 5, 9, 20, 40), "pwritev2": (1, 2, 4, 7, 12, 30, 70), "rename": (1, 2, 3)}
 """By which calls the server changes its disk, and at which of them a life ends."""
@@ -34,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[Mortal]:
         yield server
 
 
-def die_often(server: Mortal, deaths: Sequence[Death]) -> RestartedServer:
+def die_often(server: Mortal, deaths: Sequence[Death], published_min: int = 1) -> RestartedServer:
     """Live and die under load, in each of some ways, and once more live until everything is brought to an end."""
     world = RestartedServer(server.port)
     assert server.start()
@@ -50,10 +51,11 @@ def die_often(server: Mortal, deaths: Sequence[Death]) -> RestartedServer:
             world.check()
         world.life += 1
         assert server.start()
-        live(server, world, 100, 10 * LIFE_S)
+        # However little was done in short lives, or by a slow machine, something is there to be compared.
+        wanted = {"published": published_min, "acked": 1, "won": 1}
+        eventually(lambda: world.failures or all(world.told[what] >= count for what, count in wanted.items()))
     with SocketClient(server.port) as client:
         check_all(world, client)
-    assert min(world.told[what] for what in ("published", "acked", "won")) > 0, world.told
     return world
 
 
@@ -76,8 +78,7 @@ def die_at_random(server: Mortal, lives: int) -> None:
     seed = randrange(1 << 30)
     random = Random(seed)
     with telling(seed=seed):
-        world = die_often(server, [(random.choice([0, 1, 5, 50, 300, 600]), ()) for _ in range(lives)])
-        assert world.told["published"] > 10 * lives, world.told
+        die_often(server, [(random.choice([0, 1, 5, 50, 300, 600]), ()) for _ in range(lives)], 10 * lives)
 
 
 @pytest.mark.parametrize("lives", [8, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])

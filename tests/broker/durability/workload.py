@@ -377,7 +377,7 @@ def sequence_of(reply: str) -> int:
 
 def read_all(client: SocketClient, stream: str) -> list[Stored]:
     """Return all that a stream has."""
-    config = {"ack_policy": "none", "inactive_threshold": 10_000_000_000}
+    config = {"ack_policy": "none", "inactive_threshold": 600 * 10**9}
     made = client.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
     client.subscribe(f"{client.inbox}.all", "1")
     left = made["num_pending"]

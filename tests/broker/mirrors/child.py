@@ -8,12 +8,13 @@ from strandline.cli.without_pandas import leave_pandas_out
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL
 from tests.broker.mirrors.world import MirrorAccount
+from tests.waiting import PATIENCE_S
 
 
 def copy(folder: str, url: str, told: Connection) -> None:
     """Keep three copies up to date: a mirror, a source, and a source of the mirror."""
     leave_pandas_out()
-    world = MirrorAccount(Path(folder), {API: NatsSettings(url, timeout_s=10.0)})
+    world = MirrorAccount(Path(folder), {API: NatsSettings(url, timeout_s=PATIENCE_S)})
     if "M" not in world.service.streams:
         world.create("M", mirror={"name": "O", "external": EXTERNAL})
         world.create("S", sources=[{"name": "O", "external": EXTERNAL}])

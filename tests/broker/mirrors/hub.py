@@ -20,7 +20,7 @@ class Hub:
     """Makes, fills and reads streams of a server."""
 
     def __init__(self, url: str) -> None:
-        self.settings = NatsSettings(url, timeout_s=10.0)
+        self.settings = NatsSettings(url, timeout_s=PATIENCE_S)
         self._socket: NatsSocket | None = None
 
     @property

@@ -18,6 +18,7 @@ from strandline.broker.settings import ServerSettings
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL, Hub
 from tests.servers_nats import NatsServer, fresh_bucket
+from tests.waiting import PATIENCE_S
 
 STRANDLINE = [sys.executable, "-c", "from strandline.cli import main; main()"]
 
@@ -122,7 +123,7 @@ def die_handing_over(handing: HandOver, until: Callable[[int], bool]) -> None:
         began_at = hub.last_seq(handing.into)
     process = subprocess.Popen([*STRANDLINE, *command, "--follow", "--quiet"])
     try:
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + PATIENCE_S
         while not until(began_at):
             assert process.poll() is None, "it ended by itself"
             assert time.monotonic() < give_up

@@ -55,7 +55,7 @@ def test_a_mirror_of_a_remote_stream_is_the_same_to_the_last_nanosecond(
     assert world.messages("M") == hub.messages(name)
     told = world.info("M")["mirror"]
     assert (told["lag"], told["external"], told.get("error")) == (0, EXTERNAL, None)
-    assert 0 < told["active"] < 3 * 10**9
+    assert 0 < told["active"] < 600 * 10**9
 
 
 def test_a_source_of_a_remote_stream_is_signed_as_the_real_server_signs_its_own(

@@ -82,13 +82,13 @@ def test_a_new_pattern_takes_little_time_however_many_subjects_there_are(pattern
     matches, texts = matcher((pattern,)), [name.decode() for name in names]
     together, one_by_one = [], []
     for _ in range(3):
-        start = time.process_time()
+        start = time.thread_time()
         Filter(subjects, (pattern,)).mask()
-        together.append(time.process_time() - start)
-        start = time.process_time()
+        together.append(time.thread_time() - start)
+        start = time.thread_time()
         for text in texts:
             matches(text)
-        one_by_one.append(time.process_time() - start)
+        one_by_one.append(time.thread_time() - start)
     assert min(together) < min(one_by_one) / 3
 
 
