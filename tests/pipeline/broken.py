@@ -3,10 +3,10 @@
 A broken store derives from its twin in memory, and `caught_by` names the checks that have to catch it.
 """
 
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from strandline.errors import StrandlineError
 from strandline.pipeline import ledger as rules
@@ -20,8 +20,10 @@ from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import MemoryState
 from strandline.testing import CheckedPersistence
 from tests.pipeline.backends import memory_stores
+from tests.waiting import PATIENCE_S
 
 Store = TypeVar("Store", bound=type)
+Batch = TypeVar("Batch")
 
 CAUGHT: list[tuple[type, str]] = []
 """Which check has to catch which store; together they are all checks."""
@@ -35,6 +37,28 @@ def caught_by(*checks: str) -> Callable[[Store], Store]:
         return store
 
     return listed
+
+
+WRITERS = 4
+"""How many write at once where a check lets several of them do so."""
+
+
+class Crossing(Generic[Batch]):
+    """Lets writers that have read wait until all have, and then writes what they bring in an order of its own."""
+
+    def __init__(self, writers: int, write: Callable[[list[Batch]], None]) -> None:
+        self._brought: list[Batch] = []
+        self._write = write
+        self._all = threading.Barrier(writers, self._cross)
+
+    def wait(self, batch: Batch) -> None:
+        """Bring something, and return when all of it is written."""
+        self._brought.append(batch)
+        self._all.wait(PATIENCE_S)
+
+    def _cross(self) -> None:
+        brought, self._brought = self._brought, []
+        self._write(brought)
 
 
 def stores_with(store: type[Any]) -> CheckedPersistence:
@@ -166,12 +190,19 @@ class TakesTheLastOfABatch(MemoryLedger):
 
 @caught_by("ledger/writers_at_once_lose_no_row")
 class ReadsThenWrites(MemoryLedger):
+    def __init__(self, tables: MemoryTables) -> None:
+        super().__init__(tables)
+        self._all_have_read = Crossing(WRITERS, self._write)
+
     def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
         known = dict(self.tables.ledger)
-        time.sleep(0.002)
-        for row in rules.fold(records):
-            self.tables.ledger[row.key] = rules.merge(known[row.key], row) if row.key in known else row
+        self._all_have_read.wait([(known.get(row.key), row) for row in rules.fold(records)])
         return rules.receipt(rules.fold(records), after)
+
+    def _write(self, batches: list[list[tuple[LedgerRecord | None, LedgerRecord]]]) -> None:
+        for batch in sorted(batches, key=lambda batch: -batch[0][1].status):  # what should win is written first
+            for old, row in batch:
+                self.tables.ledger[row.key] = row if old is None else rules.merge(old, row)
 
 
 @caught_by("ledger/numbers_at_their_limits_come_back")

@@ -1,15 +1,16 @@
 """Findings sinks that each break a promise, as a hasty implementation might."""
 
-import time
+import threading
 from dataclasses import replace
 
 from strandline.errors import InvalidInput, StrandlineError
 from strandline.pipeline import findings as rules
 from strandline.pipeline.errors import ContentConflict, KeyMismatch, MissingParent
 from strandline.pipeline.findings import FindingsBatch, ObservationRecord
-from strandline.pipeline.memory import MemoryFindings
+from strandline.pipeline.memory import MemoryFindings, MemoryTables
 from strandline.pipeline.receipts import FindingsReceipt
-from tests.pipeline.broken import caught_by
+from tests.pipeline.broken import WRITERS, Crossing, caught_by
+from tests.waiting import PATIENCE_S
 
 REFUSALS = (
     "findings/missing_finding",
@@ -191,14 +192,22 @@ class TakesTheFirstOfABatch(MemoryFindings):
 
 @caught_by("findings/writers_at_once_lose_no_finding")
 class ReadsThenWrites(MemoryFindings):
+    def __init__(self, tables: MemoryTables) -> None:
+        super().__init__(tables)
+        self._all_have_read = threading.Barrier(WRITERS)
+        self._all_have_written = Crossing(WRITERS, self._write)
+
     def upsert_batch(self, batch: FindingsBatch) -> FindingsReceipt:
         known = dict(self.tables.observations)
-        time.sleep(0.002)
+        self._all_have_read.wait(PATIENCE_S)
         receipt = super().upsert_batch(batch)
-        for row in rules.fold(batch.observations):
-            old = known.get(row[:2])
-            self.tables.observations[row[:2]] = row if old is None else rules.merge(old, row)
+        self._all_have_written.wait([(known.get(row[:2]), row) for row in rules.fold(batch.observations)])
         return receipt
+
+    def _write(self, batches: list[list[tuple[ObservationRecord | None, ObservationRecord]]]) -> None:
+        for batch in sorted(batches, key=lambda batch: -batch[0][1].fence):  # what should win is written first
+            for old, row in batch:
+                self.tables.observations[row[:2]] = row if old is None else rules.merge(old, row)
 
 
 @caught_by("findings/rows_come_back_as_they_were_written", "findings/locations_have_limits")

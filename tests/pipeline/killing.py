@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -99,7 +100,7 @@ class Life:
     @property
     def is_over(self) -> bool:
         """Whether the child ended by itself."""
-        assert time.monotonic() < self._give_up_s, f"a child does not end; its last words: {self._last_words()!r}"
+        assert time.monotonic() < self._give_up_s, f"a child does not go on; its last words: {self._last_words()!r}"
         return self._child.poll() is not None
 
     def _last_words(self) -> bytes:
@@ -108,6 +109,7 @@ class Life:
 
     def allow(self, pages: int | None) -> None:
         """Let the child begin, or wake it up, and commit so many pages; None is all."""
+        self._give_up_s = time.monotonic() + LIFE_S
         assert self._child.stdin is not None
         if pages is None:
             self._child.stdin.close()
@@ -128,6 +130,8 @@ class Life:
         """Take in what was said since the last time."""
         self._output.seek(self._heard)
         whole, newline, _ = self._output.read().rpartition(b"\n")
+        if newline:
+            self._give_up_s = time.monotonic() + LIFE_S  # a life may take longer, as long as it goes on
         self._heard += len(whole) + len(newline)
         said.listen(whole + newline)
 
@@ -138,7 +142,7 @@ class Life:
             time.sleep(0.005)
             self.listen(said)
 
-    def wait_for(self, pages: int, said: Said, patience_s: float = LIFE_S) -> None:
+    def wait_for(self, pages: int, said: Said, patience_s: float = inf) -> None:
         """Return when the child is at so many more pages, or ended, or patience is over."""
         enough, give_up_s = len(said.pages) + pages, time.monotonic() + patience_s
         while len(said.pages) < enough and not self.is_over and time.monotonic() < give_up_s:
@@ -197,7 +201,7 @@ def live_and_die(world: KilledRun, said: Said, random: Random, *, at_once: int =
         for life in lives if random.random() < 0.3 else [one]:
             life.allow(pages + 1)
         # Whoever sleeps may hold a lock, so that nobody else gets anywhere.
-        one.wait_for(pages, said, patience_s=0.3 if others else LIFE_S)
+        one.wait_for(pages, said, patience_s=0.3 if others else inf)
         time.sleep(random.random() * 0.01)
         if random.random() < 0.5 or not others:
             lives = others

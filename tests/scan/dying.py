@@ -3,9 +3,14 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from strandline.clock import SystemClock
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
 from strandline.scan.request import ScanRequest
 from strandline.scan.worker import shard_scanner
@@ -15,9 +20,24 @@ from tests.waiting import PATIENCE_S
 PAGE_ITEMS = 3
 
 
-def live(request: ScanRequest, writes: int | None = None, *, after: bool = False, workers: int = 1) -> int:
+LEASE_S = 2 * PATIENCE_S
+"""A lease that no worker of a slow machine loses; `hours_later` is when another one may have what it held."""
+
+
+@contextmanager
+def hours_later(hours: int = 1) -> Iterator[None]:
+    """Let it be so much later to whoever claims a shard: the leases of now are over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SystemClock, "now_ns", lambda _: time.time_ns() + hours * 3600 * 10**9)
+        yield
+
+
+def live(
+    request: ScanRequest, writes: int | None = None, *, after: bool = False, workers: int = 1, hours: int = 0
+) -> int:
     """Do a scan in a child that is killed at its n-th write, before or after it; return how the child ended."""
-    return forked(lambda: _scan(request, writes, after, workers))
+    with hours_later(hours):
+        return forked(lambda: _scan(request, writes, after, workers))
 
 
 def forked(what: Callable[[], Any]) -> int:

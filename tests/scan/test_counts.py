@@ -8,6 +8,7 @@ from strandline.cli.scan_summary import Counts, outcome_record
 from strandline.scan.worker.page_writer import PageWriter
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
+from tests.scan.dying import LEASE_S, hours_later
 from tests.scan.things import Thing, Things
 from tests.scan.threaded_workers import ThreadWorkers, request_for, scanned
 
@@ -62,9 +63,10 @@ def test_of_a_run_that_is_gone_on_with_only_the_rest_is_new(
                 patch.setattr(PageWriter, "flush", stopping)
                 work(task(1), shards[0])
 
-    request = request_for(address, things, lease_ttl_s=1.0)
+    request = request_for(address, things, lease_ttl_s=LEASE_S)
     with pytest.raises(KeyboardInterrupt):
         scanned(request, Stopped())
-    outcome = scanned(request)
+    with hours_later():
+        outcome = scanned(request)
     assert (outcome.items, outcome.new_items, outcome.is_whole) == (40, 20, True)
     assert outcome.worked.items == 20

@@ -8,13 +8,12 @@ import pytest
 
 from strandline.scan.events import Event, Planned, Resumed
 from strandline.scan.request import ScanRequest
-from tests.scan.dying import live
+from tests.scan.dying import LEASE_S, hours_later, live
 from tests.scan.things import Thing, Things
 from tests.scan.threaded_workers import RULES, TENANT, made, request_for, rule, scanned
 from tests.servers_etcd import EtcdServer
 from tests.spark.rows import Rows, rows_of
 
-LEASE_S = 0.4
 ITEMS: dict[str, Thing | str] = {
     **{f"item {number:02}": f"alpha_{number:03} text beta_{number:03}" for number in range(14)},
     "clean": "nothing",
@@ -45,7 +44,8 @@ def killed_and_resumed(request: ScanRequest, writes: int, *, after: bool) -> int
     ended = live(request, writes, after=after)
     assert ended in (0, -signal.SIGKILL)
     events: list[Event] = []
-    outcome = scanned(request, events=events)
+    with hours_later():
+        outcome = scanned(request, events=events)
     assert outcome.unseen == 0
     if any(isinstance(event, Resumed) for event in events):
         left = [event.plan.todo_items for event in events if isinstance(event, Planned)]
@@ -81,9 +81,10 @@ def test_drivers_that_die_one_after_another_come_to_the_same(
 ) -> None:
     source = random.Random(seed)
     request = request_for(address, things, lease_ttl_s=LEASE_S)
-    for _ in range(4):
-        live(request, source.randrange(1, 30), after=source.random() < 0.5, workers=2)
-    scanned(request)
+    for hours in range(4):
+        live(request, source.randrange(1, 30), after=source.random() < 0.5, workers=2, hours=hours)
+    with hours_later(4):
+        scanned(request)
     assert stored(request) == wanted
 
 
@@ -107,7 +108,8 @@ def test_runs_may_be_in_etcd(
     things: Things, address: str, wanted: Rows, etcd_server: EtcdServer, etcd_prefix: str
 ) -> None:
     coordination = f"etcd://{etcd_server.endpoint}{etcd_prefix}"
-    request = request_for(address, things, lease_ttl_s=1.0, coordination=coordination)
+    request = request_for(address, things, lease_ttl_s=LEASE_S, coordination=coordination)
     assert killed_and_resumed(request, 14, after=True) == -signal.SIGKILL
     assert stored(request) == wanted
-    assert scanned(request).is_whole is False, "one item cannot be read"
+    with hours_later():
+        assert scanned(request).is_whole is False, "one item cannot be read"

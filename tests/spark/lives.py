@@ -66,14 +66,12 @@ class Life:
     @property
     def out(self) -> str:
         """What it printed."""
-        self._out.seek(0)
-        return self._out.read().decode()
+        return _content(self._out).decode()
 
     @property
     def err(self) -> str:
         """What it said on standard error."""
-        self._err.seek(0)
-        return self._err.read().decode()
+        return _content(self._err).decode(errors="replace")  # it may be about to write the rest of a letter
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -199,6 +197,11 @@ def wait_for(is_so: Callable[[], object], life: Life, within_s: float = 2 * PATI
         assert time.monotonic() < deadline, f"it does not happen: {life.err}"
         time.sleep(0.03)
     return True
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """Return what is in a file and leave its position alone, which is also where the command writes."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def _is_daemon(process: psutil.Process) -> bool:

@@ -41,10 +41,17 @@ def crash(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise ValueError("hunter2")
 
 
-def sleep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take very long."""
-    yield from batches
-    time.sleep(600)
+class Sleep:
+    """Take very long, and say so with a file in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass the rows on, and sleep."""
+        yield from batches
+        (self._folder / str(os.getpid())).touch()
+        time.sleep(3600)
 
 
 class DieOnce:

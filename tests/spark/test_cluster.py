@@ -140,7 +140,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
     scanner: Scanner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -155,19 +155,19 @@ def test_the_page_holds_on_a_master_that_gets_its_two_workers_later(
         with living([], PGPASSWORD=scanner.password) as lives:
             life = lives.start(*first, "--json", "--quiet")
             began = time.monotonic()
-            assert wait_for(lambda: "waiting: no executor for" in life.err, life, 240), life.err
+            assert wait_for(lambda: "waiting: no executor for" in life.err, life), life.err
             assert f"no worker is registered with {cluster.master}" in life.err
             for number in range(2):
                 cluster.add_worker(f"worker-{number}")
             while not life.is_over:
                 seen.look(life, cluster)
                 time.sleep(0.5)  # each look goes through all processes of the machine
-                assert time.monotonic() - began < 600, life.err
+                assert time.monotonic() - began < 5 * PATIENCE_S, life.err
             assert life.wait() == 0, life.err
             summary = life.summary
             assert (summary["items"], summary["looked_at"], summary["whole"]) == (FILES, FILES, True)
             again_life = lives.start(*again, "--json", "--quiet")
-            assert again_life.wait(300) == 0, again_life.err
+            assert again_life.wait() == 0, again_life.err
             assert (again_life.summary["looked_at"], again_life.summary["whole"]) == (0, True)
             search = Search(scanner.secrets)
             said_words = "".join([life.err, life.out, *seen.seen])
@@ -210,7 +210,7 @@ def test_a_standalone_cluster_runs_our_code(cluster: SparkCluster) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("hidden", ["corpus", "file"])
 def test_a_corpus_that_workers_do_not_see_is_an_error(
     scanner: Scanner, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hidden: str
@@ -226,7 +226,7 @@ def test_a_corpus_that_workers_do_not_see_is_an_error(
     arguments = [*words, *configured(settings), "--source-name", hidden, "--quiet"]
     with living(arguments, PGPASSWORD=scanner.password) as lives:
         life = lives.start()
-        assert life.wait(300) == 1, life.err
+        assert life.wait() == 1, life.err
         assert "shared" in life.err or "same path" in life.err
         assert (
             "does not see it" if hidden == "corpus" else f"{FILES} of {FILES} items that this machine can"

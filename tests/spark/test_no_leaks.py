@@ -13,7 +13,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote_from_bytes
@@ -283,9 +283,11 @@ def run_everything(place: Place) -> None:
 
 def keep_new_caches(place: Place, since_s: float) -> None:
     """Copy what was put into the user's cache meanwhile, to be searched."""
-    for path in cache_folder().rglob("*"):
-        if path.is_file() and not path.is_symlink() and path.suffix != ".jsa" and path.stat().st_mtime >= since_s:
-            shutil.copy(path, place.left / "cache")
+    for folder, _, names in os.walk(cache_folder()):
+        for path in (Path(folder) / name for name in names if not name.endswith(".jsa")):
+            with suppress(FileNotFoundError):  # others use the cache, and put files in place of others
+                if path.is_file() and not path.is_symlink() and path.stat().st_mtime >= since_s:
+                    shutil.copy(path, place.left / "cache")
 
 
 def test_no_byte_of_a_secret_is_left_anywhere(place: Place) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from strandline.spark.errors import WorkerLost, spark_errors
 from strandline.spark.sessions import AnotherSession, session
 from tests.spark import scripts
 from tests.spark.tasks import ABOUT, DieOnce, about_the_worker, crash, damaged, die
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -73,7 +72,9 @@ def test_a_stateful_stream_runs_on_the_state_store_that_wants_sparks_own_file_sy
     try:
         counts = spark.readStream.schema("id long").parquet(str(tmp_path / "rows")).groupBy("id").count()
         stream = counts.writeStream.foreachBatch(keep).outputMode("complete").trigger(availableNow=True)
-        assert stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(60)
+        assert (
+            stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(int(PATIENCE_S))
+        )
     finally:
         spark.conf.unset(name)
     assert len(seen) == 10
@@ -132,19 +133,22 @@ def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_
         spark = session(master="local[2,4]")
         print("ready", flush=True)
         try:
-            spark.range(2).mapInArrow(sleep, "id long").collect()
+            spark.range(2, numPartitions=2).mapInArrow(Sleep(Path("../begun")), "id long").collect()
         except (KeyboardInterrupt, Py4JNetworkError) as error:
             # PySpark calls Java on the way out, and that call may meet the connection that Ctrl-C closed.
             assert isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
             print("interrupted", spark.range(3).count())  # Java was not, and its slots are free again
             sys.exit(130)
     """
-    with started(script, folder) as child:
+    begun = folder.parent / "begun"
+    begun.mkdir()
+    with started(script.replace("../begun", str(begun)), folder) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        family = wait_for_workers(child.pid)
+        eventually(lambda: len(list(begun.iterdir())) == 2, "both tasks sleep")
+        family = psutil.Process(child.pid).children(recursive=True)
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to the whole group
-        out, err = child.communicate(timeout=PATIENCE_S)
+        out, err = child.communicate(timeout=5 * PATIENCE_S)
     assert (out, err, child.returncode) == ("interrupted 3\n", "", 130)
     assert_gone(family)
     assert not scripts.workspaces(folder.parent)
@@ -290,23 +294,6 @@ def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             yield child
         finally:
             child.kill()
-
-
-def wait_for_workers(pid: int) -> list[psutil.Process]:
-    """Return the whole family of a driver once its workers run a task."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        family = psutil.Process(pid).children(recursive=True)
-        if sum("daemon" in command_of(child) for child in family) >= 3:
-            return family
-        time.sleep(0.1)
-    raise AssertionError("no worker started")
-
-
-def command_of(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):  # one that has ended
-        return " ".join(process.cmdline())
-    return ""
 
 
 def assert_gone(family: list[psutil.Process]) -> None:

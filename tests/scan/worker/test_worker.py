@@ -24,7 +24,7 @@ from strandline.scan.sources import Content, JournalSource
 from strandline.scan.worker import shard_scanner
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
-from tests.scan.dying import forked
+from tests.scan.dying import LEASE_S, forked, hours_later
 from tests.scan.things import READS, Thing, Things
 from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, on_each_look, request_for, scanned
 from tests.servers_postgres import running_postgres
@@ -130,10 +130,14 @@ class DyingWorkers(ThreadWorkers):
     deaths = 0
 
     def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:  # noqa: ARG002
-        while forked(lambda: poisoned(task(1))) == -signal.SIGKILL:
+        while self._dies(task(1)):
             self.deaths += 1
             assert self.deaths < 40
             poll()
+
+    def _dies(self, task: WorkerTask) -> bool:
+        with hours_later(self.deaths):
+            return forked(lambda: poisoned(task)) == -signal.SIGKILL
 
 
 def test_an_item_that_kills_is_put_aside_alone_and_can_be_tried_again(
@@ -141,7 +145,7 @@ def test_an_item_that_kills_is_put_aside_alone_and_can_be_tried_again(
 ) -> None:
     monkeypatch.setattr(shard_scanner, "PAGE_ITEMS_MAX", 4)
     things.write({**numbered(20), "item 0010": "killing", "item 0011": "alpha_777"})
-    request = request_for(address, things, lease_ttl_s=0.2)
+    request = request_for(address, things, lease_ttl_s=LEASE_S)
     workers = DyingWorkers()
     outcome = scanned(request, workers)
     assert workers.deaths >= shard_scanner.PARKED_AFTER
@@ -178,7 +182,7 @@ def test_what_an_earlier_scan_read_says_nothing_of_what_is_put_aside(
             return super().run(task, shards, poll)
 
     append(b"alpha_100")
-    request = request_for(address, JournalSource.at(tmp_path / "j"), lease_ttl_s=0.2)
+    request = request_for(address, JournalSource.at(tmp_path / "j"), lease_ttl_s=LEASE_S)
     first = scanned(request, Later())
     assert (first.unseen, len(first.findings)) == (0, 1)
     append(*[b"and more"] * 5)  # seven are what kills
@@ -224,7 +228,7 @@ def test_a_server_that_stays_away_is_a_typed_error_and_the_next_run_finishes(
     monkeypatch.setattr(retries, "PATIENCE_S", 0.2)
     things.write(numbered(30))
     with running_postgres() as server:
-        request = request_for(made(server.address("postgres")), things, lease_ttl_s=1.0)
+        request = request_for(made(server.address("postgres")), things, lease_ttl_s=LEASE_S)
         stopped = threading.Event()
 
         def stops(_: Content) -> None:
@@ -238,7 +242,8 @@ def test_a_server_that_stays_away_is_a_typed_error_and_the_next_run_finishes(
         assert caught.value.retryable
         assert isinstance(caught.value, Unavailable)
         server.start()
-        outcome = scanned(request)
+        with hours_later():
+            outcome = scanned(request)
         assert outcome.is_whole
         assert len(outcome.findings) == 30
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from strandline.clock import SystemClock
 from strandline.detect import Limits, RuleSet, expand, load_builtin
 from strandline.errors import InvalidInput
 from strandline.journal import Journal, JournalConfig
@@ -80,7 +81,7 @@ def request_of(tmp_path: Path) -> ScanRequest:
     append(tmp_path / "j", 3000)
     address = str(tmp_path / "pipeline.db")
     open_stores(address, migrate=True).close()
-    return request_for(str(tmp_path / "j"), address)
+    return replace(request_for(str(tmp_path / "j"), address), lease_ttl_s=2 * PATIENCE_S)
 
 
 def stored(request: ScanRequest) -> list[tuple[bytes, int, str | None]]:
@@ -188,6 +189,13 @@ def _failing(after: int) -> object:
     return commit
 
 
+class LaterClock(SystemClock):
+    """Tells a time at which every lease of now is over."""
+
+    def now_ns(self) -> int:
+        return super().now_ns() + 3600 * 10**9
+
+
 def test_a_driver_whose_lease_is_over_commits_nothing_more(
     spark: SparkSession, tmp_path: Path, request_of: ScanRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,8 +203,11 @@ def test_a_driver_whose_lease_is_over_commits_nothing_more(
         while old.offset < 3000:
             assert not old.wait(0.2)
         monkeypatch.setattr(old._shard, "renew", lambda: None)  # noqa: SLF001 - as if the process were frozen
-        with scan_journal(spark, request_of) as new:
-            assert new.wait(PATIENCE_S)
+        with monkeypatch.context() as later:
+            later.setattr("strandline.spark.journal_scan.scan.SystemClock", LaterClock)
+            with scan_journal(spark, request_of) as new:
+                assert new.wait(PATIENCE_S)
+        monkeypatch.setattr(old._shard, "_ends_ns", 0)  # noqa: SLF001 - by its own clock as well
         append(tmp_path / "j", 100)
         with pytest.raises(PySparkException, match=r"StaleFence|LeaseExpired"):
             old.wait(PATIENCE_S)
@@ -211,7 +222,7 @@ def test_a_killed_scan_is_gone_on_with_and_finds_the_same(
     spark: SparkSession, tmp_path: Path, request_of: ScanRequest
 ) -> None:
     command = [sys.executable, "-m", "tests.spark.journal_scan.child", str(tmp_path / "j"), request_of.address]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=5 * PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
     with scan_journal(spark, request_of, records_per_trigger=BLOCK_OFFSETS) as scan:
         assert scan.offset == BLOCK_OFFSETS, "the second page is not done"
@@ -240,7 +251,7 @@ def test_a_scan_that_died_between_its_shard_and_its_run_keeps_nobody_out(request
     assert isinstance(source, JournalSource)
     with request_of.open_stores() as stores:
         RunChain(stores, request_of, source).take().complete()
-        chain = RunChain(stores, replace(request_of, lease_ttl_s=0.2), source)
+        chain = RunChain(stores, request_of, source)
         held = chain.take()
         assert held.is_held
         chain.end(held)

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 import psutil
@@ -37,7 +37,8 @@ def kill_all() -> None:
     root = psutil.Process(int(os.environ[ROOT_VARIABLE]))
     for process in [root, *root.children(recursive=True)]:
         if process.pid != os.getpid():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself when its parent does
+                process.kill()
     os.kill(os.getpid(), 9)
 
 

@@ -30,7 +30,7 @@ def run_child(mode: str, journal: Path, target: Path, checkpoint: Path, moment: 
         str(checkpoint),
         moment,
     ]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=5 * PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
 
 

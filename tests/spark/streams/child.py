@@ -10,6 +10,7 @@ Moments of the sink's second batch: "intent", "window" (some windows are publish
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,8 @@ def kill_all() -> None:
     root = psutil.Process(int(os.environ[ROOT_VARIABLE]))
     for process in [root, *root.children(recursive=True)]:
         if process.pid != os.getpid():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself when its parent does
+                process.kill()
     os.kill(os.getpid(), 9)
 
 

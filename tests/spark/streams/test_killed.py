@@ -33,7 +33,7 @@ def killed_in_the_sink(spark: SparkSession, stream: ServerLog, target: ServerLog
     checkpoint = folder / "c"
     arguments = (stream.url, stream.name, target.name, str(checkpoint))
     command = [sys.executable, "-m", "tests.spark.streams.child", "sink", *arguments, moment]
-    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE_S)
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=5 * PATIENCE_S)
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
     assert sorted(file.name for file in (checkpoint / "commits").iterdir() if file.name.isdigit()) == ["0"]
     assert target.datas() == numbered(1, BATCH + PUBLISHED[moment] + 1)

@@ -9,6 +9,7 @@ from tests.identities_nats import USER, USER_INFO
 from tests.servers_nats import running_nats
 from tests.servers_spark import ROOT
 from tests.spark.streams.helpers import ServerLog
+from tests.waiting import PATIENCE_S
 
 
 def test_no_credential_is_shown_by_spark_or_by_us(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_no_credential_is_shown_by_spark_or_by_us(tmp_path: Path) -> None:
     with running_nats(USER) as server, ServerLog(server.url_with(USER_INFO), Target("stream", "orders")) as world:
         world.fill(100)
         command = [sys.executable, "-m", "tests.spark.streams.child", "secrets", world.url, "orders", str(tmp_path)]
-        child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=200)
+        child = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=5 * PATIENCE_S)
         assert child.returncode == 0, child.stderr.decode()[-3000:]
         assert world.state().last == 600, (
             "every door was used: 100 were written again, then all of them streamed, twice"

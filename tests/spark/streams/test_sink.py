@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from strandline.errors import Damaged, FormatError, InvalidInput, RecordTooLarge
 from strandline.nats.errors import ServerRefused, StreamFull
+from strandline.nats.streams import parse_header_values
 from strandline.spark.sink import Commit, PendingCommit, StagedFile, commit_rows, drop_staged, staging
 from strandline.spark.streams import SinkUnsure, Target, read_stream
 from strandline.spark.streams import publisher as publisher_module
@@ -19,8 +19,10 @@ from strandline.spark.streams.publisher import Publisher, Window
 from strandline.spark.streams.pull_consumer import Session
 from strandline.spark.streams.sink import StreamLog, StreamSink
 from strandline.spark.streams.sink_state import Entry, SinkStates, format_entry, key_of, parse_entry
+from strandline.wire import format_headers
 from tests.servers_nats import NatsServer, running_nats
 from tests.spark.streams.helpers import ServerLog
+from tests.waiting import eventually
 
 COMMIT = Commit("query/one", 0)
 Staging = Callable[..., list[StagedFile]]
@@ -140,10 +142,22 @@ def test_a_commit_that_was_cut_short_is_finished_and_each_row_is_there_once(
 
 
 def _forget_ids(world: ServerLog) -> None:
-    """Let the server forget the ids of messages, as it does when the duplicate window is over."""
-    world.update(duplicate_window=10**8)
-    time.sleep(0.3)
-    world.update(duplicate_window=120 * 10**9)
+    """Let the server forget the ids of messages, as it does when the duplicate window is over: the last one last."""
+    last = world.state().last
+    if last:
+        message = world.ask(f"STREAM.MSG.GET.{world.name}", {"seq": last})["message"]
+        known = parse_header_values(base64.b64decode(message["hdrs"]))["Nats-Msg-Id"]
+        world.update(duplicate_window=10**8)
+        eventually(lambda: not _remembers(world, message["subject"], known), "it is forgotten")
+        world.update(duplicate_window=120 * 10**9)
+
+
+def _remembers(world: ServerLog, subject: str, known: str) -> bool:
+    """Tell whether the server knows an id: it looks at that before the last one, for which it takes no message."""
+    headers = format_headers([("Nats-Msg-Id", known), ("Nats-Expected-Last-Msg-Id", "never published")])
+    answer = json.loads(world.socket.request(subject, b"", headers).payload)
+    assert "duplicate" in answer or "error" in answer, answer
+    return "duplicate" in answer
 
 
 def test_the_ids_are_forgotten_in_these_tests(stream: ServerLog) -> None:
