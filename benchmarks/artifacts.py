@@ -30,6 +30,7 @@ from strandline.artifacts import (
     ReaderSnapshot,
     export_fold,
     export_logical,
+    export_snapshot,
     export_watched,
     fetch_fold,
     take_snapshot,
@@ -223,25 +224,26 @@ async def _pause(folder: Path, settings: NatsSettings, path: Path) -> float:
 
 def _memory(folder: Path) -> Iterator[Row]:
     """Ask fresh processes for their peaks."""
-    for what in ("export", "bootstrap"):
+    for what in ("export", "raw export", "bootstrap"):
         command = [*_CHILD, what, str(folder), _address("tables")]
         done = subprocess.run(command, capture_output=True, check=True, text=True)
-        title = f"memory of an {what}" if what == "export" else f"memory of a {what}"
-        yield alone(
-            f"{title} of {KEYS:,} keys, over the fold's own", float(done.stdout), "MB", better="lower", goal=300
-        )
+        title = f"memory, {what} of {KEYS:,} keys, over the fold's own"
+        yield alone(title, float(done.stdout), "MB", better="lower", goal=300)
 
 
 def child(what: str, folder: str, address: str) -> None:
     """Export or bootstrap, and print the peak of memory over what the open fold takes, in MB."""
     source, made = Path(folder) / "first.log", Path(folder) / f"memory-{what}"
-    if what == "export":
+    if what.endswith("export"):
         with closing(open_fold(source)) as store, PublishedArtifacts.open(address) as artifacts:
             assert store.get(make_key(7)) is not None  # a question makes its index
             own = psutil.Process().memory_info().rss
             Path("/proc/self/clear_refs").write_text("5")  # forget the peak
             with closing(take_snapshot(store)) as snapshot:
-                export_logical(snapshot, made, previous=artifacts.previous())
+                if what == "export":
+                    export_logical(snapshot, made, previous=artifacts.previous())
+                else:
+                    export_snapshot(snapshot, made)
             peak = peak_bytes()
     else:
         with PublishedArtifacts.open(address, is_read_only=True) as artifacts:

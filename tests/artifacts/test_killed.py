@@ -8,6 +8,7 @@ import pytest
 
 from strandline.artifacts import export_fold, import_fold, read_artifact
 from strandline.artifacts.exporter import SNAPSHOT_MARK
+from strandline.artifacts.importer import SIDE_SUFFIXES
 from strandline.artifacts.staging import STAGE_MARK, own_name, remove_tree
 from strandline.fold import open_fold
 from strandline.journal import WRITTEN
@@ -43,6 +44,12 @@ def fill(path: Path) -> None:
         store.apply(*changes(1, *((b"key %d" % at, b"x" * at) for at in range(50))))
 
 
+def remove(path: Path) -> None:
+    """Remove an artifact, or a fold with what is beside it."""
+    for suffix in ("", *SIDE_SUFFIXES):
+        remove_tree(path.with_name(path.name + suffix))
+
+
 @pytest.mark.parametrize("name", STEP)
 @pytest.mark.parametrize("action", ["export", "import"])
 @parts(24)
@@ -67,7 +74,7 @@ def test_a_killed_export_or_import_leaves_nothing_half(action: str, name: str, p
             break
     assert deaths
     if behind:  # the next export or import at that path removes what it left
-        remove_tree(tmp_path / ("artifact" if action == "export" else "copy"))
+        remove(tmp_path / ("artifact" if action == "export" else "copy"))
     if not (tmp_path / "artifact").exists():
         with closing(open_fold(tmp_path / name)) as store:
             export_fold(store, tmp_path / "artifact")

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from strandline.artifacts import (
     PointerContended,
     PublishedArtifacts,
     Refusal,
+    fetch_fold,
     import_fold,
     published,
 )
 from strandline.artifacts.layout import POINTER_KEY, format_file_key
+from strandline.artifacts.published import Fetching
 from strandline.clock import ManualClock
 from strandline.fold import open_fold
 from strandline.objects import (
@@ -336,13 +338,14 @@ class TestFetch:
         assert fleet.fetched().rank == fleet.revision
         fleet.check_whole()
 
+    @pytest.mark.parametrize("becomes_fold", [False, True])
     def test_an_artifact_that_is_removed_under_a_reader_is_left_for_the_newest(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+        self, becomes_fold: bool, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fleet.publish()
-        fetch_files = fleet.artifacts._fetch_files  # noqa: SLF001 - the moment between the manifest and its files
+        fetching = fleet.artifacts.fetching
 
-        def late(*args: Any) -> None:  # noqa: ANN401 - passed on
+        def late(*args: Any, **more: Any) -> AbstractContextManager[Fetching]:  # noqa: ANN401 - passed on
             monkeypatch.undo()
             fleet.write("later")
             fleet.artifacts.publish(fleet.export())
@@ -350,10 +353,11 @@ class TestFetch:
             fleet.write("and later")
             fleet.artifacts.publish(fleet.export())
             assert fleet.artifacts.prune(GRACE_S).files == 2
-            fetch_files(*args)
+            return fetching(*args, **more)
 
-        monkeypatch.setattr(fleet.artifacts, "_fetch_files", late)
-        assert fleet.fetched().rank == fleet.revision
+        monkeypatch.setattr(fleet.artifacts, "fetching", late)
+        found = fetch_fold(fleet.artifacts, fleet.folder / "fold") if becomes_fold else fleet.fetched()
+        assert found.rank == fleet.revision
         fleet.check_whole()
 
 

@@ -4,16 +4,27 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from strandline.artifacts import ArtifactInvalid, ArtifactRestorer, DestinationTaken, bootstrap_fold, fetch_fold
+from strandline.artifacts import (
+    ArtifactInvalid,
+    ArtifactRestorer,
+    DestinationTaken,
+    Refusal,
+    bootstrap_fold,
+    export_fold,
+    fetch_fold,
+)
 from strandline.artifacts.layout import format_file_key
 from strandline.artifacts.restorer import FETCHED_SUFFIX
 from strandline.clock import ManualClock
 from strandline.errors import Locked
-from strandline.fold import ALL, open_fold, open_read_only
-from strandline.objects import MemoryObjects
+from strandline.fold import ALL, compacted_log, open_fold, open_read_only
+from strandline.fold.append_log import format_mark
+from strandline.fold.log_index import parse_index
+from strandline.objects import MemoryObjects, Object, StoreUnavailable
 from strandline.testing.snapshot_stores import everything
 from tests.artifacts.fleet import Fleet, apply
 
@@ -61,6 +72,27 @@ class TestFetched:
             (fetched / "MANIFEST.json").unlink()
             fetched.rename(tmp_path / f".{fetched.name}.fetched")
         fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert hidden(tmp_path) == []
+
+    def test_no_fold_is_fetched_for_a_path_that_is_taken(self, fleet: Fleet, tmp_path: Path) -> None:
+        (tmp_path / "fold").write_bytes(b"mine")
+        before = requests(fleet)
+        with pytest.raises(DestinationTaken):
+            fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert requests(fleet) == before
+        assert hidden(tmp_path) == []
+
+    def test_a_fetch_that_was_cut_goes_on_where_it_was(self, fleet: Fleet, tmp_path: Path) -> None:
+        """The files of the first attempt stay, whatever the fold had become by then."""
+        files = fleet.artifacts.newest().files
+        gone = StoreUnavailable("memory://", "gone")
+        cast("MemoryObjects", fleet.objects).faults.fail("get", gone, nth=2 + len(files))
+        with pytest.raises(StoreUnavailable):
+            fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert not (tmp_path / "fold").exists()
+        before = requests(fleet)
+        fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert requests(fleet) - before == 2 + 1
         assert hidden(tmp_path) == []
 
     def test_nothing_is_fetched_for_a_destination_that_is_taken(self, fleet: Fleet, tmp_path: Path) -> None:
@@ -120,4 +152,64 @@ def test_a_restorer_keeps_the_artifact_as_the_fold_is_kept(name: str, fleet: Fle
             == {"": "AppendLogReader", ".db": "SqliteReader", ".rocks": "RocksDbReader"}[Path(name).suffix]
         )
     reader.close()
+    assert hidden(tmp_path) == []
+
+
+class TestRaw:
+    """Files of a store, which are moved into the fold and not copied."""
+
+    @pytest.fixture(params=["fold", "fold.db", "fold.rocks"])
+    def path(self, request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> Path:
+        """Publish a fold of each backend in its own files."""
+        with closing(open_fold(tmp_path / f"first.{request.param}")) as store:
+            fleet.revision = apply(store, fleet.revision, [(b"key %d" % at, b"x" * at) for at in range(300)])
+            export_fold(store, tmp_path / "raw")
+        fleet.artifacts.publish(tmp_path / "raw")
+        return tmp_path / str(request.param)
+
+    def test_the_files_that_came_are_the_fold(self, path: Path, fleet: Fleet) -> None:
+        manifest = fetch_fold(fleet.artifacts, path)
+        with closing(open_read_only(path)) as fold:
+            found = fold.verify()
+        assert (found.cursor, found.entries, found.digest.hex()) == (manifest.cursor, 300, manifest.digest)
+        assert hidden(path.parent) == []
+
+    def test_a_file_that_is_not_the_one_of_the_manifest_is_no_fold(self, path: Path, fleet: Fleet) -> None:
+        file = max(fleet.artifacts.newest().files, key=lambda file: file.size)
+        fleet.objects.put(format_file_key(file), bytes(file.size))
+        with pytest.raises(ArtifactInvalid) as caught:
+            fetch_fold(fleet.artifacts, path)
+        assert caught.value.refusal is Refusal.TAMPERED
+        assert not path.exists()
+        assert hidden(path.parent) == []
+
+    def test_a_link_in_the_place_of_a_file_is_not_followed(self, path: Path, fleet: Fleet) -> None:
+        """A link to the same bytes stays outside of the fold."""
+        file = fleet.artifacts.newest().files[0]
+        stage = path.with_name(f"..{path.name}{FETCHED_SUFFIX}.fetched")
+        (stage / file.path).parent.mkdir(parents=True)
+        outside = path.with_name("outside")
+        outside.write_bytes(cast("Object", fleet.objects.get(format_file_key(file))).body)
+        (stage / file.path).symlink_to(outside)
+        fetch_fold(fleet.artifacts, path)
+        assert not any(each.is_symlink() for each in (path, *path.rglob("*")))
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_bootstrapped_log_is_opened_by_its_index(
+    is_raw: bool, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes the first opening quick goes with the fold to its path, and says that all of it is on the disk."""
+    monkeypatch.setattr(compacted_log, "INDEX_BYTES_MIN", 0)
+    if is_raw:
+        with closing(open_fold(tmp_path / "first")) as store:
+            fleet.revision = apply(store, fleet.revision, [(b"key %d" % at, b"x" * at) for at in range(300)])
+            export_fold(store, tmp_path / "raw")
+        fleet.artifacts.publish(tmp_path / "raw")
+    path = tmp_path / "fold"
+    assert bootstrap_fold(fleet.artifacts, path) is not None
+    known = parse_index(path.with_name("fold.index").read_bytes(), path.read_bytes())
+    assert known is not None
+    assert known.end == path.stat().st_size
+    assert path.with_name("fold.clean").read_bytes() == format_mark(known.end)
     assert hidden(tmp_path) == []

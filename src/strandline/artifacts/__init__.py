@@ -5,8 +5,8 @@ whole, and its data is exactly that of its cursor; a torn, tampered, foreign or 
 
 **Invariants.** An export is of one moment between two batches. The copy is opened again, and must have the cursor and
 the digest of that moment, before the manifest is written; the manifest is the last file, and the whole is renamed. An
-import checks names, links and sizes before it reads data, every hash while it copies, and cursor and digest as the
-store reads them. Everything is staged beside its destination, synced, and renamed: a crash leaves nothing there.
+import checks names, links and sizes before it reads data, the hash of a file before it is used, and cursor and digest
+of what became the fold. Everything is staged beside its destination, synced, and renamed: a crash leaves nothing there.
 
 In object storage files and manifest come first, the pointer last, by a conditional write upon the pointer that was read
 (`strandline.protocol.artifacts`). Only files of the pointer's target may be shared by the next artifact, so removal
@@ -37,7 +37,9 @@ made of and other programs can read: a base, and runs that change it.
 
 **Trade-offs.** Tables are the default for moving folds, and the raw form for copies on one machine (decision 0037). An
 increment is the difference of two states: exact, and found by reading the whole fold. A raw copy is verified by reading
-all of it twice, for a copy that was never read is a hope. The pause of a watch is the taking of the snapshot alone:
+all of it again, for a copy that was never read is a hope. A fold is fetched and made at once: tables are downloaded,
+checked and written in three threads, and the files of a raw artifact are moved into the fold; nothing but the fold is
+synced. The pause of a watch is the taking of the snapshot alone:
 which records of a log count, a read transaction, or a checkpoint of RocksDB; sorting, copying and hashing run beside,
 and share the processor with the watch. A snapshot keeps old data alive while it is open: the pieces of a log, the
 write-ahead log of SQLite, tables of RocksDB. Links to RocksDB's tables take no space until the fold compacts them away,

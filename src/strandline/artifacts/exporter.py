@@ -8,7 +8,6 @@ and its cursor and digest must be those of the snapshot. The manifest is written
 artifact that exists is whole.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, Destinat
 from strandline.artifacts.manifest import DATA_FOLDER, MANIFEST_NAME, ArtifactFile, Form, Manifest, format_manifest
 from strandline.artifacts.staging import is_own, own_name, publish_stage, remove_tree, staged
 from strandline.clock import NS_PER_S, Clock, SystemClock
-from strandline.fold import PutColumns, SnapshotStore, StoreSnapshot, Verified, open_read_only, parse_fold_cursor
+from strandline.fold import PutColumns, SnapshotStore, StoreSnapshot, Verified, parse_fold_cursor
 from strandline.fold.columns import numbers_of
+from strandline.fold.copies import verify_copy
 from strandline.fold.digests import digest_columns
 from strandline.fold.paths import COPY_NAME
 from strandline.fold.store import PAGE_ROWS
@@ -65,7 +65,7 @@ def export_snapshot(snapshot: StoreSnapshot, destination: Path | str, *, clock: 
         data = stage / DATA_FOLDER
         snapshot.copy_to(data)
         entries, digest = digest_columns(checked_rows(snapshot, destination))
-        check_copy(str(destination), verified_copy(data / COPY_NAME), Verified(snapshot.cursor(), entries, digest))
+        check_copy(str(destination), verify_copy(data / COPY_NAME), Verified(snapshot.cursor(), entries, digest))
         files = hashed_files(stage, parse_fold_cursor(snapshot.cursor()).revision)
         manifest = Manifest(
             Form.RAW,
@@ -114,16 +114,6 @@ def checked_rows(snapshot: StoreSnapshot, destination: Path, rows_max: int = PAG
             hint = "catch up with the bucket first: a batch or a repair was cut short"
             raise ArtifactUnfit(str(destination), Refusal.CURSOR_MISMATCH, problem, hint=hint)
         yield rows
-
-
-def verified_copy(path: Path) -> Verified:
-    """Open a copy as its store does, read all of it, and remove what the store wrote beside its data."""
-    before = set(path.rglob("*"))
-    with contextlib.closing(open_read_only(path)) as copy:
-        found = copy.verify()
-    for written in set(path.rglob("*")) - before:
-        written.unlink()
-    return found
 
 
 def check_copy(path: str, found: Verified, wanted: Verified) -> None:

@@ -1,21 +1,22 @@
 """Import of an artifact as a fold: refused by rule before anything is opened, staged, verified, renamed.
 
-Invariants: the delivery of an artifact is not trusted. Names, links and sizes are checked first, then each hash
-while the file is copied, then cursor and digest of the staged copy as its store reads them. The fold's lock is held
-meanwhile. A bad artifact never becomes a fold; a crash leaves nothing at the destination.
+Invariants: the delivery of an artifact is not trusted. Names, links and sizes are checked first, then each hash before
+anything reads the file, then cursor and digest: of a raw copy as its store reads it, of tables while their rows are
+written into the new fold. The fold's lock is held meanwhile. A bad artifact never becomes a fold; a crash leaves
+nothing at the destination.
 """
 
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from blake3 import blake3
 
 from strandline.artifacts.errors import ArtifactInvalid, DestinationTaken, Refusal
-from strandline.artifacts.exporter import HASHED_BYTES, check_copy, is_empty_folder, verified_copy
+from strandline.artifacts.exporter import HASHED_BYTES, check_copy, is_empty_folder
 from strandline.artifacts.manifest import (
     DATA_FOLDER,
     MANIFEST_BYTES_MAX,
@@ -26,17 +27,18 @@ from strandline.artifacts.manifest import (
     check_fit,
     parse_manifest,
 )
+from strandline.artifacts.read_ahead import read_ahead
 from strandline.artifacts.runs import OpenFile, merged, read_run, rows_of
 from strandline.artifacts.staging import publish_stage, staged
 from strandline.errors import Damaged, FormatError, InvalidInput
 from strandline.files import OsDisk, storage_errors
-from strandline.fold import Backend, FoldBatch, FoldMode, Scope, Verified, backend_of, open_fold
+from strandline.fold import Backend, FoldMode, PutColumns, Scope, Verified, backend_of
 from strandline.fold.append_log import CLEAN_SUFFIX, INDEX_SUFFIX
+from strandline.fold.batches import check_columns
+from strandline.fold.copies import make_copy, verify_copy
 from strandline.fold.digests import FoldDigest
 from strandline.fold.log_format import VERSION as LOG_VERSION
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX
-from strandline.journal import WRITTEN
-from strandline.kv import NO_CURSOR
 
 SIDE_SUFFIXES = ("-wal", "-shm", "-journal", CLEAN_SUFFIX, INDEX_SUFFIX)
 """Files that a store has beside its path; left over from another fold, they would become part of the new one."""
@@ -70,31 +72,59 @@ def import_fold(
         mode=mode,
         identity=identity,
     )
+    with vacant(destination):
+        place_fold(
+            str(artifact),
+            manifest,
+            destination,
+            backend,
+            bring=lambda file, target: copy_checked(artifact, file, target),
+            open_file=lambda file: read_checked(artifact, file),
+        )
+    return manifest
+
+
+@contextlib.contextmanager
+def vacant(destination: Path) -> Iterator[None]:
+    """Hold the lock of a fold that is about to be made, where nothing is."""
     with storage_errors(destination):
         OsDisk().make_folder(destination.parent)
         lock = OsDisk().lock(destination.with_name(destination.name + LOCK_SUFFIX))
     try:
         check_vacant(destination)
-        with staged(destination) as stage:
-            if manifest.form is Form.RAW:
-                _stage_raw(artifact, manifest, stage)
-            else:
-                stage_runs(
-                    str(artifact),
-                    manifest,
-                    lambda file: read_checked(artifact, file),
-                    stage,
-                    backend_of(destination, backend),
-                )
-            publish_stage(stage / DATA_FOLDER / COPY_NAME, destination)
-            if manifest.form is Form.LOGICAL:
-                _move_hints(stage / DATA_FOLDER / COPY_NAME, destination)
+        yield
     finally:
         lock.release()
-    return manifest
 
 
-def _move_hints(made: Path, destination: Path) -> None:
+def place_fold(
+    name: str,
+    manifest: Manifest,
+    destination: Path,
+    backend: Backend | None,
+    *,
+    bring: Callable[[ArtifactFile, Path], None],
+    open_file: OpenFile,
+) -> None:
+    """Make a fold of an artifact whose names were checked, in a stage, and rename it into its place.
+
+    `bring` puts a file of the raw form at a path, `open_file` opens one of the logical form; both check its hash.
+    """
+    with staged(destination) as stage:
+        made = stage / DATA_FOLDER / COPY_NAME
+        if manifest.form is Form.RAW:
+            for file in manifest.files:
+                (stage / file.path).parent.mkdir(parents=True, exist_ok=True)
+                bring(file, stage / file.path)
+            _check_raw(name, manifest, made)
+        else:
+            made.parent.mkdir(parents=True)
+            _make_of_runs(name, manifest, open_file, made, backend_of(destination, backend))
+        publish_stage(made, destination)
+        move_hints(made, destination)
+
+
+def move_hints(made: Path, destination: Path) -> None:
     """Move what the store left beside its log, which makes the first opening quick; it may be missing after a crash."""
     for suffix in (INDEX_SUFFIX, CLEAN_SUFFIX):
         if (beside := made.with_name(made.name + suffix)).exists():
@@ -149,36 +179,37 @@ def _rocksdb_version() -> int:
     return FORMAT_VERSION
 
 
-def _stage_raw(artifact: Path, manifest: Manifest, stage: Path) -> None:
-    for file in manifest.files:
-        copy_checked(artifact, file, stage / file.path)
-    copied = stage / DATA_FOLDER / COPY_NAME
+def _check_raw(name: str, manifest: Manifest, copied: Path) -> None:
+    """Read a raw copy as its store does, and compare it with the manifest."""
     if not copied.exists():
-        raise ArtifactInvalid(str(artifact), Refusal.MISSING_FILE, f"it has no {DATA_FOLDER}/{COPY_NAME}")
-    wanted = Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest))
+        raise ArtifactInvalid(name, Refusal.MISSING_FILE, f"it has no {DATA_FOLDER}/{COPY_NAME}")
     try:
-        found = verified_copy(copied)
+        found = verify_copy(copied, leaves_hints=True)
     except (FormatError, Damaged) as error:
-        raise ArtifactInvalid(str(artifact), Refusal.TAMPERED, f"its store refuses it: {error}") from error
-    check_copy(str(artifact), found, wanted)
-
-
-def stage_runs(name: str, manifest: Manifest, open_file: OpenFile, stage: Path, backend: Backend) -> None:
-    """Make a store of the runs of an artifact, with its cursor last; `open_file` checks the hash of each file."""
-    (stage / DATA_FOLDER).mkdir(parents=True)
-    digest = FoldDigest()
-    with contextlib.closing(open_fold(stage / DATA_FOLDER / COPY_NAME, backend, sync=WRITTEN)) as store:
-        try:
-            runs = manifest.runs.values()
-            for table in merged([read_run(files, open_file, name=name, rank=manifest.rank) for files in runs]):
-                rows = rows_of(table)
-                digest.update(rows)
-                store.apply(FoldBatch(*rows), NO_CURSOR)
-        except InvalidInput as error:
-            raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
-        store.apply(FoldBatch(), manifest.cursor)
-        found = Verified(store.cursor(), digest.entries, digest.digest())
+        raise ArtifactInvalid(name, Refusal.TAMPERED, f"its store refuses it: {error}") from error
     check_copy(name, found, Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest)))
+
+
+def _make_of_runs(name: str, manifest: Manifest, open_file: OpenFile, made: Path, backend: Backend) -> None:
+    """Make a fold of the runs of an artifact; they are read and checked in a thread, beside the writing of the fold."""
+    digest = FoldDigest()
+    try:
+        with read_ahead(_checked_rows(name, manifest, open_file, digest)) as pages:
+            make_copy(made, backend, pages, manifest.cursor)
+    except InvalidInput as error:
+        raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
+    found = Verified(manifest.cursor, digest.entries, digest.digest())
+    check_copy(name, found, Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest)))
+
+
+def _checked_rows(name: str, manifest: Manifest, open_file: OpenFile, digest: FoldDigest) -> Iterator[PutColumns]:
+    """Yield the rows of an artifact by key, none that a store would not take, and take them into the digest."""
+    runs = manifest.runs.values()
+    for table in merged([read_run(files, open_file, name=name, rank=manifest.rank) for files in runs]):
+        rows = rows_of(table)
+        check_columns(rows)
+        digest.update(rows)
+        yield rows
 
 
 def read_checked(artifact: Path, file: ArtifactFile) -> pa.Buffer:
@@ -201,7 +232,6 @@ def check_bytes(name: str, file: ArtifactFile, data: bytes) -> None:
 
 def copy_checked(artifact: Path, file: ArtifactFile, target: Path) -> None:
     """Copy a file, and refuse it unless it has the size and the hash of the manifest."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = blake3(), 0
     try:
         source = os.open(artifact / file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

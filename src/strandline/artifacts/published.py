@@ -8,12 +8,14 @@ comes, and a file that was fetched in part is continued.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
@@ -40,13 +42,15 @@ from strandline.artifacts.object_files import ObjectFile
 from strandline.artifacts.staging import link_or_copy, publish_stage, remove_tree
 from strandline.files import OsDisk, storage_errors
 from strandline.fold.cursor import UNKNOWN
-from strandline.objects import ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
+from strandline.objects import Object, ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
 from strandline.protocol import artifacts as rules
 
 PARALLEL = 4
 WHOLE_BYTES_MAX = 16 * 1024 * 1024 + 4096
 """A larger file is uploaded in parts, by itself."""
 CHUNK_BYTES = 8 * 1024 * 1024
+RANGES_AHEAD = 2
+"""So many ranges of a file are on their way at once."""
 FETCH_MARK = ".fetched"
 T = TypeVar("T")
 
@@ -81,6 +85,17 @@ class _Seen(NamedTuple):
     pointer: Pointer | None
     etag: str
     modified: datetime
+
+
+class Fetching:
+    """The files of an artifact that are being fetched."""
+
+    def __init__(self, files: Mapping[str, Future[Path]]) -> None:
+        self._files = files
+
+    def wait(self, file: ArtifactFile) -> Path:
+        """Return where a file is, when it is there and its hash was checked; raises the error if it cannot be."""
+        return self._files[file.path].result()
 
 
 class PublishedArtifacts:
@@ -126,7 +141,7 @@ class PublishedArtifacts:
 
     def newest(self) -> Manifest:
         """Return the manifest that the pointer names; `NoArtifact` if there is none."""
-        return self._of_newest(lambda manifest: manifest)
+        return self.of_newest(lambda manifest: manifest)
 
     def manifests(self) -> Iterator[Manifest]:
         """Yield the manifests that are there, oldest first; one that cannot be read is left out."""
@@ -225,23 +240,48 @@ class PublishedArtifacts:
         """
         destination = Path(destination)
         check_destination(destination)
-        stage = destination.with_name(f".{destination.name}{FETCH_MARK}")
-        with storage_errors(destination):
-            OsDisk().make_folder(destination.parent)
-            stage.mkdir(exist_ok=True)
+        stage = fetch_stage(destination)
 
         def fetched(manifest: Manifest) -> Manifest:
-            self._fetch_files(manifest, stage, None if reuse is None else Path(reuse))
+            with self.fetching(manifest, stage, reuse=reuse) as fetching:
+                for file in manifest.files:
+                    fetching.wait(file)
             return manifest
 
-        manifest = self._of_newest(fetched)
+        manifest = self.of_newest(fetched)
         with storage_errors(destination):
             _keep_only(stage, {file.path for file in manifest.files})
             (stage / MANIFEST_NAME).write_bytes(format_manifest(manifest))
             publish_stage(stage, destination)
         return manifest
 
-    def _of_newest(self, read: Callable[[Manifest], T]) -> T:
+    @contextlib.contextmanager
+    def fetching(self, manifest: Manifest, stage: Path, *, reuse: Path | str | None = None) -> Iterator["Fetching"]:
+        """Fetch the files of an artifact into a stage, several at once, while those that came are used.
+
+        Files that `reuse` or the stage has are not fetched again; nothing is synced. At the end what has not begun is
+        given up.
+        """
+        with storage_errors(stage):
+            OsDisk().make_folder(stage.parent)
+            stage.mkdir(exist_ok=True)
+            known = _known_files(None if reuse is None else Path(reuse))
+            _keep_only(stage, {path for file in manifest.files for path in (file.path, _part_name(file))})
+        with (
+            ThreadPoolExecutor(PARALLEL, "strandline-ranges") as ranges,
+            ThreadPoolExecutor(PARALLEL, "strandline-artifacts") as threads,
+        ):
+            files = {
+                file.path: threads.submit(self._fetch_file, file, stage, known, ranges)
+                for file in _by_turns(manifest.files)
+            }
+            try:
+                yield Fetching(files)
+            finally:
+                for future in files.values():
+                    future.cancel()
+
+    def of_newest(self, read: Callable[[Manifest], T]) -> T:
         """Read something of the newest artifact; if that is removed under this reader, of the one after it."""
         pointer = self._needed_pointer()
         while True:
@@ -253,22 +293,18 @@ class PublishedArtifacts:
                     raise
                 pointer = again
 
-    def _fetch_files(self, manifest: Manifest, stage: Path, reuse: Path | None) -> None:
-        known = _known_files(reuse)
-        _keep_only(stage, {path for file in manifest.files for path in (file.path, _part_name(file))})
-        each(lambda file: self._fetch_file(file, stage, known), manifest.files)
-
-    def _fetch_file(self, file: ArtifactFile, stage: Path, known: dict[str, Path]) -> None:
+    def _fetch_file(self, file: ArtifactFile, stage: Path, known: dict[str, Path], ranges: ThreadPoolExecutor) -> Path:
+        """Return the path of a file that is there, and has its hash."""
         target, part = stage / file.path, stage / _part_name(file)
         with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if _is_that(target, file):
-                return
+                return target
             target.unlink(missing_ok=True)
             if file.blake3 in known:
                 link_or_copy(known[file.blake3], target)
                 if _is_that(target, file):
-                    return
+                    return target
                 target.unlink()
             digest, size = blake3(), 0
             with part.open("a+b") as writer:
@@ -276,22 +312,33 @@ class PublishedArtifacts:
                 while data := writer.read(CHUNK_BYTES):
                     digest.update(data)
                     size += len(data)
-                while size < file.size:
-                    found = self._objects.get(
-                        format_file_key(file), start=size, stop=min(file.size, size + CHUNK_BYTES)
-                    )
-                    if found is None:
-                        raise self._missing(file)
-                    if not found.body:
-                        break
-                    digest.update(found.body)
-                    size += len(found.body)
-                    writer.write(found.body)
+                for data in self._ranges(file, size, ranges):
+                    digest.update(data)
+                    size += len(data)
+                    writer.write(data)
             if (size, digest.hexdigest()) != (file.size, file.blake3):
                 part.unlink()
                 problem = f"{format_file_key(file)} has not the hash that the manifest says"
                 raise ArtifactInvalid(self.address, Refusal.TAMPERED, problem)
             part.rename(target)
+        return target
+
+    def _ranges(self, file: ArtifactFile, start: int, threads: ThreadPoolExecutor) -> Iterator[bytes]:
+        """Yield the bytes of a file from a position on; the ranges behind the one that is used are on their way."""
+        key, waiting = format_file_key(file), deque[Future[Object | None]]()
+        starts = iter(range(start, file.size, CHUNK_BYTES))
+        while True:
+            for at in islice(starts, RANGES_AHEAD - len(waiting)):
+                stop = min(file.size, at + CHUNK_BYTES)
+                waiting.append(threads.submit(self._objects.get, key, start=at, stop=stop))
+            if not waiting:
+                return
+            found = waiting.popleft().result()
+            if found is None:
+                raise self._missing(file)
+            if not found.body:
+                return
+            yield found.body
 
     # Removing
 
@@ -446,7 +493,24 @@ def _known_files(reuse: Path | None) -> dict[str, Path]:
 
 def _is_that(path: Path, file: ArtifactFile) -> bool:
     """Tell whether there is a file with the size and the hash of the manifest."""
-    return path.is_file() and path.stat().st_size == file.size and hash_of(path) == file.blake3
+    return (
+        path.is_file() and not path.is_symlink() and path.stat().st_size == file.size and hash_of(path) == file.blake3
+    )
+
+
+def fetch_stage(destination: Path) -> Path:
+    """Return where the files of an artifact are fetched before it is put at its destination."""
+    return destination.with_name(f".{destination.name}{FETCH_MARK}")
+
+
+def _by_turns(files: Iterable[ArtifactFile]) -> list[ArtifactFile]:
+    """Return files in the order they are used in: runs are merged, so the first files of all runs come first."""
+    turns: Counter[int | None] = Counter()
+    ranked = []
+    for file in files:
+        ranked.append((turns[file.run], file))
+        turns[file.run] += 1
+    return [file for _, file in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _part_name(file: ArtifactFile) -> str:

@@ -9,12 +9,15 @@ continues an artifact is for the watch to decide, by the artifact's cursor, as f
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from strandline.artifacts.errors import ArtifactUnfit, NoArtifact
-from strandline.artifacts.importer import SIDE_SUFFIXES, import_fold, known_versions
-from strandline.artifacts.manifest import Manifest, check_fit
-from strandline.artifacts.published import PublishedArtifacts
+import pyarrow as pa
+
+from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, NoArtifact
+from strandline.artifacts.importer import SIDE_SUFFIXES, known_versions, move_hints, place_fold, read_checked, vacant
+from strandline.artifacts.manifest import ArtifactFile, Manifest, check_fit
+from strandline.artifacts.published import Fetching, PublishedArtifacts, fetch_stage
 from strandline.artifacts.staging import remove_tree
 from strandline.errors import Damaged, StorageRefused
 from strandline.files import OsDisk, storage_errors
@@ -120,21 +123,59 @@ def fetch_fold(
 ) -> Manifest:
     """Make a fold of the newest published artifact at a path where nothing is; `NoArtifact` if there is none.
 
-    What a process fetched before it was killed is not fetched again.
+    Tables become a fold while others are still being fetched; files of the raw form are moved into the fold. What a
+    process fetched before it was killed is not fetched again.
     """
     path = Path(path)
     fetched = path.with_name(f".{path.name}{FETCHED_SUFFIX}")
     before = path.with_name(f".{path.name}{FETCHED_BEFORE_SUFFIX}")
-    with storage_errors(path):
-        if fetched.exists():
+    stage = fetch_stage(fetched)
+
+    def make(manifest: Manifest) -> Manifest:
+        wanted = None if backend is None else backend.value
+        check_fit(
+            manifest,
+            artifacts.address,
+            backend=wanted,
+            versions=known_versions(),
+            scope=scope,
+            mode=mode,
+            identity=identity,
+        )
+        with artifacts.fetching(manifest, stage, reuse=before) as fetching:
+            place_fold(
+                artifacts.address,
+                manifest,
+                path,
+                backend,
+                bring=partial(_move, fetching),
+                open_file=partial(_opened, fetching, stage),
+            )
+        return manifest
+
+    with vacant(path):
+        with storage_errors(path):
+            if fetched.exists():
+                remove_tree(before)
+                fetched.rename(before)
+        try:
+            manifest = artifacts.of_newest(make)
+        except (ArtifactInvalid, ArtifactUnfit, NoArtifact):
+            remove_tree(stage)
             remove_tree(before)
-            fetched.rename(before)
-    artifacts.fetch(fetched, reuse=before)
-    try:
-        return import_fold(fetched, path, backend=backend, scope=scope, mode=mode, identity=identity)
-    finally:
-        remove_tree(fetched)
+            raise
+        remove_tree(stage)
         remove_tree(before)
+    return manifest
+
+
+def _move(fetching: Fetching, file: ArtifactFile, target: Path) -> None:
+    fetching.wait(file).rename(target)
+
+
+def _opened(fetching: Fetching, stage: Path, file: ArtifactFile) -> pa.Buffer:
+    fetching.wait(file)
+    return read_checked(stage, file)
 
 
 def open_bootstrapped(
@@ -219,6 +260,7 @@ def _bootstrap(
             with storage_errors(path):
                 OsDisk().rename(restored, path)
                 OsDisk().sync_folder(path.parent)
+                move_hints(restored, path)
         finally:
             _remove_fold(restored)
     finally:

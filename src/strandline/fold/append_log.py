@@ -203,13 +203,13 @@ class AppendLogStore(ResidentReader):
         if mark is not None:
             self._disk.remove(_beside(self._path, CLEAN_SUFFIX))
             self._disk.sync_folder(self._path.parent)
-        return mark == _format_mark(size)
+        return mark == format_mark(size)
 
     def _mark_clean(self, file: File) -> None:
         if self._failure is None and not self._in_doubt:
             file.sync()
             self._write_index(self._fold)
-            replace_file(self._disk, _beside(self._path, CLEAN_SUFFIX), _format_mark(self._fold.size))
+            replace_file(self._disk, _beside(self._path, CLEAN_SUFFIX), format_mark(self._fold.size))
 
     def _write_index(self, fold: ResidentFold) -> None:
         """Leave an index of a log that is on stable storage; a log without one is only slower to open."""
@@ -275,7 +275,8 @@ class AppendLogStore(ResidentReader):
         return CommitFailed(str(self._path), str(error), hint=storage_hint(error))
 
 
-def _format_mark(size: int) -> bytes:
+def format_mark(size: int) -> bytes:
+    """Return the content of the file that says that a log was closed properly."""
     return b"closed at %d bytes\n" % size
 
 

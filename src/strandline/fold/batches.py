@@ -56,6 +56,13 @@ class Pages(NamedTuple):
     columns: Generator[PutColumns]
 
 
+class VersionPages(NamedTuple):
+    """Keys and stored versions of a whole fold at one moment, in no order, and the cursor of that moment."""
+
+    cursor: WatchCursor
+    columns: Generator[tuple[pa.BinaryArray, pa.BinaryArray]]
+
+
 class Deletes(NamedTuple):
     """Columns of keys that go away."""
 
@@ -79,7 +86,7 @@ class FoldBatch:
         kinds: NDArray[np.uint8] | None = None,
     ) -> None:
         columns = keys, values, versions
-        _check(columns, kinds)
+        check_columns(columns, kinds)
         self.kinds = kinds
         self._columns = columns
         self._puts: Puts | None = None
@@ -129,12 +136,7 @@ class FoldBatch:
         if self._put_columns is None:
             keys, values, versions = self.puts
             return [prefix + key for key in keys] if prefix else keys, format_records(versions, values)
-        keys, values, versions = self._put_columns
-        records = pc.binary_join_element_wise(
-            rows_of_equal_length(lengths_of(versions).astype("u1")), versions, values, b""
-        )
-        named = pc.binary_join_element_wise(prefix, keys, b"") if prefix else keys
-        return binary_list(named), binary_list(records)
+        return records_of(self._put_columns, prefix)
 
     @property
     def deletes(self) -> Deletes:
@@ -151,6 +153,16 @@ class FoldBatch:
             expires_ns = np.where(updates.kinds == UpdateKind.PUT, expires_ns, np.uint64(0))
         versions = version_column(updates.versions, expires_ns)
         return FoldBatch(updates.key_column, updates.value_column, versions, kinds)
+
+
+def records_of(rows: PutColumns, prefix: bytes = b"") -> tuple[list[bytes], list[bytes]]:
+    """Return the keys of some rows, behind a prefix, and what a store keeps for each of them."""
+    keys, values, versions = rows
+    records = pc.binary_join_element_wise(
+        rows_of_equal_length(lengths_of(versions).astype("u1")), versions, values, b""
+    )
+    named = pc.binary_join_element_wise(prefix, keys, b"") if prefix else keys
+    return binary_list(named), binary_list(records)
 
 
 def paged(rows: Iterable[tuple[bytes, bytes]], rows_max: int) -> Iterator[PutColumns]:
@@ -187,7 +199,8 @@ def _as_list(column: Column) -> Sequence[bytes]:
     return binary_list(column) if isinstance(column, pa.BinaryArray) else column
 
 
-def _check(columns: tuple[Column, Column, Column], kinds: NDArray[np.uint8] | None) -> None:
+def check_columns(columns: tuple[Column, Column, Column], kinds: NDArray[np.uint8] | None = None) -> None:
+    """Raise `InvalidInput` for columns that no store takes."""
     lengths = {len(column) for column in (*columns, *(() if kinds is None else (kinds,)))}
     if len(lengths) > 1:
         raise InvalidInput(f"columns of one batch have different lengths: {sorted(lengths)}")

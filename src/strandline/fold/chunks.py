@@ -90,6 +90,19 @@ class Chunks:
             found.append(_gathered(part, first + KEY_AT, first + KEY_AT + lengths))
         return pa.concat_arrays(found)
 
+    def versions(self, spans: Numbers) -> pa.BinaryArray:
+        """Return the stored versions of many puts; their spans ascend."""
+        starts, lengths = spans >> START_SHIFT, spans & LENGTH_MASK
+        borders = np.searchsorted(starts, [*self._starts, self.end])
+        found = [pa.array([], pa.binary())]
+        for number in np.flatnonzero(np.diff(borders)).tolist():
+            rows = slice(borders[number], borders[number + 1])
+            first, part = starts[rows] - self._starts[number], self._parts[number]
+            values_at = first + PUT_OVERHEAD_BYTES + words_at(part, "<u2", first + (KEY_AT - 2)).astype(np.int64)  # type: ignore[arg-type]
+            versions_at = values_at + words_at(part, "<u4", values_at - 4).astype(np.int64)  # type: ignore[arg-type]
+            found.append(_gathered(part, versions_at + 1, first + lengths[rows]))
+        return pa.concat_arrays(found)
+
     def frozen(self) -> "Chunks":
         """Return the bytes of this moment, which later ones are not added to; they share their memory."""
         copy = Chunks()

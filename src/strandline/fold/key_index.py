@@ -190,6 +190,9 @@ class CountedSpans(NamedTuple):
         """Return the spans of the records that count, in the order of the log."""
         if not self.runs:
             return np.sort(np.array(self.spans, np.uint64)).view(np.int64)
+        (keys, spans), *later = self.runs
+        if sum(len(run) for _, run in later) * _FEW <= len(keys) and is_ascending(keys):
+            return self._behind_sorted(keys, spans, CountedSpans(later, []))
         spans = np.concatenate([spans for _, spans in self.runs])
         hashes = np.concatenate([hash_rows(keys) for keys, _ in self.runs])
         order = np.lexsort((spans, hashes))
@@ -201,6 +204,15 @@ class CountedSpans(NamedTuple):
             return CountedSpans([], list(KeyIndex(self.runs).spans.values())).ascending()
         return np.sort(ordered[(ordered & np.uint64(GONE)) == 0]).view(np.int64)
 
+    @staticmethod
+    def _behind_sorted(keys: pa.BinaryArray, spans: Spans, later: "CountedSpans") -> Numbers:
+        """Return the same for few rows behind many that have each key once."""
+        is_put = (spans & np.uint64(GONE)) == 0
+        if later.runs:
+            known = pa.concat_arrays([keys for keys, _ in later.runs])
+            is_put &= ~pc.is_in(keys, value_set=known).to_numpy(zero_copy_only=False)
+        return np.concatenate([spans[is_put].view(np.int64), later.ascending()])
+
     def _share_hashes(self, order: Numbers, hashes: Hashes) -> bool:
         """Tell whether two different keys have one hash."""
         keys = pa.chunked_array([keys for keys, _ in self.runs])
@@ -210,6 +222,11 @@ class CountedSpans(NamedTuple):
             if pc.any(pc.not_equal(keys.take(pa.array(order[rows])), keys.take(pa.array(order[rows + 1])))).as_py():
                 return True
         return False
+
+
+def is_ascending(keys: pa.BinaryArray) -> bool:
+    """Tell whether keys are in their order, each key once, as in a log that was compacted."""
+    return bool(pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py())
 
 
 def _keys(batch: FoldBatch) -> pa.BinaryArray:

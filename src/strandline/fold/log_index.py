@@ -1,8 +1,8 @@
 """The index beside a snapshot log: where its records are, so that opening it need not look for them one by one.
 
 Invariants: an index is a hint. It counts only if it is whole and the log, as far as it reaches, is byte for byte what
-it was when the index was made, which BLAKE3 tells; else the log is read without it, and nothing else changes. It is
-made only of bytes that were on stable storage.
+it was when the index was made, which BLAKE3 tells; else the log is read without it, and nothing else changes. It
+takes its place only when the bytes that it covers are on stable storage.
 """
 
 import struct
@@ -27,7 +27,12 @@ def format_index(parts: Iterable[memoryview], rows: LogRows, cursor: WatchCursor
     for part in parts:
         digest.update(part)
         size += len(part)
-    head = _HEAD.pack(MAGIC, VERSION, len(cursor), size, len(rows.spans), digest.digest())
+    return format_index_of(digest.digest(), size, rows, cursor)
+
+
+def format_index_of(digest: bytes, size: int, rows: LogRows, cursor: WatchCursor) -> bytes:
+    """Return the index of a log of which the BLAKE3 hash is known."""
+    head = _HEAD.pack(MAGIC, VERSION, len(cursor), size, len(rows.spans), digest)
     body = b"".join((head, cursor, rows.spans.astype("<u8").data, rows.key_lengths.astype("<u2").data))
     return body + blake3(body).digest()
 

@@ -82,6 +82,14 @@ def scan_log(path: str, data: bytes, known: Known = NOTHING) -> LogScan:
     return scan
 
 
+def scan_records(data: bytes) -> LogScan:
+    """Read records up to the first that is not whole; `data` is a piece of a log, whose positions count from 0."""
+    reader = _Reader(data, Known(NO_ROWS, NO_CURSOR, 0))
+    while reader.take_puts() or reader.take_other():
+        pass
+    return reader.scan()
+
+
 def _check_header(path: str, data: bytes) -> None:
     if any(header.startswith(data) for header in (HEADER, *OLD_HEADERS)):
         return

@@ -5,17 +5,18 @@ Sorting holds the keys of at most `_PARTITION_ROWS` rows at once: rows are first
 states are written as equal bytes, whatever their history.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from strandline.fold.batches import PAGE_BYTES, FoldBatch, PutColumns
 from strandline.fold.chunks import Chunks
 from strandline.fold.columns import Numbers
-from strandline.fold.key_index import CountedSpans
+from strandline.fold.key_index import CountedSpans, is_ascending
 from strandline.fold.log_format import HEADER, VERSION, format_batch
 from strandline.fold.log_rows import LENGTH_MASK
 from strandline.fold.paths import COPY_NAME
@@ -24,6 +25,7 @@ from strandline.kv import WatchCursor
 
 _PARTITION_ROWS = 1 << 20
 _SAMPLES_PER_PARTITION = 64
+_VERSION_ROWS = 1 << 16
 
 
 class LogSnapshot:
@@ -46,6 +48,13 @@ class LogSnapshot:
         """Yield all rows by key."""
         return (self._chunks.rows(spans) for spans in self._pages(rows_max))
 
+    def versions(self) -> Generator[tuple[pa.BinaryArray, pa.BinaryArray]]:
+        """Yield keys and versions of all rows, in the order of the log."""
+        spans = self._ascending()
+        for first in range(0, len(spans), _VERSION_ROWS):
+            rows = spans[first : first + _VERSION_ROWS]
+            yield self._chunks.keys(rows), self._chunks.versions(rows)
+
     def copy_to(self, folder: Path) -> None:
         """Write a compacted log."""
         folder.mkdir()
@@ -62,10 +71,13 @@ class LogSnapshot:
 
     def _pages(self, rows_max: int) -> Iterator[Numbers]:
         """Yield the spans of all records by key, a page at a time."""
+        for spans in _sorted_partitions(self._chunks, self._ascending()):
+            yield from paged_spans(spans, rows_max)
+
+    def _ascending(self) -> Numbers:
         if self._spans is None:
             self._spans, self._counted = self._counted.ascending(), CountedSpans([], [])
-        for spans in _sorted_partitions(self._chunks, self._spans):
-            yield from paged_spans(spans, rows_max)
+        return self._spans
 
 
 def paged_spans(spans: Numbers, rows_max: int) -> Iterator[Numbers]:
@@ -100,5 +112,8 @@ def _sorted_partitions(chunks: Chunks, spans: Numbers) -> Iterator[Numbers]:
 
 
 def _by_key(chunks: Chunks, spans: Numbers) -> Numbers:
-    order: NDArray[np.uint64] = pc.array_sort_indices(chunks.keys(spans)).to_numpy()
+    keys = chunks.keys(spans)
+    if is_ascending(keys):
+        return spans
+    order: NDArray[np.uint64] = pc.array_sort_indices(keys).to_numpy()
     return spans[order]

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from strandline.files import Buffer
-from strandline.fold.batches import FoldBatch, Pages, PutColumns, cursor_or
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, VersionPages, cursor_or
 from strandline.fold.chunks import Chunks
 from strandline.fold.digests import digest_columns
 from strandline.fold.key_index import KeyIndex
@@ -121,14 +121,19 @@ class ResidentFold:
         return count
 
     def verified(self) -> Verified:
-        """Return the digest of everything, and its cursor."""
-        moment = self.moment()
-        return Verified(moment.cursor, *digest_columns(moment.pages()))
+        """Return the digest of everything, and its cursor; no index is made for it."""
+        snapshot = self.snapshot()
+        return Verified(snapshot.cursor(), *digest_columns(snapshot.rows()))
 
     def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
         """Return a range of this moment as columns."""
         moment = self.moment(prefix)
         return Pages(moment.cursor, moment.pages(rows_max))
+
+    def versions(self) -> VersionPages:
+        """Return keys and versions of this moment; no index is made for it."""
+        snapshot = self.snapshot()
+        return VersionPages(snapshot.cursor(), snapshot.versions())
 
     def snapshot(self) -> LogSnapshot:
         """Return this moment, to be sorted and written beside later batches."""
@@ -221,6 +226,10 @@ class ResidentReader(ABC):
     def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
         """Return a range as columns, and the cursor of the same moment."""
         return self._open().pages(prefix, rows_max)
+
+    def versions(self) -> VersionPages:
+        """Return keys and versions of everything, in the order of the log."""
+        return self._open().versions()
 
     def cursor(self) -> WatchCursor:
         """Return the cursor of the last batch, or `NO_CURSOR`."""

@@ -14,7 +14,7 @@ import re
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from typing import Any, Self
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
-from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged, records_of
 from strandline.fold.digests import digest_rows
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry
@@ -40,9 +40,11 @@ with needs("rocksdb"):
         DbClosedError,
         DBCompressionType,
         DBRecoveryMode,
+        IngestExternalFileOptions,
         Options,
         Rdict,
         ReadOptions,
+        SstFileWriter,
         WriteBatch,
         WriteOptions,
     )
@@ -50,6 +52,8 @@ with needs("rocksdb"):
 CACHE_BYTES = 256 * 1024 * 1024
 _MIB = 1024 * 1024
 _TRIES = 3
+_TABLE_BYTES = 64 * _MIB
+_TABLES_SUFFIX = ".tables"
 _LOG_OF_RUN = re.compile(r"LOG(\.old.*)?|LOCK")
 """What RocksDB writes for people, and its lock: no part of a copy."""
 _DATA = b"d"
@@ -171,14 +175,8 @@ class RocksDbReader:
             raise FormatError(self._path, "is an empty database", hint="give the path of a fold")
         return version != _VERSION
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (StrandlineError, MemoryError):
-            raise
-        except Exception as error:  # RocksDB's are all of this one class
-            raise _typed(self._path, error) from error
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _errors_at(self._path)
 
     def _errors_of(self, rows: Iterator[tuple[bytes, bytes]]) -> Generator[tuple[bytes, bytes]]:
         """Pass rows on, with errors of the store and not of their taker."""
@@ -337,6 +335,57 @@ def _link_or_copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
+def write_tables(path: Path, pages: Iterable[PutColumns], cursor: WatchCursor) -> None:
+    """Make a new database of rows in the order of their keys: tables are written as they are, and taken in."""
+    made = path.with_name(f"{path.name}{_TABLES_SUFFIX}")
+    made.mkdir()
+    options, tables = _options(CACHE_BYTES), _TableWriter(made)
+    try:
+        with _errors_at(str(path)):
+            for rows in pages:
+                tables.add(*records_of(rows, _DATA))
+            tables.finish()
+            db = Rdict(str(path), options, access_type=AccessType.read_write())
+            try:
+                if tables.paths:
+                    moved = IngestExternalFileOptions()
+                    moved.set_move_files(True)
+                    db.ingest_external_file(tables.paths, moved)
+                written = WriteBatch(raw_mode=True)
+                written.put(_FORMAT, _VERSION)
+                if cursor != NO_CURSOR:
+                    written.put(_CURSOR, cursor)
+                db.write(written)
+                db.flush()
+            finally:
+                db.close()
+    finally:
+        shutil.rmtree(made)
+
+
+class _TableWriter:
+    """Writes rows into tables of the size that the store has them in."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: SstFileWriter | None = None
+        self.paths: list[str] = []
+
+    def add(self, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
+        if self._writer is None:
+            self.paths.append(str(self._folder / f"{len(self.paths)}.sst"))
+            self._writer = SstFileWriter(_options(0))
+            self._writer.open(self.paths[-1])
+        deque(map(self._writer.__setitem__, keys, records), maxlen=0)
+        if self._writer.file_size() >= _TABLE_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer = None
+
+
 _SAFE = "remove the folder and build the fold again, or restore a copy"
 
 
@@ -360,7 +409,7 @@ def _options(cache_bytes: int) -> Options:
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_write_buffer_size(64 * _MIB)
     options.set_max_write_buffer_number(4)
-    options.set_target_file_size_base(64 * _MIB)
+    options.set_target_file_size_base(_TABLE_BYTES)
     options.set_max_bytes_for_level_base(256 * _MIB)
     options.set_max_background_jobs(max(2, os.cpu_count() or 2))
     options.set_bytes_per_sync(_MIB)
@@ -368,6 +417,16 @@ def _options(cache_bytes: int) -> Options:
     options.set_keep_log_file_num(2)
     options.set_paranoid_checks(True)
     return options
+
+
+@contextlib.contextmanager
+def _errors_at(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (StrandlineError, MemoryError):
+        raise
+    except Exception as error:  # RocksDB's are all of this one class
+        raise _typed(path, error) from error
 
 
 def _write_batch(batch: FoldBatch, cursor: WatchCursor) -> WriteBatch:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from strandline.errors import Closed, StrandlineError
-from strandline.fold.batches import FoldBatch, Pages
+from strandline.fold.batches import FoldBatch, Pages, VersionPages
 from strandline.fold.records import FoldEntry
-from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, StoreFiles, StoreSnapshot, Verified
+from strandline.fold.store import PAGE_ROWS, Held, SnapshotStore, StoreFiles, StoreSnapshot, Verified, versions_of
 from strandline.kv import WatchCursor
 
 WAIT_S = 30.0
@@ -100,6 +100,10 @@ class StoreHandle:
     def pages(self, prefix: bytes = b"", rows_max: int = PAGE_ROWS) -> Pages:
         """Return a range as columns, and the cursor of the same moment."""
         return self._store.pages(prefix, rows_max)
+
+    def versions(self) -> VersionPages:
+        """Return keys and versions of everything, in no order."""
+        return versions_of(self._store)
 
     def cursor(self) -> WatchCursor:
         """Return the cursor of the last batch, or `NO_CURSOR`."""

@@ -7,14 +7,14 @@ number may read. It must stand on a local file system.
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poisoned, StorageRefused, StrandlineError
 from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
-from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged, records_of
 from strandline.fold.digests import digest_rows
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry, prefix_end
@@ -39,6 +39,7 @@ CREATE TABLE entries (key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) STRIC
 CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
 _PUT = "INSERT INTO entries VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET record = excluded.record"
+_ADD = "INSERT INTO entries VALUES (?, ?)"
 _DELETE = "DELETE FROM entries WHERE key = ?"
 _SET_CURSOR = "INSERT INTO meta VALUES ('cursor', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _CURSOR = "SELECT value FROM meta WHERE name = 'cursor'"
@@ -184,12 +185,8 @@ class SqliteReader:
         else:
             self._idle.append(connection)
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except apsw.Error as error:
-            raise _typed(self._path, error) from error
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _errors_at(self._path)
 
     def _entry(self, key: bytes, record: bytes) -> FoldEntry:
         try:
@@ -338,6 +335,33 @@ class SqliteSnapshot(SqliteReader):
         """End the transaction."""
         super().close()
         self._connection.close(force=True)
+
+
+def write_database(path: Path, pages: Iterable[PutColumns], cursor: WatchCursor) -> None:
+    """Write a new database that is one file, of rows in the order of their keys; nothing is synced."""
+    with _errors_at(str(path)):
+        connection = apsw.Connection(str(path))
+        try:
+            connection.pragma("journal_mode", "off")  # it is whole, or it is not used
+            connection.pragma("synchronous", "off")
+            with connection:
+                connection.execute(_SCHEMA)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.pragma("user_version", SCHEMA_VERSION)
+                for rows in pages:
+                    connection.executemany(_ADD, zip(*records_of(rows), strict=True))
+                if cursor != NO_CURSOR:
+                    connection.execute(_SET_CURSOR, (cursor,))
+        finally:
+            connection.close(force=True)
+
+
+@contextlib.contextmanager
+def _errors_at(path: str) -> Iterator[None]:
+    try:
+        yield
+    except apsw.Error as error:
+        raise _typed(path, error) from error
 
 
 def _write(connection: apsw.Connection, batch: FoldBatch, cursor: WatchCursor) -> None:

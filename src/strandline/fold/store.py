@@ -13,11 +13,14 @@ Invariants, for every implementation:
 One thread applies; any thread may ask. A question sees one moment between two batches, never half of one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from strandline.fold.batches import FoldBatch, Pages, PutColumns
+import pyarrow as pa
+
+from strandline.fold.batches import FoldBatch, Pages, PutColumns, VersionPages
 from strandline.fold.records import FoldEntry
 from strandline.kv import WatchCursor
 
@@ -148,3 +151,21 @@ class SnapshotStore(FoldReader, Protocol):
         removes it when the snapshot is closed.
         """
         ...
+
+
+def versions_of(fold: FoldReader) -> VersionPages:
+    """Return keys and versions of a whole fold, in no order; quick for a store that has `versions`, else by its pages.
+
+    Close the columns unless all are taken.
+    """
+    quick: Callable[[], VersionPages] | None = getattr(fold, "versions", None)
+    if quick is not None:
+        return quick()
+    cursor, pages = fold.pages()
+    return VersionPages(cursor, _key_columns(pages))
+
+
+def _key_columns(pages: Generator[PutColumns]) -> Generator[tuple[pa.BinaryArray, pa.BinaryArray]]:
+    with closing(pages):
+        for page in pages:
+            yield page.keys, page.versions

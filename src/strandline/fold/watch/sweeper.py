@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from strandline.fold.columns import numbers_of
 from strandline.fold.cursor import FoldCursor, parse_fold_cursor
 from strandline.fold.records import FoldEntry
-from strandline.fold.store import FoldReader
+from strandline.fold.store import FoldReader, versions_of
 from strandline.fold.watch.observation import Observation
 from strandline.kv import UpdateBatch, UpdateKind
 from strandline.kv.entries import REVISION_BYTES, REVISION_MAX
@@ -175,16 +175,16 @@ def scan(fold: FoldReader, limits: Limits) -> Scanned:
     """Scan one snapshot of a fold for entries that have left and for those that leave next."""
     left: list[bytes] = []
     revisions, deadlines = _Smallest(), _Smallest()
-    pages = fold.pages()
-    with closing(pages.columns):
-        for page in pages.columns:
-            numbers, expiries = numbers_of(page.versions)
+    cursor, columns = versions_of(fold)
+    with closing(columns):
+        for keys, versions in columns:
+            numbers, expiries = numbers_of(versions)
             gone = ((numbers > 0) & (numbers < limits.first)) | ((expiries > 0) & (expiries <= limits.now_ns))
             if gone.any():
-                left += binary_list(page.keys.filter(pa.array(gone)))
-            revisions.add(np.where(gone, 0, numbers), page.keys)
-            deadlines.add(np.where(gone, 0, expiries), page.keys)
-    return Scanned(left, revisions.rows(), deadlines.rows(), parse_fold_cursor(pages.cursor).revision)
+                left += binary_list(keys.filter(pa.array(gone)))
+            revisions.add(np.where(gone, 0, numbers), keys)
+            deadlines.add(np.where(gone, 0, expiries), keys)
+    return Scanned(left, revisions.rows(), deadlines.rows(), parse_fold_cursor(cursor).revision)
 
 
 class _Smallest:
