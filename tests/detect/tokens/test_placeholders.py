@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.detect.tokens.examples import expand
-from strandline.detect.tokens.placeholders import placeholder_reason, word_reason
+from strandline.detect.tokens.placeholders import placeholder_reason, reference_reason, word_reason
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,35 @@ def test_no_value_takes_long(part: bytes) -> None:
     placeholder_reason(value)
     word_reason(value)
     assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"$2b$12$abcdefghijkLMNOPqrstu.V1w2x3y4z5A6B7C8D9E0F1G2H3I4J5K",
+        b"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$RdescudvJCsgt3ub",
+        b"pbkdf2_sha256$600000$Zs81kQ$8fk2",
+        b"{SSHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g",
+        b"sha256$Zs81kQ$9f86d081884c7d65",
+    ],
+)
+def test_the_hash_of_a_password_is_no_password(value: bytes) -> None:
+    assert placeholder_reason(value) == "a hash of a password"
+
+
+@pytest.mark.parametrize(
+    "value", [b"${DB}", b"getenv('X')", b"true", b"null", b"your-password", b"/run/secrets/db", b"changeme"]
+)
+def test_a_reference_is_no_stored_secret(value: bytes) -> None:
+    assert reference_reason(value) is not None
+
+
+@pytest.mark.parametrize("value", [b"password", b"swordfish", b"harbor22", b"7a(b", b"admin"])
+def test_a_weak_password_is_a_stored_secret(value: bytes) -> None:
+    assert reference_reason(value) is None
+
+
+def test_bytes_that_are_no_text_are_no_password() -> None:
+    assert placeholder_reason(b"Xe8\xd3\xc0Y\xc2k2Q") == "bytes of no text"
+    assert placeholder_reason("gr\u00fcn7Xq2K".encode()) is None
+    assert placeholder_reason(b"k7Qx" * 127 + b"z91" + "\u00fc".encode()) != "bytes of no text"

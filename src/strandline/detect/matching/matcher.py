@@ -8,6 +8,8 @@ comment or stop-word allows it, and the rule's validator does not refute it. Its
     +2  the secret is assigned to something: after `=`, `:` or the like, quoted or not
     +5  the checksum of the secret is correct
 
+but at most 2 for a generic rule's match near a NUL, because names and values of a binary are neighbours by chance.
+
 Invariants: expressions match the whole buffer, not a copy of the window, so that assertions (`^`, `\b`, `$`) see the
 bytes around it; the confidence depends on the bytes around the secret alone; a hit holds a span, a keyed hash and a
 confidence, and no byte of the secret.
@@ -32,6 +34,7 @@ from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash,
 CLOSE_BYTES = 32
 _ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
 _BEFORE_BYTES = 16
+_BINARY_MAX = 2
 
 
 class Hit(NamedTuple):
@@ -127,6 +130,8 @@ class Matcher:
         score = _confidence(
             data, span[0], 0 if is_named else distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID
         )
+        if self.rule.is_generic and score > _BINARY_MAX and _is_in_binary(data, *match):
+            score = _BINARY_MAX
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:
@@ -154,3 +159,8 @@ def _confidence(data: bytes, start: int, keyword_distance: int | None, *, entrop
     assigned = _ASSIGNED.search(data[max(0, start - _BEFORE_BYTES) : start]) is not None
     is_close = keyword_distance is not None and keyword_distance <= CLOSE_BYTES
     return 1 * entropy + 2 * is_close + 2 * assigned + 5 * valid
+
+
+def _is_in_binary(data: bytes, start: int, end: int) -> bool:
+    """Return whether a NUL stands near a span: there names and values are neighbours by chance."""
+    return data.find(b"\0", max(0, start - CLOSE_BYTES), end + CLOSE_BYTES) >= 0

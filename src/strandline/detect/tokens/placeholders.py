@@ -58,8 +58,16 @@ _IDENTIFIERS = rb"""
 _UUID = rb"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 _DATE = rb"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9:]+)?)?$|^v?[0-9]+(?:\.[0-9]+){1,3}$|^[0-9]{1,12}$"
 
+_HASHES = rb"""
+    ^\$(?:2[abxy]|apr1|[1567y]|gy|argon2\w{1,2}|scrypt|pbkdf2[\w-]*|P|H|S)\$
+  | ^\$?(?:pbkdf2|bcrypt|scrypt|argon2)\w*[$:]
+  | ^(?:sha\d{1,3}|md5|crypt)\$ | ^\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]*|bcrypt|noop)\}
+"""
+
+_TEMPLATE = _Form("a template's variable", re.compile(_TEMPLATES, re.VERBOSE))
 _FORMS = (
-    _Form("a template's variable", re.compile(_TEMPLATES, re.VERBOSE)),
+    _Form("a hash of a password", re.compile(_HASHES, re.VERBOSE | re.IGNORECASE)),
+    _TEMPLATE,
     _Form("a word of documentation", re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)),
     _Form("a run or a sequence", re.compile(_SEQUENCES, re.VERBOSE | re.IGNORECASE | re.DOTALL)),
     _Form("an identifier, a path or an address", re.compile(_IDENTIFIERS, re.VERBOSE)),
@@ -97,16 +105,26 @@ _FEW = 5
 def placeholder_reason(value: bytes) -> str | None:
     """Return why a value is a placeholder, or None if it does not look like one."""
     head = value[:_LOOKED_AT].rstrip(b".,:;")
+    if not head.isascii() and not _is_text(head):
+        return "bytes of no text"
     if len(set(head)) < _FEW:
         return "too few different characters"
     return next((form.reason for form in _FORMS if form.pattern.search(head)), None)
 
 
+def _is_text(head: bytes) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as problem:
+        return problem.end >= len(head) == _LOOKED_AT  # a character that the cut split
+    return True
+
+
 def reference_reason(value: bytes) -> str | None:
     """Return why a value in a file of credentials is no secret itself, or None if it may be one, however weak."""
     head = value[:_LOOKED_AT].rstrip(b",;")
-    if _FORMS[0].pattern.search(head):
-        return _FORMS[0].reason
+    if _TEMPLATE.pattern.search(head):
+        return _TEMPLATE.reason
     return "a reference, a switch or a word that asks for a value" if _REFERENCES.search(head) else None
 
 

@@ -282,6 +282,21 @@ def _stored_secret(secret: bytes) -> Judgement:
     return _invalid(reason) if reason else _unknown("no reference")
 
 
+def _command_password(secret: bytes) -> Judgement:
+    """Judge a value in the place of a password on a command line."""
+    reason = placeholder_reason(secret) or reference_reason(secret)
+    if reason or not (_case_changes(secret) > _RANDOM_CASE or re.search(rb"[0-9]", secret)):
+        return _invalid(reason or "a word")
+    return _unknown("no placeholder")
+
+
+def _header_token(secret: bytes) -> Judgement:
+    """Judge a value of an Authorization header; there a UUID is a token."""
+    if _UUID.match(secret):
+        return _unknown("a UUID in the place of a token")
+    return _generic_token(secret)
+
+
 def _generic_token(secret: bytes) -> Judgement:
     """Judge a value that only its name makes a secret: a generated one mixes letters with digits, or the cases."""
     reason = placeholder_reason(secret) or word_reason(secret)
@@ -305,8 +320,14 @@ _PROVING: tuple[tuple[tuple[bytes, ...], Validator], ...] = (
     ((b"pypi-AgE",), _pypi),
 )
 _RANDOM_CASE = 0.35
+_UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?::fx)?\Z")
 _SHORT_HEX = re.compile(rb"[0-9a-f]{1,19}|[0-9A-F]{1,19}")
 _LONG_PASSWORD = 16
+_RANDOM_CHANGES = 3
+_CHANGES = re.compile(rb"(?<=[a-zA-Z])(?=[0-9])|(?<=[0-9])(?=[a-zA-Z])")
+_WORDS_AND_NUMBER = re.compile(
+    rb"[a-zA-Z]{3,}(?:[-_@][a-zA-Z]{3,}){0,3}[0-9]{2,4}[!?]?|[a-zA-Z]{3,}[@#!][a-zA-Z]{3,}[0-9]{1,4}"
+)
 
 
 def _case_changes(secret: bytes) -> float:
@@ -316,14 +337,19 @@ def _case_changes(secret: bytes) -> float:
 
 
 def _generic_password(secret: bytes) -> Judgement:
-    """Judge a password that only its name makes one: digits and two more kinds of characters, one if it is long."""
-    reason = placeholder_reason(secret) or word_reason(secret)
+    """Judge a password that only its name makes one.
+
+    It has digits and two more kinds of characters, one if it is long; or its letters, cases and digits follow no order.
+    """
+    reason = placeholder_reason(secret) or (None if _WORDS_AND_NUMBER.fullmatch(secret) else word_reason(secret))
     if reason:
         return _invalid(reason)
     kinds = [re.search(kind, secret) is not None for kind in (rb"[0-9]", rb"[a-z]", rb"[A-Z]", rb"[^a-zA-Z0-9]")]
-    if not kinds[0] or sum(kinds) < (2 if len(secret) >= _LONG_PASSWORD else 3):
-        return _invalid("too few kinds of characters")
-    return _unknown("no placeholder")
+    if kinds[0] and sum(kinds) >= (2 if len(secret) >= _LONG_PASSWORD else 3):
+        return _unknown("no placeholder")
+    if len(_CHANGES.findall(secret)) >= _RANDOM_CHANGES or _case_changes(secret) > _RANDOM_CASE:
+        return _unknown("letters and digits in no order")
+    return _invalid("too few kinds of characters")
 
 
 VALIDATORS: Mapping[str, Validator] = MappingProxyType(
@@ -349,6 +375,8 @@ VALIDATORS: Mapping[str, Validator] = MappingProxyType(
         "not-placeholder": _not_placeholder,
         "uri-password": _not_placeholder,
         "stored-secret": _stored_secret,
+        "command-password": _command_password,
+        "header-token": _header_token,
         "generic-token": _generic_token,
         "generic-password": _generic_password,
     }
