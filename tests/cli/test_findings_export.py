@@ -36,7 +36,7 @@ def test_jsonl_is_the_default_and_goes_to_standard_output(state: Path) -> None:
     assert ran.err == ""
 
 
-@pytest.mark.parametrize("name", ["out.pdf", "out.json", "out.jsonl.gz"])
+@pytest.mark.parametrize("name", ["out.pdf", "out.jsonl.gz"])
 def test_a_name_that_says_no_known_format_is_refused_unless_one_is_given(
     state: Path, tmp_path: Path, name: str
 ) -> None:

@@ -1,5 +1,6 @@
 """`strandline findings list`: findings as a table, one a row."""
 
+import shutil
 import sys
 
 from strandline.cli.findings_selection import Selection, selecting
@@ -9,6 +10,8 @@ from strandline.detect.locations import shown
 from strandline.findings.finding_ids import ID_SHOWN
 from strandline.findings.reports.jsonl import plain_finding
 from strandline.findings.reports.values import Report, ReportFinding, utc
+
+NARROW_COLUMNS = 100
 
 
 @selecting
@@ -30,7 +33,19 @@ def print_findings(report: Report, *, as_json: bool) -> None:
         return
     if not report.findings:
         print("no findings yet" if report.facts.unfinished else "no findings", file=sys.stderr)
-    emit_rows(map(table_row, report.findings), as_json=False)
+    is_narrow = is_terminal() and shutil.get_terminal_size().columns < NARROW_COLUMNS
+    emit_rows(map(narrow_row if is_narrow else table_row, report.findings), as_json=False)
+
+
+def is_terminal() -> bool:
+    """Return whether the table goes to a terminal."""
+    return sys.stdout.isatty()
+
+
+def narrow_row(finding: ReportFinding) -> Record:
+    """Return a finding as a row for a narrow terminal: the place first, and only what says what to do with it."""
+    row = table_row(finding)
+    return {name: row[name] for name in ("place", "rule", "state", "id")}
 
 
 def table_row(finding: ReportFinding) -> Record:

@@ -1,5 +1,6 @@
 """`strandline scan`: scan files, git histories, tables and journals for leaked secrets, each object version once."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -26,7 +27,8 @@ from strandline.cli.state_options import (
     StateOption,
     TenantOption,
 )
-from strandline.detect import RuleSet, load_builtin, load_rules
+from strandline.config.file import find_file
+from strandline.detect import Limits, RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput, MissingExtra
 from strandline.extras import require
 from strandline.findings.filters import make_filters
@@ -43,11 +45,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEASE_S = 30.0
+GITLEAKS_FILE = ".gitleaks.toml"
+BUILTIN = "builtin"
 
 Paths = Annotated[list[Path] | None, typer.Argument(metavar="[PATH]…", help="Folders and files, or repositories.")]
 Rules = Annotated[
     Path | None,
-    typer.Option("--rules", metavar="FILE", help="Rules file in the TOML of gitleaks, instead of the built-in rules."),
+    typer.Option(
+        "--rules",
+        metavar="FILE|builtin",
+        help="Rules file in the TOML of gitleaks; by default the nearest .gitleaks.toml, else the built-in rules.",
+    ),
 ]
 Tables = Annotated[list[str] | None, typer.Option("--table", metavar="parquet:PATH", help="Scan a Parquet table.")]
 TableKey = Annotated[str | None, typer.Option("--table-key", metavar="COLUMN", help="Column that identifies a row.")]
@@ -93,6 +101,12 @@ ExitCode = Annotated[
         help=f"Exit with N if findings are open, whatever else failed; {EXIT_FOUND} by default.",
     ),
 ]
+AllowComments = Annotated[
+    bool,
+    typer.Option(
+        "--allow-comments/--no-allow-comments", help="Leave out findings that a comment such as gitleaks:allow allows."
+    ),
+]
 ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 also if findings are open.")]
 Lease = Annotated[float, typer.Option("--lease-s", min=1, help="Lease duration of a shard, in seconds.", hidden=True)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Scan one journal as it grows, until Ctrl-C or SIGTERM.")]
@@ -126,6 +140,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     ignore_file: IgnoreFiles = None,
     baseline: Baselines = None,
     no_ignore: NoIgnore = False,
+    allow_comments: AllowComments = True,
     explain_only: Explain = False,
     resume: Resume = False,  # noqa: ARG001 - the same command again is how a scan goes on
     retry_parked: RetryParked = False,
@@ -145,7 +160,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     The exit code is 1 if findings are open: found, and not settled by triage, a baseline or an ignore file.
     """
     require("scan", "hyperscan")
-    rule_set = rules_of(rules)
+    rule_set = rules_of(rules_file(rules, quiet=quiet))
     chosen = Chosen(
         paths=paths or [],
         tables=table or [],
@@ -179,7 +194,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
     run = runner(factory, master, without_spark=without_spark, has_options=bool(master or conf or ui))
     sources = sources_of(chosen, state_folder(where))
-    request_of = partial(_request, sources, rule_set, lease_s=lease_s, retry_parked=retry_parked)
+    limits = Limits(allow_comments=allow_comments)
+    request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
     if explain_only:
         with _state_to_look_at(where, opened) as state:
             _explain(request_of(state), quiet=quiet, as_json=as_json)
@@ -220,7 +236,7 @@ def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:
 
 
 def _request(
-    sources: tuple[Source, ...], rules: RuleSet, state: State, *, lease_s: float, retry_parked: bool
+    sources: tuple[Source, ...], rules: RuleSet, state: State, *, limits: Limits, lease_s: float, retry_parked: bool
 ) -> ScanRequest:
     return ScanRequest(
         sources=sources,
@@ -228,6 +244,7 @@ def _request(
         tenant=state.tenant,
         key=state.key,
         address=state.address,
+        limits=limits,
         coordination=state.coordination,
         lease_ttl_s=lease_s,
         retry_parked=retry_parked,
@@ -264,6 +281,16 @@ def runner(
 
 def _locally(request: ScanRequest, tell: Tell) -> Outcome:
     return run_scan(request, tell=tell)
+
+
+def rules_file(given: Path | None, *, quiet: bool = False) -> Path | None:
+    """Return the file of rules: the given one, or the nearest `.gitleaks.toml`; None for the built-in rules."""
+    if given is not None:
+        return None if str(given) == BUILTIN else given
+    found = find_file(name=GITLEAKS_FILE)
+    if found is not None and not quiet:
+        print(f"rules: {found} (--rules {BUILTIN} takes the built-in ones)", file=sys.stderr)
+    return found
 
 
 def rules_of(path: Path | None) -> RuleSet:

@@ -46,7 +46,7 @@ class ConfigFile:
         return self.values.get((section, name)) or self.values.get((SHARED, name))
 
 
-def find_file(folder: Path | None = None) -> Path | None:
+def find_file(folder: Path | None = None, name: str = FILE_NAME) -> Path | None:
     """Return the configuration file of a folder (the working folder), or of the nearest one above that has one.
 
     A folder that is gone, or that this process may not search, has none.
@@ -55,7 +55,7 @@ def find_file(folder: Path | None = None) -> Path | None:
         start = Path.cwd() if folder is None else folder
     except OSError:
         return None
-    return next((each / FILE_NAME for each in (start, *start.parents) if _is_file(each / FILE_NAME)), None)
+    return next((each / name for each in (start, *start.parents) if _is_file(each / name)), None)
 
 
 def _is_file(path: Path) -> bool:

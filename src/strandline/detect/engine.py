@@ -194,8 +194,11 @@ class Engine:
             confidence=hit.confidence,
             via=frame.via,
             path=frame.path,
-            comment=comment_on(file.data, first, last) or comment_on(frame.data, hit.start, hit.end),
+            comment=self._comment(file, first, last) or self._comment(frame, hit.start, hit.end),
         )
+
+    def _comment(self, frame: Frame, start: int, end: int) -> str:
+        return comment_on(frame.data, start, end) if self.limits.allow_comments else ""
 
 
 def _slow_note(rule_id: str) -> str:

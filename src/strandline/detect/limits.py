@@ -11,6 +11,15 @@ from strandline.protocol.canonical import Plain
 ENGINE_VERSION = "strandline-scan/1"
 VIEWS = ("utf-16le", "utf-16be", "base64", "hex", "percent", "zip", "tar", "gzip", "bzip2", "xz", "zstd")
 KIB, MIB = 1 << 10, 1 << 20
+COMMENTS = (
+    "gitleaks:allow",
+    "strandline:allow",
+    "pragma: allowlist secret",
+    "pragma: allowlist nextline secret",
+    "trufflehog:ignore",
+    "kingfisher:ignore",
+)
+"""Comments that allow a finding on their line; a `nextline` one, on the next."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class Limits:
     entry_bytes_max: int = 64 * MIB
     archive_bytes_max: int = 256 * MIB
     archive_ratio_max: int = 128
+    allow_comments: int = 1
+    """1 if comments allow findings, else 0."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -40,4 +51,4 @@ class Limits:
 
     def plain(self) -> Plain:
         """Return the limits as canonical values."""
-        return asdict(self)
+        return {**asdict(self), "allow_comments": list(COMMENTS) if self.allow_comments else []}

@@ -40,7 +40,10 @@ _TEXT_SPACE = {"via": 1024, "row": 512, "field": 512}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A point in an item: `row` and `field` in a table, `row` alone for an offset; line and column count from 1."""
+    """A point in an item: `row` and `field` in a table, `row` alone for an offset; line and column count from 1.
+
+    `length` is that of the secret in bytes, where it stands in the item as it is, else 0; no URL holds it.
+    """
 
     source: str
     path: str
@@ -51,6 +54,7 @@ class Location:
     commit: str = ""
     row: str = ""
     field: str = ""
+    length: int = 0
 
     def __post_init__(self) -> None:
         if not _SOURCE.fullmatch(self.source):

@@ -10,6 +10,7 @@ from strandline.findings.reports.values import Report
 _SUFFIXES = {
     ".jsonl": ReportFormat.JSONL,
     ".ndjson": ReportFormat.JSONL,
+    ".json": ReportFormat.GITLEAKS,
     ".csv": ReportFormat.CSV,
     ".sarif": ReportFormat.SARIF,
     ".html": ReportFormat.HTML,

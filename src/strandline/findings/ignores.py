@@ -2,7 +2,7 @@
 
 Four reasons exclude a finding, checked in this order:
 
-    comment      `gitleaks:allow` or `strandline:allow` on the line of the match, as the engine marks it
+    comment      a comment such as `gitleaks:allow` on the line of the match, as the engine marks it
     fingerprint  a line of a `.gitleaksignore`: `commit:file:rule:line`, or `file:rule:line` for every commit
     baseline     a report of an earlier run holds it (`strandline.findings.baselines`)
     path         a glob excludes its file (`strandline.scan.path_globs`)

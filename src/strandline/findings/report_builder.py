@@ -4,9 +4,11 @@ Invariants: nothing is written; a stored finding outside the listed items is onl
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+from strandline.detect.locations import Location
 from strandline.findings.coverage import coverage_of
 from strandline.findings.decisions import Decisions
 from strandline.findings.listed_sources import (
@@ -131,7 +133,9 @@ def _findings(
         first = group[0]
         finding = first.row.finding
         first_ns = min(one.row.first_ns for one in group)
-        places = {listed[one.source].located(one.row) if listed else location_of(one.row) for one in group}
+        places = {
+            _measured(listed[one.source].located(one.row) if listed else location_of(one.row), one.row) for one in group
+        }
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
             rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
@@ -142,6 +146,11 @@ def _findings(
             source=first.source,
             is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
         )
+
+
+def _measured(at: Location, row: Observed) -> Location:
+    """Return a location with the length of its secret, unless the secret is inside something else."""
+    return at if at.via else replace(at, length=row.occurrence.byte_length)
 
 
 def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, ReportFinding]:

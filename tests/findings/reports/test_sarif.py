@@ -37,7 +37,9 @@ def test_a_result_names_its_rule_its_place_and_itself() -> None:
     run = log_of(REPORT)
     result = run["results"][0]
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "aws-access-key-id"
-    assert result["message"]["text"] == "AWS access key id in src/app.py:12:5."
+    assert result["message"]["text"] == (
+        "AWS access key id in src/app.py, line 12 (high confidence). Revoke it at its issuer, then remove it."
+    )
     (place,) = result["locations"]
     assert place["physicalLocation"] == {
         "artifactLocation": {"uri": "src/app.py", "uriBaseId": "%SRCROOT%"},

@@ -4,6 +4,7 @@ Invariants: with `all_of` every criterion of a list must hold, otherwise one is 
 either side, so that a file without line breaks costs no more than another.
 """
 
+import re
 from dataclasses import dataclass
 
 from strandline.detect.expressions.linear import Work
@@ -13,7 +14,13 @@ from strandline.detect.rules.rule import Allowlist, parse_regex
 LINE_BYTES_MAX = 4_096
 _TEXT_BYTES_MAX = 32_768
 _PATH_BYTES_MAX = 4_096
-COMMENTS = (b"gitleaks:allow", b"strandline:allow")
+_LIST = rb"pragma: ?(?:allow|white)[ -]?list"
+_ON_LINE = re.compile(
+    rb"(gitleaks:allow)|(strandline:allow)|(" + _LIST + rb"[ -]secret)|(trufflehog:ignore)|(kingfisher:ignore)"
+)
+_ON_LINES = ("gitleaks:allow", "strandline:allow", "pragma: allowlist secret", "trufflehog:ignore", "kingfisher:ignore")
+_BEFORE = re.compile(_LIST + rb"[ -]nextline[ -]secret")
+_BEFORE_NAME = "pragma: allowlist nextline secret"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,12 @@ def line_of(data: bytes, start: int, end: int) -> bytes:
 
 
 def comment_on(data: bytes, start: int, end: int) -> str:
-    """Return the comment on the lines of a span that allows a match there, or an empty text."""
-    line = line_of(data, start, end)
-    return next((comment.decode() for comment in COMMENTS if comment in line), "")
+    """Return the comment on the lines of a span, or before them, that allows a match there, or an empty text."""
+    found = _ON_LINE.search(line_of(data, start, end))
+    if found is not None and found.lastindex is not None:
+        return _ON_LINES[found.lastindex - 1]
+    first = data.rfind(b"\n", max(0, start - LINE_BYTES_MAX), start)
+    return _BEFORE_NAME if first > 0 and _BEFORE.search(line_of(data, first, first)) else ""
 
 
 class CompiledAllowlist:

@@ -35,6 +35,7 @@ from strandline.pipeline.triage import TriageState
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 NOTIFICATIONS_MAX = 1_000
+LINE_LENGTH_MAX = 400
 _LEVELS = {Level.HIGH: "error", Level.MEDIUM: "warning", Level.LOW: "note"}
 _NOTICE = {Status.FAILED: "error", Status.PARTIAL: "warning", Status.SKIPPED: "note"}
 _UNFINISHED = "scan-unfinished"
@@ -87,13 +88,15 @@ def _rule(rule: RuleFacts) -> Object:
 
 def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -> Object:
     first, *others = finding.locations
-    described = rule.description.partition(":")[0] or finding.rule_id
+    described = rule.description.partition(":")[0].rstrip(".") or f"A secret of rule {finding.rule_id}"
+    where = f"{shown(first.path)}, line {first.line}" if first.line else finding.display
+    advice = "Revoke it at its issuer, then remove it." if finding.level == Level.HIGH else "Check whether it is real."
     result: Object = {
         "ruleId": finding.rule_id,
         "ruleIndex": index[finding.rule_id],
         "level": _LEVELS[finding.level],
         "rank": float(finding.location.confidence * 10),
-        "message": {"text": f"{described} in {finding.display}."},
+        "message": {"text": f"{described} in {where} ({finding.level} confidence). {advice}"},
         "locations": [_location(first, finding.source)],
         "partialFingerprints": {"strandlineFinding/v1": finding.finding_id},
         "occurrenceCount": len(finding.locations),
@@ -122,13 +125,20 @@ def _location(at: Location, source: int) -> Object:
     physical: Object = {"artifactLocation": {"uri": _uri(inner), "uriBaseId": _base(source)}}
     is_text = at.line and inner == at.path and not at.row and not at.field
     # Code hosts require a line for every place; line 1 stands for an item without lines.
-    physical["region"] = {"startLine": at.line, "startColumn": max(1, at.column)} if is_text else {"startLine": 1}
+    physical["region"] = _region(at) if is_text else {"startLine": 1}
     location: Object = {"physicalLocation": physical}
     if not is_text and (inner != at.path or at.row or at.field):
         location["logicalLocations"] = [
             {"fullyQualifiedName": format_display(at), "kind": "member" if inner != at.path else "data"}
         ]
     return location
+
+
+def _region(at: Location) -> Object:
+    begin = max(1, at.column)
+    # A longer one has several lines, such as a private key, and where it ends is not stored.
+    end = {"endColumn": begin + at.length} if 0 < at.length <= LINE_LENGTH_MAX else {}
+    return {"startLine": at.line, "startColumn": begin, **end}
 
 
 def _invocation(report: Report) -> Object:
