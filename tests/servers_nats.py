@@ -73,6 +73,11 @@ class NatsServer:
         return self._process.pid
 
     @property
+    def is_nats_server(self) -> bool:
+        """Tell whether it is nats-server itself, not a program in its stead."""
+        return self._program == (str(_binary()),)
+
+    @property
     def is_running(self) -> bool:
         """Tell whether it was started and has not ended since."""
         return self._process is not None and self._process.poll() is None

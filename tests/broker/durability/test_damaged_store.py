@@ -17,11 +17,13 @@ from nats.js.errors import NotFoundError
 
 from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
+from tests.broker.clients.servers import settled
 from tests.broker.durability.child import mortal
 from tests.broker.socket_client import Ended, SocketClient
 from tests.cli.journal_runs import run, segments_of
+from tests.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 COUNT = 40
 LOST = (9, 20)
 LEFT = [number for number in range(1, COUNT + 1) if number not in LOST]
@@ -224,6 +226,9 @@ async def go_on_over_damage(tmp_path: Path) -> None:
         assert (accepted["success"], accepted["accepted"]) == (True, 1)
         assert (await health())[0] == 200
         assert "lost" not in (await api(client, "STREAM.INFO.orders"))["state"]
+        await settled(client)
+        while advisories.pending_msgs:  # it was told before, too
+            await advisories.next_msg(WAIT_S)
         with pytest.raises(NothingCame):
             await advisories.next_msg(1.5)
     async with serving(tmp_path) as (client, health):

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
+from strandline.errors import StrandlineError
 from strandline.kv import KvReader, KvStore, KvWatcher, KvWriter, StoreConfig, Watch
 from strandline.kv.nats.connection import NatsConnection
+from strandline.nats import NatsSettings
 from strandline.testing import CheckedKv, ContractBroken, KvStoreCheck, run_kv_store_check
 from tests.servers_nats import fresh_bucket
 from tests.waiting import PATIENCE_S
@@ -57,6 +59,23 @@ async def bucket(
     assert writer is not None
     assert watcher is not None
     return store, writer, watcher
+
+
+@asynccontextmanager
+async def hasty(url: str) -> AsyncIterator[tuple[NatsConnection, KvStore, KvWriter, KvWatcher]]:
+    """Give a bucket with one key over a connection that soon gives a server up, as soon as a busy machine allows."""
+    for timeout_s in (2.0, 10.0, 40.0):
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(NatsConnection(NatsSettings(url, timeout_s=timeout_s)))
+                store, writer, watcher = await bucket(connection)
+                await writer.put("a", b"1")
+            except StrandlineError:
+                if timeout_s == 40.0:
+                    raise
+                continue
+            yield connection, store, writer, watcher
+            return
 
 
 async def until(condition: Callable[[], Awaitable[bool]], patience_s: float = PATIENCE_S) -> None:

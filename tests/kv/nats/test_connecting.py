@@ -35,7 +35,7 @@ from tests.identities_nats import (
     make_operator,
     nkey_settings,
 )
-from tests.kv.nats.opening import bucket, until
+from tests.kv.nats.opening import bucket, hasty, until
 from tests.ports import free_ports
 from tests.servers_nats import NatsServer, fresh_bucket, running_nats
 from tests.waiting import PATIENCE_S
@@ -253,10 +253,7 @@ def test_a_connection_that_was_never_connected_says_so(nats_server: NatsServer) 
 
 def test_a_server_that_stops_answering_is_unhealthy_and_reads_end_at_the_limit() -> None:
     async def main(server: NatsServer) -> None:
-        async with NatsConnection(NatsSettings(server.url, timeout_s=2)) as connection:
-            store, writer, _ = await bucket(connection)
-            await writer.put("a", b"1")
-            assert await connection.is_healthy()
+        async with hasty(server.url) as (connection, store, _, _):
             with server.frozen():
                 began = time.monotonic()
                 assert not await connection.is_healthy()
@@ -264,7 +261,7 @@ def test_a_server_that_stops_answering_is_unhealthy_and_reads_end_at_the_limit()
                     await store.reader().get("a")
                 assert caught.value.retryable
                 assert time.monotonic() - began < PATIENCE_S
-            assert await store.reader().get("a") is not None
+            await until(connection.is_healthy)
 
     with running_nats() as server:
         asyncio.run(main(server))
