@@ -7,6 +7,7 @@ from pathlib import Path
 from strandline.journal import Journal, JournalConfig
 from strandline.journal.segment import parse_segment_name
 from tests.cli.runs import Ran, run_command
+from tests.waiting import PATIENCE_S
 
 CONFIG = JournalConfig(segment_bytes_max=4096, reserve_bytes_max=0)
 SCRIPT = [sys.executable, "-c", "from strandline.cli import main; main()", "journal"]
@@ -20,7 +21,7 @@ def run(*arguments: str | Path) -> Ran:
 def run_process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run `strandline journal …` as a process of its own."""
     command = [*SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def make_journal(path: Path, *, appends: int = 60) -> Path:

@@ -304,14 +304,23 @@ def test_a_signal_ends_a_replicator_whose_store_is_away(tmp_path: Path, capsys: 
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_problem_of_maintenance_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_of_maintenance_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say = replica_run._say  # noqa: SLF001
+
+    def said(line: str, *, as_json: bool) -> None:
+        say(line, as_json=as_json)
+        (tmp_path / "said").touch()
+
+    monkeypatch.setattr(replica_run, "_say", said)
     store = MemoryObjects()
     maintenance = Maintenance(store)
     maintenance.error = LtxDamaged("0001/x.ltx", "it is cut off")
     with database(tmp_path / "a.db") as connection:
         fill(connection, 3)
         with Replicator(tmp_path / "a.db", store) as replicator, ending_signals() as ending:
-            command = f"{sys.executable} -c 'import time; time.sleep(1)'"
+            command = f"sh -c 'until [ -e {tmp_path}/said ]; do sleep 0.05; done'"
             code = replica_run._until_ended(replicator, maintenance, ending, command, as_json=False)  # noqa: SLF001
             assert code == 0
     assert "maintenance: 0001/x.ltx: it is cut off" in capsys.readouterr().err
@@ -320,7 +329,7 @@ def test_a_problem_of_maintenance_is_said(tmp_path: Path, capsys: pytest.Capture
 def node_command(place: Path, name: str, *more: str) -> "subprocess.Popen[str]":
     """Start a node."""
     command = [*STRANDLINE, "replica", "node", str(place / f"{name}.db"), f"file://{place}/replica", "--name", name]
-    options = ["--address", f"http://{name}", "--ttl", "1.5", "--interval", "0.1", "--json", *more]
+    options = ["--address", f"http://{name}", "--ttl", "60", "--interval", "0.1", "--json", *more]
     return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -403,6 +412,6 @@ def test_a_node_with_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, what: str, command: str) -> None:
     with database(tmp_path / "a.db") as application:
         fill(application, 1)
-    more = ["--name", "a", "--ttl", "1.5"] if what == "node" else []
+    more = ["--name", "a", "--ttl", "60"] if what == "node" else []
     ran = run_command("replica", what, tmp_path / "a.db", f"file://{tmp_path}/replica", *more, "--exec", command)
     assert (ran.code, "cannot be started" in ran.err, "Traceback" in ran.err) == (1, True, False)

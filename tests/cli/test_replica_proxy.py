@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.lease import Claimant, ObjectLeaseStore
+from strandline.lease import Claimant, LeaseTiming, ObjectLeaseStore
 from strandline.objects import open_objects
 from strandline.replica import NodeRecord, discover, register
 from strandline.replica.nodes import LEASE_KEY
@@ -19,6 +19,7 @@ from tests.replica.routing.fakes import BrokenServer, answering, ask
 from tests.waiting import PATIENCE_S
 
 STRANDLINE = str(Path(sys.executable).parent / "strandline")
+LASTING = LeaseTiming(ttl_s=600)  # nobody renews it here
 
 
 def test_it_finds_the_nodes_routes_tells_and_ends_in_order(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_it_finds_the_nodes_routes_tells_and_ends_in_order(tmp_path: Path) -> No
     leader, follower = BrokenServer(answering(b"leader")), BrokenServer(answering(b"follower"))
     with leader.running() as leading, follower.running() as following:
         store = open_objects(address, conditional=True)
-        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading, timing=LASTING).claim()
         found = discover(store).leader
         assert found is not None
         register(store, NodeRecord("b", following, found.session, 1))
@@ -51,7 +52,7 @@ def test_a_reader_of_the_log_that_stalls_stalls_no_request(tmp_path: Path) -> No
     server = BrokenServer(answering())
     with server.running() as leading:
         store = open_objects(address, conditional=True)
-        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading, timing=LASTING).claim()
         store.close()
         command = [STRANDLINE, "replica", "proxy", address, "--listen", "127.0.0.1:0", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -88,7 +89,7 @@ def test_memory_does_not_grow_with_bodies_either_way(tmp_path: Path) -> None:
     address = f"file://{tmp_path}/replica"
     with BrokenServer(large).running() as leading:
         store = open_objects(address, conditional=True)
-        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading).claim()
+        Claimant(ObjectLeaseStore(store, LEASE_KEY), "a", address=leading, timing=LASTING).claim()
         store.close()
         command = [STRANDLINE, "replica", "proxy", address, "--listen", "127.0.0.1:0", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

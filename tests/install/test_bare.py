@@ -80,7 +80,9 @@ def probe(python: Path, parts: list[Part], *, use: bool, **environ: str) -> dict
     arguments = [f"{part.name}={part.imports}{scripts[part.name]}" for part in parts]
     command = [str(python), "-I", str(HERE / "probe.py"), *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STRANDLINE", "COV"))}
-    ran = subprocess.run(command, env=kept | environ, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    ran = subprocess.run(
+        command, env=kept | environ, capture_output=True, text=True, check=True, timeout=5 * PATIENCE_S
+    )
     told = [line.split(" ", 1) for line in ran.stdout.splitlines() if " {" in line]
     return {name: json.loads(text) for name, text in told if name in scripts}
 

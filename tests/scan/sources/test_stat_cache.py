@@ -68,6 +68,17 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_clock
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Let reads happen when a file was just written, however long they take."""
+
+    def set_clock(path: Path) -> None:
+        written_ns = path.stat().st_mtime_ns
+        monkeypatch.setattr("strandline.scan.sources.files.time.time_ns", lambda: written_ns + RACY_MARGIN_NS // 2)
+
+    return set_clock
+
+
 def test_a_file_that_was_left_alone_is_known(tmp_path: Path, later: Callable[[int], None]) -> None:
     write(tmp_path, {"a": b"content"})
     later(RACY_MARGIN_NS + SECOND_NS)
@@ -77,8 +88,9 @@ def test_a_file_that_was_left_alone_is_known(tmp_path: Path, later: Callable[[in
     assert scanner.known() == {b"a": content.version}
 
 
-def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
+def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path, at_once: Callable[[Path], None]) -> None:
     write(tmp_path, {"a": b"content"})
+    at_once(tmp_path / "a")
     scanner = Scanner(tmp_path)
     assert scanner.read(b"a").stat is None
     assert scanner.known() == {b"a": None}
@@ -122,10 +134,13 @@ def test_a_write_within_the_same_tick_is_never_missed(tmp_path: Path) -> None:
         assert scanner.known() == {b"a": None}
 
 
-def test_a_write_that_no_timestamp_shows_is_never_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_no_timestamp_shows_is_never_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: Callable[[Path], None]
+) -> None:
     """The same on a file system whose clock stood still: stat data are equal to the last bit."""
     path = tmp_path / "a"
     path.write_bytes(b"first")
+    at_once(path)
     frozen = format_stat(path.stat())
     monkeypatch.setattr(files, "format_stat", lambda _: frozen)
     monkeypatch.setattr("strandline.scan.sources.walk.format_stat", lambda _: frozen)
