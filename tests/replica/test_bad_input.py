@@ -118,7 +118,7 @@ def second_library(place: Place) -> Action:
 
 def second_replicator(place: Place) -> Action:
     """Start two for one database."""
-    place.stack.enter_context(Replicator(place.database, place.store))
+    place.stack.enter_context(Replicator(place.database, place.store)).wait_durable(PATIENCE_S)
     return Replicator(place.database, MemoryObjects()).start
 
 
