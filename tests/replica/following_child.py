@@ -5,14 +5,16 @@ import time
 from pathlib import Path
 
 from strandline.objects import open_objects
-from strandline.replica import Follower
+from strandline.replica import Follower, follower
+from tests.waiting import PATIENCE_S
 
 
 def main(folder: str, copy: str) -> None:
     """Follow until killed."""
-    follower = Follower(open_objects(f"file://{folder}"), Path(copy))
+    follower.ROLL_BACK_MS = int(PATIENCE_S * 1000)
+    following = Follower(open_objects(f"file://{folder}"), Path(copy))
     while True:
-        print(follower.catch_up().position.txid, flush=True)  # noqa: T201
+        print(following.catch_up().position.txid, flush=True)  # noqa: T201
         time.sleep(0.01)
 
 

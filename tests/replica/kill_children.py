@@ -21,7 +21,8 @@ import apsw
 from strandline.errors import Unavailable
 from strandline.objects import LocalObjects
 from strandline.objects.contracts import Buffer
-from strandline.replica import Maintenance, MaintenancePolicy, Replicator, replicator
+from strandline.replica import Maintenance, MaintenancePolicy, Replicator, capture, connections, replicator
+from tests.waiting import PATIENCE_S
 
 BUSY_MS = 120_000
 CHECKPOINT_BYTES = 40_000
@@ -75,6 +76,9 @@ def insert(connection: apsw.Connection, chance: random.Random) -> int:
 def work(place: Path, part: str, how: str, seed: int, rows: int) -> None:
     """Do the part of a child."""
     replicator.CHECKPOINT_BYTES = CHECKPOINT_BYTES
+    for module in (capture, connections):
+        vars(module)["BUSY_MS"] = BUSY_MS
+    replicator.FLUSH_S = PATIENCE_S
     replicator._PAUSE_S = replicator._PAUSE_S_MAX = 0.01  # noqa: SLF001
     chance = random.Random(seed)
     said = os.open(place / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

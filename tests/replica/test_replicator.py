@@ -19,6 +19,7 @@ from strandline.replica import (
     ReplicaForeign,
     Replicator,
     capture,
+    connections,
     ltx,
     replicator,
     restore,
@@ -330,7 +331,7 @@ def test_a_waiter_is_not_answered_by_a_part_of_a_long_log(
 def test_a_database_that_is_busy_for_long_is_waited_for(
     tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "BUSY_MS", 50)
+    monkeypatch.setattr(connections, "BUSY_MS", 50)
     with Replicator(tmp_path / "a.db", store) as running:
         running.wait_durable(PATIENCE_S)
         application.execute("BEGIN IMMEDIATE")
@@ -346,7 +347,7 @@ def test_a_database_that_is_busy_for_long_is_waited_for(
 def test_a_busy_database_at_the_start_is_said(
     tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "BUSY_MS", 50)
+    monkeypatch.setattr(connections, "BUSY_MS", 50)
     application.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable, match="busy") as caught:
         Replicator(tmp_path / "a.db", store).start()

@@ -16,10 +16,10 @@ import pytest
 
 from strandline.objects import open_objects
 from strandline.replica import ReplicaDirectory, discover
-from strandline.replica.routing import ProxySettings, ProxyThread, RoutingLimits
+from strandline.replica.routing import ProxySettings, ProxyThread
 from tests import tally
 from tests.replica.databases import database
-from tests.replica.routing.fakes import Got, ask
+from tests.replica.routing.fakes import PATIENT, Got, ask
 from tests.waiting import PATIENCE_S, eventually
 
 WRITERS = 4
@@ -31,9 +31,9 @@ FAILOVERS = 100
 class Child:
     """A node with its application, in a process of its own."""
 
-    def __init__(self, folder: Path, name: str, kind: str) -> None:
-        command = [sys.executable, "-m", "tests.replica.routing.serving_child", str(folder), name, kind]
-        self.kind = kind
+    def __init__(self, folder: Path, name: str, kind: str, lease: str) -> None:
+        command = [sys.executable, "-m", "tests.replica.routing.serving_child", str(folder), name, kind, lease]
+        self.name, self.kind = name, kind
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.role = ""
         self.address = ""
@@ -113,22 +113,21 @@ class Writers:
 class Cluster:
     """Two nodes, a proxy, and writers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lease: str) -> None:
         self._folder = folder
         with database(folder / "a.db") as application:
             application.execute("CREATE TABLE t (number INTEGER)")
-        self.children = {"a": Child(folder, "a", "asgi")}
+        self.children = {"a": Child(folder, "a", "asgi", lease)}
         eventually(lambda: self.children["a"].role == "leader")
-        self.children["b"] = Child(folder, "b", "wsgi")
+        self.children["b"] = Child(folder, "b", "wsgi", lease)
 
     @contextmanager
     def writing(self) -> Iterator[Writers]:
         """Write through a proxy."""
         store = open_objects(f"file://{self._folder}/replica")
-        limits = RoutingLimits(hold_s=PATIENCE_S)
         with (
             ReplicaDirectory(lambda: discover(store)) as directory,
-            ProxyThread(directory, ProxySettings(limits=limits)) as proxy,
+            ProxyThread(directory, ProxySettings(limits=PATIENT)) as proxy,
         ):
             self.proxy = proxy.address
             writers = Writers(proxy.address)
@@ -151,20 +150,34 @@ class Cluster:
     def hand_over(self, writers: Writers) -> None:
         """Hand over in the midst of writes, and write on at the other node."""
         leader = self.leader()
-        eventually(lambda: self.other(leader).role == "follower")
+        self._wait_until_followed(leader)
         leader.hand_over()
         eventually(lambda: self.other(leader).role == "leader")
         writers.wait_for_more()
 
-    def kill(self, writers: Writers) -> None:
-        """Kill the leader, write on at the other node, and start it again."""
-        leader = self.leader()
-        eventually(lambda: self.other(leader).role == "follower")
-        name = next(name for name, each in self.children.items() if each is leader)
+    def _wait_until_followed(self, leader: Child) -> None:
+        """Wait until the other node knows the leader: after a hand-over of its own it does not claim before that."""
+        other = self.other(leader)
+        eventually(lambda: other.role == "follower" or leader.role != "leader")
+        eventually(
+            lambda: ask(other.address, path="/leader").body.decode() == leader.address or leader.role != "leader"
+        )
+
+    def shorten(self, writers: Writers) -> Child:
+        """Have a node lead whose lease ends soon after it was killed; return it."""
+        name = self.other(self.leader()).name
+        self.children[name].end()
+        self.children[name] = Child(self._folder, name, self.children[name].kind, "short")
+        self.hand_over(writers)
+        return self.children[name]
+
+    def kill(self, writers: Writers, leader: Child) -> None:
+        """Kill a leader, write on at the other node, and start it again."""
+        self._wait_until_followed(leader)
         leader.end(signal.SIGKILL)
         eventually(lambda: self.other(leader).role == "leader")
         writers.wait_for_more()
-        self.children[name] = Child(self._folder, name, leader.kind)
+        self.children[leader.name] = Child(self._folder, leader.name, leader.kind, "short")
 
     def check(self, writers: Writers) -> None:
         """Nothing acknowledged is lost, and nothing is there twice."""
@@ -179,40 +192,46 @@ class Cluster:
             child.end()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@contextmanager
+def running_cluster(folder: Path, lease: str) -> Iterator[Cluster]:
     """Run two nodes."""
-    found = Cluster(tmp_path)
+    cluster = Cluster(folder, lease)
     try:
-        yield found
+        yield cluster
     finally:
-        found.end()
+        cluster.end()
 
 
-def test_a_hand_over_refuses_no_write_and_a_kill_loses_nothing_acknowledged(cluster: Cluster) -> None:
-    with cluster.writing() as writers:
+UNKNOWN = {(502, "unknown"), (504, "unknown")}
+"""A node was killed in the middle of a write, or its lease ended while the machine paused."""
+
+
+def test_a_hand_over_refuses_no_write_and_a_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "long") as cluster, cluster.writing() as writers:
         writers.wait_for_more()
         for _ in range(2):
             cluster.hand_over(writers)
         assert writers.refused() == []
-        cluster.kill(writers)
-    refused = writers.refused()
-    assert {(status, outcome) for status, outcome, _ in refused} <= {(502, "unknown")}, refused
-    cluster.check(writers)
+        cluster.kill(writers, cluster.shorten(writers))
+        writers.end()
+        refused = writers.refused()
+        assert {(status, outcome) for status, outcome, _ in refused} <= UNKNOWN, refused
+        cluster.check(writers)
 
 
 @pytest.mark.campaign("failover")
-def test_nothing_acknowledged_through_the_proxy_is_lost_in_100_failovers(cluster: Cluster) -> None:
+def test_nothing_acknowledged_through_the_proxy_is_lost_in_100_failovers(tmp_path: Path) -> None:
     chance = random.Random(14)
     begun_s = time.monotonic()
-    with cluster.writing() as writers:
+    with running_cluster(tmp_path, "short") as cluster, cluster.writing() as writers:
         for _ in range(FAILOVERS):
             if chance.random() < 0.5:
                 cluster.hand_over(writers)
             else:
-                cluster.kill(writers)
+                cluster.kill(writers, cluster.leader())
             tally.count("failovers behind the proxy")
-    refused = writers.refused()
-    assert {(status, outcome) for status, outcome, _ in refused} <= {(502, "unknown")}, refused
-    cluster.check(writers)
+        writers.end()
+        refused = writers.refused()
+        assert {(status, outcome) for status, outcome, _ in refused} <= UNKNOWN, refused
+        cluster.check(writers)
     tally.count("ms for each failover behind the proxy", int((time.monotonic() - begun_s) * 1000 / FAILOVERS))
