@@ -104,6 +104,14 @@ def test_a_rule_without_keywords_reads_all_of_the_files_that_its_path_names_and_
     assert scanner.scan_many([b"12", b"1234"], "x") == {}
 
 
+def test_a_path_that_no_database_takes_names_its_files_all_the_same() -> None:
+    anywhere = Rule("anywhere", r"^([0-9]{4})$", path=r".*", secret_group=1)
+    named = Rule("named", r"^([0-9]{4})$", path=r"\.pin$", secret_group=1)
+    scanner = engine(anywhere, named)
+    assert spans(scanner.scan(b"1234", "x")) == [("anywhere", 0, 4)]
+    assert spans(engine(named).scan(b"1234", "a/.pin")) == [("named", 0, 4)]
+
+
 @pytest.mark.parametrize(
     ("allowlist", "text", "path", "is_allowed"),
     [

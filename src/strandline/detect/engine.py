@@ -15,7 +15,7 @@ from strandline.detect.frames import Frame
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
 from strandline.detect.matching.matcher import Hit, Matcher
-from strandline.detect.matching.prefilter import Prefilter, Sweep
+from strandline.detect.matching.prefilter import NamedFiles, Prefilter, Sweep
 from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
@@ -49,8 +49,9 @@ class Engine:
         self._for_files = [allowlist for allowlist in self._shared if allowlist.is_for_files]
         self._matchers: dict[int, Matcher] = {}
         numbers = range(len(rules.rules))
+        self._named_numbers = [number for number in numbers if rules.rules[number].is_for_named_files]
         self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
-        self._for_named_files = [self._matcher(number) for number in numbers if rules.rules[number].is_for_named_files]
+        self._named_files = NamedFiles([rules.rules[number].path or "" for number in self._named_numbers])
         slow = known.slow_rules if known else (each.rule.id for each in map(self._matcher, numbers) if each.is_slow)
         self.slow_rules: tuple[str, ...] = tuple(slow)
         self._prefilter = Prefilter(rules.rules, self.limits, known)
@@ -98,7 +99,7 @@ class Engine:
         A scan of any other item finds nothing, and its coverage is complete.
         """
         named = set(suspects(items, self._prefilter, self.limits))
-        if self._for_paths or self._for_named_files:
+        if self._for_paths or self._named_numbers:
             named.update(number for number, path in enumerate(paths) if self._takes_path(path))
         return sorted(named)
 
@@ -117,7 +118,11 @@ class Engine:
     def _takes_path(self, path: str) -> bool:
         """Return whether a rule finds an item by its path alone, or reads all of it because of its path."""
         work = Work(self.limits.slow_steps_max)
-        return any(matcher.takes_path(path, work) for matcher in (*self._for_paths, *self._for_named_files))
+        return any(matcher.takes_path(path, work) for matcher in (*self._for_paths, *self._of_named(path)))
+
+    def _of_named(self, path: str) -> list[Matcher]:
+        """Return the rules for named files that a path may be for."""
+        return [self._matcher(self._named_numbers[at]) for at in self._named_files.numbers(path)]
 
     def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
         """Scan the item or a member of it; its views share one decode budget."""
@@ -175,7 +180,7 @@ class Engine:
 
     def _windows(self, frame: Frame, sweep: Sweep) -> Iterator[tuple[Matcher, int, int]]:
         """Yield the windows of a frame: all of it for the rules of named files, then those of the prefilter."""
-        yield from ((matcher, 0, len(frame.data)) for matcher in self._for_named_files)
+        yield from ((matcher, 0, len(frame.data)) for matcher in self._of_named(frame.path))
         yield from ((self._matcher(number), start, end) for number, start, end in sweep.windows())
 
     def _found(self, frame: Frame, hit: Hit) -> Found:

@@ -288,6 +288,24 @@ class Prefilter:
         return self._checks[number]
 
 
+class NamedFiles:
+    """The paths of rules for named files in one database: most paths are none of them, and one look tells so."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        trees = [stripped(parse_regex("path", path)) for path in paths]
+        self._all = tuple(range(len(paths)))
+        is_fit = all(width(tree)[0] and size(tree) <= SIZE_MAX for tree in trees)
+        self._database = (
+            Database.compiled(list(map(to_hyperscan, trees)), [FIRST_ONLY] * len(trees)) if is_fit else None
+        )
+
+    def numbers(self, path: str) -> Sequence[int]:
+        """Return the positions of the paths that may match, in order; all if hyperscan refuses one of them."""
+        if not self._all or self._database is None:
+            return self._all
+        return sorted({number for _, number in self._database.found(path.encode(errors="surrogateescape"))})
+
+
 class Sweep:
     """One pass over a buffer: its windows, and then its marks."""
 
