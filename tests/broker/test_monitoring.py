@@ -84,7 +84,7 @@ async def pages(url: str, port: int) -> dict[str, tuple[int, str, Any]]:
     for _ in range(3):
         await context.publish("monitored.x", b"hello")
     subscription = await context.pull_subscribe("monitored.>", durable="D", stream="MONITORED")
-    await (await subscription.fetch(2, timeout=PATIENCE_S))[0].ack_sync()
+    await (await subscription.fetch(2, timeout=PATIENCE_S))[0].ack_sync(PATIENCE_S)
     await client.subscribe("bar", queue="q")
     other = await nats.connect(url, name="gone", connect_timeout=PATIENCE_S)
     await other.subscribe("z")

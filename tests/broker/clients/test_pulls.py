@@ -8,12 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
-from nats.js.errors import BadRequestError, FetchTimeoutError, NotFoundError, ServerError
+from nats.js.errors import BadRequestError, NotFoundError, ServerError
 
 from tests.broker.clients.servers import WITHIN_S, StartServer, connected, eventually, settled
 
@@ -39,7 +38,7 @@ async def test_a_durable_gets_every_message_once_and_remembers(js: JetStreamCont
     first = await subscription.fetch(4, timeout=WITHIN_S)
     assert _bodies(first) == [0, 1, 2, 3]
     for message in first:
-        await message.ack_sync()
+        await message.ack_sync(WITHIN_S)
     await subscription.unsubscribe()
     again = await js.pull_subscribe(f"{name}.>", "c", stream=name)
     assert _bodies(await again.fetch(2, timeout=WITHIN_S)) == [4, 5]
@@ -67,7 +66,7 @@ async def test_what_a_message_says_of_its_delivery(js: JetStreamContext, name: s
 async def test_a_fetch_waits_and_ends_when_its_time_is_up(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 2)
     subscription = await _fetched_both(js, name)
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(1, timeout=0.1)
     waiting = asyncio.create_task(subscription.fetch(1, timeout=WITHIN_S))
     await asyncio.sleep(0.05)
@@ -80,7 +79,7 @@ async def _fetched_both(js: JetStreamContext, name: str) -> JetStreamContext.Pul
     for timeout_s in (1.5, 15.0, 60.0):
         await js.add_consumer(name, durable_name=f"c{timeout_s:.0f}")
         subscription = await js.pull_subscribe_bind(f"c{timeout_s:.0f}", name)
-        with suppress(nats.errors.TimeoutError):
+        with suppress(TimeoutError):
             if len(await subscription.fetch(10, timeout=timeout_s)) == 2:
                 return subscription
     pytest.fail("no fetch gave what is there")
@@ -89,7 +88,7 @@ async def _fetched_both(js: JetStreamContext, name: str) -> JetStreamContext.Pul
 async def test_heartbeats_keep_a_long_fetch_alive(js: JetStreamContext, name: str) -> None:
     await _filled(js, name, 0)
     subscription = await _puller(js, name)
-    with pytest.raises((nats.errors.TimeoutError, FetchTimeoutError)):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(2, timeout=0.5, heartbeat=0.1)
     await js.publish(f"{name}.a", b"1")
     assert len(await subscription.fetch(1, timeout=WITHIN_S, heartbeat=WITHIN_S / 3)) == 1
@@ -109,7 +108,7 @@ async def test_a_message_not_acknowledged_comes_again(js: JetStreamContext, name
     (first,) = await subscription.fetch(1, timeout=WITHIN_S)
     (second,) = await subscription.fetch(1, timeout=WITHIN_S)
     assert [each.metadata.num_delivered for each in (first, second)] == [1, 2]
-    await second.ack_sync()
+    await second.ack_sync(WITHIN_S)
     info = await js.consumer_info(name, "c")
     assert (info.num_redelivered, info.num_ack_pending) == (0, 0)
 
@@ -155,7 +154,7 @@ async def _is_kept_in_progress(nc: Client, js: JetStreamContext, name: str, ack_
     is_delivered = others.done()
     (again,) = await others  # nobody said so any more
     assert again.metadata.num_delivered == 2
-    await again.ack_sync()
+    await again.ack_sync(WITHIN_S)
     if longest > ack_wait_s / 2:
         return False
     assert not is_delivered
@@ -168,7 +167,7 @@ async def test_a_terminated_message_never_comes_again(js: JetStreamContext, name
     (message,) = await subscription.fetch(1, timeout=WITHIN_S)
     await message.term()
     await eventually(lambda: _has_pending(js, name, 0))  # what is said of messages may be heard after a pull
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(1, timeout=0.3)
 
 
@@ -182,7 +181,7 @@ async def test_a_message_is_given_up_after_so_many_deliveries(nc: Client, js: Je
     subscription = await _puller(js, name, backoff=[0.1, 0.1], max_deliver=3)
     counts = [(await subscription.fetch(1, timeout=WITHIN_S))[0].metadata.num_delivered for _ in range(3)]
     assert counts == [1, 2, 3]
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(1, timeout=0.3)
     told = json.loads((await advisories.next_msg(WITHIN_S)).data)
     assert (told["stream_seq"], told["deliveries"]) == (1, 3)
@@ -193,11 +192,11 @@ async def test_no_more_is_delivered_than_may_wait_for_acknowledgement(js: JetStr
     subscription = await _puller(js, name, max_ack_pending=2)
     first = await subscription.fetch(2, timeout=WITHIN_S)
     assert _bodies(first) == [0, 1]
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(5, timeout=0.3)
-    await first[0].ack_sync()
+    await first[0].ack_sync(WITHIN_S)
     assert _bodies(await subscription.fetch(1, timeout=WITHIN_S)) == [2]
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(5, timeout=0.3)
 
 
@@ -205,7 +204,7 @@ async def test_acknowledging_one_may_acknowledge_all_before(js: JetStreamContext
     await _filled(js, name)
     subscription = await _puller(js, name, ack_policy=api.AckPolicy.ALL)
     messages = await subscription.fetch(5, timeout=WITHIN_S)
-    await messages[3].ack_sync()
+    await messages[3].ack_sync(WITHIN_S)
     info = await js.consumer_info(name, "c")
     assert info.ack_floor
     assert (info.ack_floor.stream_seq, info.num_ack_pending) == (4, 1)
@@ -278,7 +277,7 @@ async def test_a_work_queue_forgets_what_is_done(js: JetStreamContext, name: str
     with pytest.raises(BadRequestError, match="multiple non-filtered consumers"):
         await js.add_consumer(name, durable_name="d")
     for message in await subscription.fetch(4, timeout=WITHIN_S):
-        await message.ack_sync()
+        await message.ack_sync(WITHIN_S)
     await eventually(lambda: _has_messages(js, name, 2))
 
 
@@ -295,7 +294,7 @@ async def test_a_stream_of_interest_keeps_what_somebody_still_wants(js: JetStrea
     await js.publish(f"{name}.a", b"1")
     for each, left in ((subscription, 1), (other, 0)):
         (message,) = await each.fetch(1, timeout=WITHIN_S)
-        await message.ack_sync()
+        await message.ack_sync(WITHIN_S)
         await eventually(partial(_has_messages, js, name, left))
 
 
@@ -332,7 +331,7 @@ async def test_a_paused_consumer_holds_back(js: JetStreamContext, name: str) -> 
     paused = await js.pause_consumer(name, "c", until.isoformat().replace("+00:00", "Z"))
     assert paused.paused
     assert (await js.consumer_info(name, "c")).paused
-    with pytest.raises(nats.errors.TimeoutError):
+    with pytest.raises(TimeoutError):
         await subscription.fetch(1, timeout=0.1)
     assert not (await js.resume_consumer(name, "c")).paused
     assert len(await subscription.fetch(1, timeout=WITHIN_S)) == 1
@@ -342,7 +341,7 @@ async def test_a_consumer_is_set_back(js: JetStreamContext, name: str) -> None:
     await _filled(js, name)
     subscription = await _puller(js, name)
     for message in await subscription.fetch(6, timeout=WITHIN_S):
-        await message.ack_sync()
+        await message.ack_sync(WITHIN_S)
     reset = await js.reset_consumer(name, "c", 3)
     assert reset.reset_seq == 3
     assert _bodies(await subscription.fetch(4, timeout=WITHIN_S)) == [2, 3, 4, 5]
@@ -355,8 +354,8 @@ async def test_deliveries_and_acknowledgements_survive_a_restart(launch: StartSe
         await _filled(js, name)
         subscription = await _puller(js, name, ack_wait=2)
         messages = await subscription.fetch(4, timeout=WITHIN_S)
-        await messages[0].ack_sync()
-        await messages[2].ack_sync()
+        await messages[0].ack_sync(WITHIN_S)
+        await messages[2].ack_sync(WITHIN_S)
     server.restart()
     async with connected(server.url) as client:
         js = client.jetstream(timeout=WITHIN_S)
@@ -367,7 +366,7 @@ async def test_deliveries_and_acknowledgements_survive_a_restart(launch: StartSe
         again = []
         for _ in range(4):
             (message,) = await subscription.fetch(1, timeout=WITHIN_S)
-            await message.ack_sync()
+            await message.ack_sync(WITHIN_S)
             again.append(message)
         assert sorted(_bodies(again)) == [1, 3, 4, 5]
 
@@ -404,7 +403,7 @@ async def test_another_filter_leaves_in_a_work_queue_what_was_never_delivered(la
         await _filled(js, name, retention=api.RetentionPolicy.WORK_QUEUE)
         subscription = await _puller(js, name, filter_subject=f"{name}.1")
         for message in await subscription.fetch(2, timeout=WITHIN_S):
-            await message.ack_sync()
+            await message.ack_sync(WITHIN_S)
         await js.add_consumer(name, durable_name="c", filter_subjects=[f"{name}.0", f"{name}.1"])
         assert (await js.stream_info(name)).state.messages == 4
     server.restart()

@@ -88,7 +88,7 @@ async def _until_seen(subscription: JetStreamContext.PushSubscription, wanted: s
         message = await subscription.next_msg(WITHIN_S)
         seen.add(int(message.data))
         if int(message.data) in wanted:
-            await message.ack_sync()
+            await message.ack_sync(WITHIN_S)
     return seen
 
 

@@ -39,8 +39,8 @@ async def _fill(client: Client, name: str, count: int) -> None:
         await _ask(client, f"{API}.STREAM.MSG.DELETE.{name}", {"seq": sequence})
     consumer = await js.pull_subscribe(f"{name}.>", "reader", stream=name)
     got = await consumer.fetch(5, timeout=PATIENCE_S)
-    await got[0].ack_sync()
-    await got[2].ack_sync()
+    await got[0].ack_sync(PATIENCE_S)
+    await got[2].ack_sync(PATIENCE_S)
     await client.request(got[3].reply, b"-NAK", timeout=PATIENCE_S)
     again = await consumer.fetch(1, timeout=PATIENCE_S)
     assert again[0].metadata.num_delivered == 2
