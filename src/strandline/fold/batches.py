@@ -20,15 +20,17 @@ from strandline.fold.records import (
     CURSOR_BYTES_MAX,
     KEY_BYTES_MAX,
     STORED_VERSION_BYTES_MAX,
+    STORED_VERSION_LENGTHS,
     VALUE_BYTES_MAX,
     format_records,
     parse_record,
 )
 from strandline.kv import NO_CURSOR, VERSION_BYTES_MAX, UpdateBatch, UpdateKind, WatchCursor
-from strandline.wire import binary_list
+from strandline.wire import binary_array, binary_list, gather
 
 COLUMN_ROWS_MIN = 128
 """Below this, rows are faster one by one than as columns."""
+_IS_VERSION_LENGTH = np.isin(np.arange(256), list(STORED_VERSION_LENGTHS))
 PAGE_BYTES = 64 * 1024 * 1024
 """A page of a range is no larger than this, unless it has one row."""
 
@@ -167,21 +169,33 @@ def records_of(rows: PutColumns, prefix: bytes = b"") -> tuple[list[bytes], list
 
 def paged(rows: Iterable[tuple[bytes, bytes]], rows_max: int) -> Iterator[PutColumns]:
     """Yield keys and records in columns of at most so many rows; `ValueError` for bytes that are no record."""
-    page: list[tuple[bytes, bytes, bytes]] = []
+    keys: list[bytes] = []
+    records: list[bytes] = []
     size = 0
     for key, record in rows:
-        if len(page) == rows_max or (page and size + len(record) > PAGE_BYTES):
-            yield _as_columns(page)
-            page, size = [], 0
-        version, value = parse_record(record)
-        page.append((key, value, version))
+        if len(keys) == rows_max or (keys and size + len(record) > PAGE_BYTES):
+            yield _as_columns(keys, records)
+            keys, records, size = [], [], 0
+        keys.append(key)
+        records.append(record)
         size += len(record)
-    if page:
-        yield _as_columns(page)
+    if keys:
+        yield _as_columns(keys, records)
 
 
-def _as_columns(page: list[tuple[bytes, bytes, bytes]]) -> PutColumns:
-    return PutColumns(*(pa.array(column, pa.binary()) for column in zip(*page, strict=True)))
+def _as_columns(keys: list[bytes], records: list[bytes]) -> PutColumns:
+    """Return keys and records as columns; `ValueError` for bytes that are no record."""
+    data, lengths = b"".join(records), np.fromiter(map(len, records), np.int64, len(records))
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    if lengths.all():
+        sizes = np.frombuffer(data, np.uint8)[starts].astype(np.int64)
+        if _IS_VERSION_LENGTH[sizes].all() and (lengths > sizes).all():
+            values_at = starts + 1 + sizes
+            return PutColumns(binary_array(keys), gather(data, values_at, ends), gather(data, starts + 1, values_at))
+    for record in records:
+        parse_record(record)
+    raise AssertionError("a record that is none was parsed")
 
 
 def check_cursor(cursor: WatchCursor) -> None:

@@ -23,7 +23,7 @@ from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poison
 from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged, records_of
-from strandline.fold.digests import digest_rows
+from strandline.fold.digests import digest_columns
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
@@ -140,8 +140,7 @@ class RocksDbReader:
         checked.set_verify_checksums(True)
         with self._errors():
             cursor, rows = self._at_once(lambda db: (db.get(_CURSOR), _rows(db, b"", checked)))
-            records = ((key, self._checked(key, record)) for key, record in rows)
-            return Verified(_cursor(cursor), *digest_rows(records))
+            return Verified(_cursor(cursor), *digest_columns(self._pages(rows, PAGE_ROWS)))
 
     def close(self) -> None:
         """Close the database; twice is harmless."""
@@ -157,8 +156,10 @@ class RocksDbReader:
         self.close()
 
     def _pages(self, rows: Iterator[tuple[bytes, bytes]], rows_max: int) -> Generator[PutColumns]:
-        checked = ((key, self._checked(key, record)) for key, record in self._errors_of(rows))
-        yield from paged(checked, rows_max)
+        try:
+            yield from paged(self._errors_of(rows), rows_max)
+        except ValueError as error:
+            raise Damaged(self._path, str(error), safe=_SAFE) from error
 
     def _at_once(self, ask: Callable[[Rdict], Any]) -> Any:  # noqa: ANN401 - whatever is asked
         """Ask several things as of one moment; a database that is open read-only does not change meanwhile."""
@@ -180,22 +181,14 @@ class RocksDbReader:
 
     def _errors_of(self, rows: Iterator[tuple[bytes, bytes]]) -> Generator[tuple[bytes, bytes]]:
         """Pass rows on, with errors of the store and not of their taker."""
-        while True:
-            with self._errors():
-                row = next(rows, None)
-            if row is None:
-                return
-            yield row
+        with self._errors():
+            yield from rows
 
     def _entry(self, key: bytes, record: bytes) -> FoldEntry:
         try:
             return make_entry(key, record)
         except ValueError as error:
             raise Damaged(self._path, str(error), safe=_SAFE) from error
-
-    def _checked(self, key: bytes, record: bytes) -> bytes:
-        self._entry(key, record)
-        return record
 
     def _open(self) -> Rdict:
         if self._db is None:

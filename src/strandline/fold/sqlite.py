@@ -15,7 +15,7 @@ from strandline.errors import Closed, CommitFailed, Damaged, FormatError, Poison
 from strandline.extras import needs
 from strandline.files import Lock, OsDisk, storage_errors
 from strandline.fold.batches import FoldBatch, Pages, PutColumns, check_cursor, paged, records_of
-from strandline.fold.digests import digest_rows
+from strandline.fold.digests import digest_columns
 from strandline.fold.paths import COPY_NAME, LOCK_SUFFIX, existing
 from strandline.fold.records import FoldEntry, make_entry, prefix_end
 from strandline.fold.store import PAGE_ROWS, Held, StoreFiles, Verified
@@ -123,7 +123,7 @@ class SqliteReader:
             found = connection.execute("PRAGMA integrity_check(1)").get
             if found != "ok":
                 raise self._damaged(f"SQLite's own check says: {found}")
-            return Verified(_cursor(connection), *digest_rows(self._checked(_rows(connection, b""))))
+            return Verified(_cursor(connection), *digest_columns(self._columns(_rows(connection, b""))))
 
     def close(self) -> None:
         """Close the connections; twice is harmless."""
@@ -141,7 +141,7 @@ class SqliteReader:
         """Yield the cursor, then the columns; begun at once, so that closing it ends the transaction."""
         with self._reading() as connection:
             yield _cursor(connection)
-            yield from paged(self._checked(_rows(connection, prefix)), rows_max)
+            yield from self._columns(_rows(connection, prefix), rows_max)
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(self._path, flags=flags)
@@ -194,10 +194,11 @@ class SqliteReader:
         except ValueError as error:
             raise self._damaged(str(error)) from error
 
-    def _checked(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        for key, record in rows:
-            self._entry(key, record)
-            yield key, record
+    def _columns(self, rows: Iterator[tuple[bytes, bytes]], rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
+        try:
+            yield from paged(rows, rows_max)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
 
     def _damaged(self, problem: str) -> Damaged:
         return Damaged(self._path, problem, safe="remove the file and build the fold again, or restore a copy")
@@ -315,7 +316,7 @@ class SqliteSnapshot(SqliteReader):
     def rows(self, rows_max: int = PAGE_ROWS) -> Iterator[PutColumns]:
         """Yield all rows by key."""
         with self._errors():
-            yield from paged(self._checked(_rows(self._connection, b"")), rows_max)
+            yield from self._columns(_rows(self._connection, b""), rows_max)
 
     def copy_to(self, folder: Path) -> None:
         """Copy all pages into a database that is one file."""
