@@ -22,6 +22,7 @@ from strandline.spark.sink import commit_rows as commit_to
 from strandline.spark.sink.writers import SinkBatchWriter, SinkStreamWriter
 from tests.spark.journals.helpers import fill, numbered, trim, values
 from tests.spark.journals.helpers import records as read_records
+from tests.waiting import PATIENCE_S
 
 SCHEMA = pa.schema([("value", pa.string()), ("key", pa.binary())])
 
@@ -310,7 +311,7 @@ def test_a_commit_waits_for_the_lock_of_another_and_gives_up_in_time(
     monkeypatch.setattr(sink, "LOCK_WAIT_S", 0.05)
     with pytest.raises(Locked):
         commit(path, 0, "a")
-    monkeypatch.setattr(sink, "LOCK_WAIT_S", 30)
+    monkeypatch.setattr(sink, "LOCK_WAIT_S", PATIENCE_S)
     closing = threading.Timer(0.1, journal.close)
     closing.start()
     commit(path, 0, "a")
