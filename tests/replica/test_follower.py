@@ -26,6 +26,7 @@ from strandline.replica import (
     ltx,
 )
 from strandline.replica import follower as follower_module
+from strandline.replica.compaction import compact_level
 from strandline.replica.follower import Followed, FollowerState, format_state, parse_state
 from strandline.replica.shipper import Position
 from tests.replica.databases import PAGE_SIZES, content, fill
@@ -490,3 +491,30 @@ def test_a_follower_that_is_at_the_end_lists_once(tmp_path: Path) -> None:
     before = store.lists
     follower.catch_up()
     assert store.lists == before + 1
+
+
+def test_a_late_transaction_of_a_former_leader_is_not_applied_in_place_of_what_was_merged(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    layout = Layout(store)
+
+    def body(txid: int, pages: dict[int, int], epoch: int, before: int) -> bytes:
+        header = ltx.LtxHeader(512, 4, txid, txid, txid, epoch=epoch, predecessor=before)
+        return b"".join(ltx.encode(header, [(number, bytes([value]) * 512) for number, value in pages.items()]))
+
+    def ship(txid: int, pages: dict[int, int], epoch: int, before: int) -> int:
+        made = body(txid, pages, epoch, before)
+        store.put(layout.key(0, txid, txid), made, if_absent=True)
+        return ltx.file_checksum(made)
+
+    second = ship(2, {2: 2}, 1, ship(1, {1: 1, 2: 1, 3: 1, 4: 1}, 1, 0))
+    follower = Follower(store, tmp_path / "copy.db")
+    assert follower.catch_up().position.txid == 2
+    compact_level(store, layout, layout.all_files(), 1)
+    ship(5, {2: 5}, 2, ship(4, {2: 4}, 2, ship(3, {2: 3}, 2, second)))
+    compact_level(store, layout, layout.all_files(), 1)
+    for txid in range(1, 5):
+        store.delete(layout.key(0, txid, txid))
+    store.put(layout.key(0, 3, 3), body(3, {4: 99}, 1, second), if_absent=True)  # its name is free again
+    assert follower.catch_up().position.txid == 5
+    follower.close()
+    assert [(tmp_path / "copy.db").read_bytes()[number * 512 - 1] for number in (2, 3, 4)] == [5, 1, 1]

@@ -173,7 +173,11 @@ class Follower:
             raise
 
     def _next_files(self) -> list[LtxFile]:
-        """Return what follows: transactions one by one, or a merged file where they are gone."""
+        """Return what follows: transactions one by one, or a merged file where they are gone.
+
+        Transactions go in order, so that one with a gap behind it has come after they went: a late request of a former
+        leader, which may not be a part of the history. What merged files have decides.
+        """
         assert self._followed is not None  # noqa: S101 - the caller looked
         txid = self._followed.position.txid
         files, size = list[LtxFile](), 0
@@ -184,7 +188,9 @@ class Follower:
                 continue
             expected = files[-1].max_txid + 1 if files else txid + 1
             is_ahead = True
-            if file.min_txid != expected or (files and size + file.size > BATCH_BYTES):
+            if file.min_txid != expected:
+                return self._bridge(txid)
+            if files and size + file.size > BATCH_BYTES:
                 break
             files.append(file)
             size += file.size
