@@ -47,12 +47,27 @@ def test_another_tenants_key_knows_no_secret() -> None:
 
 
 def test_our_lines_come_back() -> None:
-    text = format_baseline([("r", "a/b.txt", 3, SECRET), ("r", "c", 1, OTHER)])
+    text = format_baseline([("r", "a/b.txt", 3, 2), ("r", "c", 1, 1)])
     assert len(text.splitlines()) == 2
     baseline = parse_baseline("\ufeff" + text + "\n\n", KEY)
     assert len(baseline) == 2
-    assert baseline.knows("other", "a/b.txt", 9, SECRET)
-    assert not baseline.knows("r", "a/b.txt", 3, OTHER)
+    assert baseline.knows("r", "a/b.txt", 9, SECRET, 2), "lines move"
+    assert not baseline.knows("r", "a/b.txt", 3, SECRET, 1)
+    assert not baseline.knows("other", "a/b.txt", 3, SECRET, 2)
+
+
+def test_our_older_lines_know_a_secret_by_its_hash() -> None:
+    text = json.dumps({"rule_id": "r", "path": "a", "line": 3, "secret": bytes.hex(SECRET)})
+    baseline = parse_baseline(text, KEY)
+    assert baseline.knows("other", "a", 9, SECRET)
+    assert not baseline.knows("r", "a", 3, OTHER)
+
+
+def test_a_baseline_that_does_not_fit_says_so() -> None:
+    baseline = parse_baseline(format_baseline([("r", "a", 1, 1), ("r", "a", 2, 2)]), KEY)
+    assert baseline.misfits({("r", "a"): 2}) == baseline.misfits({("r", "a"): 3, ("r", "b"): 1}) == ""
+    assert "a has fewer secrets by now" in baseline.misfits({("r", "a"): 1})
+    assert "another folder" in baseline.misfits({("r", "b"): 1})
 
 
 def test_a_baseline_shows_and_keeps_no_secret() -> None:

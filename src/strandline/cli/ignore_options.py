@@ -33,6 +33,8 @@ def print_unfinished(scans: Sequence[UnfinishedFacts]) -> None:
 def print_ignored(report: Report) -> None:
     """Print on standard error which scans are unfinished, and how many findings each reason left out."""
     print_unfinished(report.facts.unfinished)
+    for warning in report.warnings:
+        print(f"warning: baseline {warning}", file=sys.stderr)
     if report.ignored:
         counts = ", ".join(f"{count:,} by {reason}" for reason, count in report.ignored.items())
         print(f"left out: {counts} (--no-ignore shows them)", file=sys.stderr)

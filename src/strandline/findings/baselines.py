@@ -1,11 +1,12 @@
 """Baselines: known findings, to leave out of later reports.
 
 A baseline is a report of gitleaks (a JSON array) or our own JSON lines, one object a line with `rule_id`, `path`,
-`line` and, if known, `secret`, the keyed hash in hex. A finding is known if its path and its secret are in the
-baseline, under any rule; where the baseline holds no secret, if its rule, path and line are.
+`line` and `nth`: which of the distinct secrets of that rule in that path, in the order of their places. That fits in
+every clone, under any key, and says nothing of the secret. An entry with a secret (gitleaks', in the clear; `secret`,
+the keyed hash in hex) also knows that secret at its path, under any rule; one with neither knows rule, path and line.
 
-Invariants: a secret that a report holds is hashed with the tenant's key while it is read and then forgotten; no error
-shows a byte of a report.
+Invariants: what we write holds nothing that is derived from a secret; a secret that a report holds is hashed with the
+tenant's key while it is read and then forgotten; no error shows a byte of a report.
 """
 
 import json
@@ -26,43 +27,60 @@ class Baseline:
     secrets: frozenset[tuple[str, SecretHash]] = frozenset()
     places: frozenset[tuple[str, str, int]] = frozenset()
     source: str = "baseline"
+    numbered: frozenset[tuple[str, str, int]] = frozenset()
+    """Rules, paths, and which of the secrets there."""
 
     def __repr__(self) -> str:
         return f"Baseline({len(self)} entries of {self.source})"
 
     def __len__(self) -> int:
-        return len(self.secrets) + len(self.places)
+        return len(self.secrets) + len(self.places) + len(self.numbered)
 
-    def knows(self, rule_id: str, path: str, line: int, secret: SecretHash) -> bool:
+    def knows(self, rule_id: str, path: str, line: int, secret: SecretHash, nth: int = 0) -> bool:
         """Return whether the baseline holds a finding."""
         clean = clean_path(path)
-        return (clean, secret) in self.secrets or (rule_id, clean, line) in self.places
+        if (clean, secret) in self.secrets or (rule_id, clean, line) in self.places:
+            return True
+        return (rule_id, clean, nth) in self.numbered
+
+    def misfits(self, found: Mapping[tuple[str, str], int]) -> str:
+        """Return why the baseline does not fit findings, counted by rule and path, or an empty text.
+
+        Paths without a finding say nothing: they may be outside this scan, or mended.
+        """
+        paths = {path for _, path in found}
+        known = {path for path, _ in self.secrets} | {path for _, path, _ in (*self.places, *self.numbered)}
+        fewer = {path for rule, path, nth in self.numbered if 0 < found.get((rule, path), 0) < nth}
+        if fewer:
+            some = f"{len(fewer):,} of its paths have" if len(fewer) > 1 else f"{next(iter(fewer))} has"
+            return f"{some} fewer secrets by now: it may leave out the wrong ones, make it again"
+        return "" if not known or paths & known else "none of its paths has a finding here: is it of another folder?"
 
 
 def parse_baseline(text: str, key: TenantSecretKey, source: str = "baseline") -> Baseline:
     """Return the baseline in a report of gitleaks, or in our JSON lines."""
     secrets: set[tuple[str, SecretHash]] = set()
     places: set[tuple[str, str, int]] = set()
+    numbered: set[tuple[str, str, int]] = set()
     is_array = text.lstrip("\ufeff \t\r\n").startswith("[")
     for number, entry in enumerate(_array(text, source) if is_array else _lines(text, source), 1):
         where = f"{source}, entry {number}"
         if not isinstance(entry, dict):
             raise InvalidInput(f"{where}: it is not an object")
         path = clean_path(_text(entry, ("path", "File"), where))
-        secret = _secret(entry, key, where)
+        secret, nth = _secret(entry, key, where), entry.get("nth")
         if secret is not None:
             secrets.add((path, secret))
-        else:
+        if isinstance(nth, int) and not isinstance(nth, bool) and nth > 0:
+            numbered.add((_text(entry, ("rule_id",), where), path, nth))
+        elif secret is None:
             places.add((_text(entry, ("rule_id", "RuleID"), where), path, _line(entry, where)))
-    return Baseline(frozenset(secrets), frozenset(places), source)
+    return Baseline(frozenset(secrets), frozenset(places), source, frozenset(numbered))
 
 
-def format_baseline(findings: Iterable[tuple[str, str, int, SecretHash]]) -> str:
-    """Return findings, as rule, path, line and secret, in our JSON lines."""
-    rows = [
-        {"rule_id": rule, "path": clean_path(path), "line": line, "secret": bytes.hex(secret)}
-        for rule, path, line, secret in findings
-    ]
+def format_baseline(findings: Iterable[tuple[str, str, int, int]]) -> str:
+    """Return findings, as rule, path, line and number of the secret there, in our JSON lines."""
+    rows = [{"rule_id": rule, "path": clean_path(path), "line": line, "nth": nth} for rule, path, line, nth in findings]
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 

@@ -145,15 +145,18 @@ class Ignores:
     baselines: tuple[Baseline, ...] = ()
     globs: tuple[PathGlobs, ...] = ()
 
-    def cause(self, finding: FindingLike, *, commit: str = "") -> Cause | None:
-        """Return the cause that leaves a finding out, or None; `commit` is the commit of its blob, if any."""
+    def cause(self, finding: FindingLike, *, commit: str = "", nth: int = 0) -> Cause | None:
+        """Return the cause that leaves a finding out, or None; `commit` is the commit of its blob, if any.
+
+        `nth` is its number among the secrets of its rule and path, 0 if that is unknown.
+        """
         if finding.comment:
             return Cause(Reason.COMMENT, finding.comment)
         place = self._fingerprint(finding, commit)
         if place is not None:
             return Cause(Reason.FINGERPRINT, place)
         for baseline in self.baselines:
-            if baseline.knows(finding.rule_id, finding.path, finding.line, finding.secret):
+            if baseline.knows(finding.rule_id, finding.path, finding.line, finding.secret, nth):
                 return Cause(Reason.BASELINE, baseline.source)
         return self.leaves_out_file(finding.path)
 

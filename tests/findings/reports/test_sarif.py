@@ -45,7 +45,10 @@ def test_a_result_names_its_rule_its_place_and_itself() -> None:
         "artifactLocation": {"uri": "src/app.py", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 12, "startColumn": 5},
     }
-    assert result["partialFingerprints"] == {"strandlineFinding/v1": "00" * 32}
+    assert result["partialFingerprints"] == {
+        "strandlineFinding/v1": "00" * 32,
+        "strandlinePlace/v1": "src/app.py:aws-access-key-id:0",
+    }
     assert run["originalUriBaseIds"]["%SRCROOT%"]["uri"] == "file:///srv/my%20shop/"
 
 

@@ -11,7 +11,7 @@ from strandline.detect.locations import Location, parse_url
 from strandline.findings import Baseline, Fingerprint, Ignores, parse_baseline, parse_ignore_file
 from strandline.findings.reports import Level, Report, ReportFormat, Status, format_report
 from strandline.findings.reports.csv import COLUMNS, safe_cell
-from strandline.findings.reports.values import gaps_code, level_of, reason_text, status_of
+from strandline.findings.reports.values import gaps_code, in_order, level_of, reason_text, status_of
 from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneStatus
 from tests.effort import examples
@@ -50,9 +50,11 @@ class TestJsonLines:
     @given(report=reports)
     @loose
     def test_are_a_baseline_that_knows_each_finding(self, form: ReportFormat, report: Report) -> None:
-        named = Report([one for one in report.findings if all(place.path for place in one.locations)])
+        named = Report(in_order(one for one in report.findings if all(place.path for place in one.locations)))
         baseline = parse_baseline(text_of(named, form), KEY)
-        assert all(baseline.knows("renamed", one.path, one.line + 1, one.secret) for one in named.findings)
+        assert all(baseline.knows(one.rule_id, one.path, one.line + 1, one.secret, one.nth) for one in named.findings)
+        if form is ReportFormat.BASELINE:
+            assert not any(bytes.hex(one.secret)[:12] in text_of(named, form) for one in named.findings)
 
     def test_say_who_decided_and_why(self) -> None:
         rows = [json.loads(line) for line in text_of(REPORT, ReportFormat.JSONL).splitlines()]

@@ -13,8 +13,9 @@ and the scan. Each format is a pure function from a `Report` to pieces of text:
     baseline   the input of `strandline findings --baseline`, which excludes these findings
     gitleaks   the JSON of gitleaks, redacted
 
-**Trade-offs.** The keyed hash of a secret is in the JSON lines and in the baseline, which need it to
-recognize a secret, and nowhere else: without the tenant's key it shows only which findings are of one secret.
+**Trade-offs.** The keyed hash of a secret is in the JSON lines, which need it to recognize a secret, and nowhere
+else: without the tenant's key it shows only which findings are of one secret. A baseline has none, so that it fits in
+every clone: a new secret in the place of a known one is known too.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -20,8 +20,7 @@ def format_jsonl(report: Report) -> Iterator[str]:
 def format_baseline_of(report: Report) -> Iterator[str]:
     """Yield a baseline of every finding of a report, at each of its places."""
     for finding in report.findings:
-        places = [(finding.rule_id, place.path, place.line, finding.secret) for place in finding.locations]
-        yield format_baseline(places)
+        yield format_baseline([(finding.rule_id, finding.path, finding.line, finding.nth)])
 
 
 def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:
@@ -34,6 +33,7 @@ def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:
         "tags": list(rule.tags),
         **_place(finding.location),
         "level": finding.level.value,
+        "nth": finding.nth,
         "secret": bytes.hex(finding.secret),
         "state": finding.state,
         "decided": None

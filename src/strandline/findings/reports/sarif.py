@@ -2,7 +2,8 @@
 
     level                 error, warning or note: high, medium or low confidence
     rank                  ten times the confidence
-    partialFingerprints   `strandlineFinding/v1`: the finding's id, which survives a move of the line
+    partialFingerprints   `strandlineFinding/v1`: the finding's id, which survives a move of the line;
+                          `strandlinePlace/v1`: path, rule, and which secret of that rule there: the same in every clone
     suppressions          false positives and revoked secrets; a confirmed finding is not suppressed
     %SRCROOT%             the root of the first source; `%SRCROOT2%` and so on for others
     logicalLocations      a member of an archive, a cell of a table, a record of a journal
@@ -98,7 +99,10 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
         "rank": float(finding.location.confidence * 10),
         "message": {"text": f"{described} in {where} ({finding.level} confidence). {advice}"},
         "locations": [_location(first, finding.source)],
-        "partialFingerprints": {"strandlineFinding/v1": finding.finding_id},
+        "partialFingerprints": {
+            "strandlineFinding/v1": finding.finding_id,
+            "strandlinePlace/v1": f"{_uri(finding.path)}:{finding.rule_id}:{finding.nth}",
+        },
         "occurrenceCount": len(finding.locations),
         "properties": {
             "confidence": finding.location.confidence,

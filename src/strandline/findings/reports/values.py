@@ -16,6 +16,7 @@ from strandline.findings.ignores import Ignores, Reason
 from strandline.pipeline.identity import SecretHash
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.triage import TriageState
+from strandline.scan.path_globs import clean_path
 
 HIGH, MEDIUM = 5, 3
 ARCHIVES = frozenset({"zip", "tar", "gzip", "bzip2", "xz", "zstd"})
@@ -116,6 +117,8 @@ class ReportFinding:
     source: int = 0
     is_new: bool = False
     """Whether it became known after the scan before the last one had ended."""
+    nth: int = 0
+    """Which of the distinct secrets of its rule in its path it is, from 1, in the order of places."""
 
     @property
     def location(self) -> Location:
@@ -235,6 +238,7 @@ class Report:
     coverage: ReportCoverage = field(default_factory=ReportCoverage)
     facts: ReportFacts = field(default_factory=ReportFacts)
     ignored: Mapping[str, int] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
     def rule(self, rule_id: str) -> RuleFacts:
         """Return a rule; an unknown one has its name alone."""
@@ -244,14 +248,26 @@ class Report:
         """Return the report without the ignored findings; each place is checked on its own."""
         kept, counted = [], Counter[Reason]()
         for finding in self.findings:
-            causes = [ignores.cause(replace(finding, locations=(at,)), commit=at.commit) for at in finding.locations]
+            causes = [
+                ignores.cause(replace(finding, locations=(at,)), commit=at.commit, nth=finding.nth)
+                for at in finding.locations
+            ]
             places = tuple(at for at, cause in zip(finding.locations, causes, strict=True) if cause is None)
             if places:
                 kept.append(replace(finding, locations=places))
             elif causes[0] is not None:
                 counted[causes[0].reason] += 1
         ignored = {reason.value: counted[reason] for reason in Reason if counted[reason]}
-        return replace(self, findings=kept, ignored={**self.ignored, **ignored})
+        return replace(self, findings=kept, ignored={**self.ignored, **ignored}, warnings=self._misfits(ignores))
+
+    def _misfits(self, ignores: Ignores) -> list[str]:
+        """Return a sentence for each baseline that does not fit the findings."""
+        found: dict[tuple[str, str], int] = {}
+        for finding in self.findings:
+            place = finding.rule_id, clean_path(finding.path)
+            found[place] = max(found.get(place, 0), finding.nth)
+        named = [(one.source, one.misfits(found)) for one in ignores.baselines]
+        return [f"{source} does not fit: {why}" for source, why in named if why and found]
 
 
 def state_name(state: TriageState) -> str:
@@ -260,8 +276,13 @@ def state_name(state: TriageState) -> str:
 
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
-    """Return findings by place."""
-    return sorted(findings, key=lambda finding: finding.order)
+    """Return findings by place, each with its number among the secrets of its rule and path."""
+    ordered = sorted(findings, key=lambda finding: finding.order)
+    secrets: dict[tuple[str, str], dict[SecretHash, int]] = {}
+    for finding in ordered:
+        numbers = secrets.setdefault((finding.rule_id, finding.path), {})
+        numbers.setdefault(finding.secret, len(numbers) + 1)
+    return [replace(one, nth=secrets[one.rule_id, one.path][one.secret]) for one in ordered]
 
 
 def utc(time_ns: int) -> str:

@@ -1,0 +1,57 @@
+"""A baseline that was made in one clone holds in another, under another key."""
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.cli.runs import Ran, run_command
+from tests.cli.scan_command import Repository
+
+
+def scan_clone(shop: Repository, name: str, known: Path, *more: str) -> Ran:
+    """Clone the repository, and scan the clone with a state and a key of its own."""
+    place = shop.folder.parent / name
+    shutil.rmtree(place, ignore_errors=True)
+    shop.git("clone", "--quiet", ".", str(place))
+    state = shop.folder.parent / f"{name}-state"
+    words = ("scan", place, "--rules", shop.rules, "--state", state, "--without-spark", "--baseline", known)
+    return run_command(*words, *more)
+
+
+def test_it_holds_in_a_fresh_clone_and_warns_when_it_does_not_fit(tmp_path: Path) -> None:
+    shop = Repository(tmp_path)
+    shop.commit(one="alpha_00000001\nalpha_00000002 beta_00000001\n", two="alpha_00000001\n")
+    known = tmp_path / "known.jsonl"
+    assert shop.scan("--format", "baseline", "-o", known).code == 1
+    rows = [json.loads(line) for line in known.read_text().splitlines()]
+    assert [(row["rule_id"], row["path"], row["nth"]) for row in rows] == [
+        ("alpha", "one", 1),
+        ("alpha", "one", 2),
+        ("beta", "one", 1),
+        ("alpha", "two", 1),
+    ]
+    assert {*rows[0]} == {"rule_id", "path", "line", "nth"}, "nothing is derived from a secret"
+    first = scan_clone(shop, "clone", known)
+    assert (first.code, "4 by baseline" in first.err, "warning" in first.err) == (0, True, False)
+    shop.commit(one="\n\nalpha_00000001\nalpha_00000002 beta_00000001\nalpha_00000003\n")
+    moved = scan_clone(shop, "clone", known, "--json")
+    *found, _ = map(json.loads, moved.out.splitlines())
+    assert (moved.code, [row["location"] for row in found]) == (1, ["one:5:1"])
+    shop.commit(one="alpha_00000002\n")
+    assert (
+        f"warning: baseline {known} does not fit: one has fewer secrets by now" in scan_clone(shop, "clone", known).err
+    )
+    known.write_text(json.dumps({"rule_id": "alpha", "path": "elsewhere/one", "line": 1, "nth": 1}))
+    assert "is it of another folder?" in scan_clone(shop, "clone", known).err
+
+
+def test_sarif_names_a_finding_the_same_in_every_clone(tmp_path: Path) -> None:
+    shop = Repository(tmp_path)
+    shop.commit(one="alpha_00000001\nalpha_00000002\n")
+    (tmp_path / "none").write_text("")
+    places = []
+    for name in ("a", "b"):
+        report = json.loads(scan_clone(shop, name, tmp_path / "none", "--format", "sarif").out)
+        results = report["runs"][0]["results"]
+        places.append([result["partialFingerprints"]["strandlinePlace/v1"] for result in results])
+    assert places == [["one:alpha:1", "one:alpha:2"]] * 2
