@@ -119,7 +119,7 @@ class TestALiveWriter:
                 there.do("append", 7, 60, "written")
             there.do("sync")
             seen = 0
-            for batch in reader.follow(0, timeout_s=5):
+            for batch in reader.follow(0, timeout_s=WAIT_S):
                 for record in batch.records():
                     assert (record.offset, record.value) == (seen, value_of(seen, 60))
                     seen += 1

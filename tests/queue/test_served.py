@@ -38,6 +38,7 @@ from strandline.queue import GroupStatus, Queue, QueueConfig, QueueServer, forma
 from strandline.queue.frames import format_error, format_frame, parse_error, parse_frame
 from strandline.queue.server import parse_address
 from tests.queue.child_process import ROOT
+from tests.waiting import eventually
 
 WAIT_S = 120.0
 HOUR_S = 3600.0
@@ -454,15 +455,24 @@ def test_a_put_without_an_answer_has_an_unknown_outcome(place: Path) -> None:
 
 
 def test_an_owner_that_does_not_answer_is_not_waited_for_beyond_the_limit(place: Path) -> None:
-    with owner(place / "q") as there, Queue.connect(format_address(place / "q" / "socket"), timeout_s=0.2) as queue:
+    address = format_address(place / "q" / "socket")
+
+    def connected() -> Queue | None:
+        with suppress(Unavailable):  # the owner may be slow
+            return Queue.connect(address, timeout_s=0.2)
+        return None
+
+    with owner(place / "q") as there, Queue.connect(address, timeout_s=WAIT_S) as queue:
         queue.put(b"a")
+        hasty = eventually(connected)
+        assert hasty is not None
         there.process.send_signal(signal.SIGSTOP)
         os.waitpid(there.process.pid, os.WUNTRACED)
         try:
-            with pytest.raises(Unavailable):
-                queue.status()
+            with hasty, pytest.raises(Unavailable):
+                hasty.status()
             with pytest.raises((UnknownOutcome, Unavailable)):
-                queue.put(b"b")
+                hasty.put(b"b")
         finally:
             there.process.send_signal(signal.SIGCONT)
         assert queue.status() == []
