@@ -55,3 +55,15 @@ def test_sarif_names_a_finding_the_same_in_every_clone(tmp_path: Path) -> None:
         results = report["runs"][0]["results"]
         places.append([result["partialFingerprints"]["strandlinePlace/v1"] for result in results])
     assert places == [["one:alpha:1", "one:alpha:2"]] * 2
+
+
+def test_hashes_of_reports_are_no_findings_and_a_secret_beside_them_is(tmp_path: Path) -> None:
+    shop = Repository(tmp_path)
+    hashed = "3f9c0a51be7d46288e1b7c94d05fa6e2" * 2
+    shop.commit(
+        report=f'{{"finding_id": "{hashed}", "rule_id": "x", "secret": "{hashed}", "state": "open"}}\n',
+        other=f'{{"name": "x", "secret": "{hashed}"}}\n',
+    )
+    ran = run_command("scan", shop.folder, "--rules", "builtin", "--state", shop.state, "--without-spark", "--json")
+    *rows, _ = map(json.loads, ran.out.splitlines())
+    assert {row["path"] for row in rows} == {"other"}

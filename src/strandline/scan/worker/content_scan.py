@@ -4,6 +4,7 @@ Invariants: a finding that a comment allows is counted and not kept; what the en
 item alone, under the name of the error's class, without its message: that might hold scanned bytes.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from strandline.scan.sources import Content, Part, Source, location
 CELLS_AT_ONCE = 4_096
 BYTES_AT_ONCE = 4 << 20
 _ADDRESS_BITS = 32
+_HASH = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class ContentResult(NamedTuple):
@@ -44,10 +46,20 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
         for one in result.findings:
             if one.comment:
                 allowed += 1
+            elif _is_reported_hash(part.data, one):
+                continue
             else:
                 found.append(_found_secret(source, part, one))
     gaps[0] += lost
     return ContentResult(Scanned(bytes_seen, found, Gaps(*gaps)), allowed)
+
+
+def _is_reported_hash(data: bytes, one: Found) -> bool:
+    """Return whether a finding is a hash in a report: of our JSON lines, or of detect-secrets' `.secrets.baseline`."""
+    line = data[data.rfind(b"\n", 0, one.start) + 1 : one.start]
+    is_ours = line.startswith(b'{"finding_id": "') and line.endswith(b'"secret": "')
+    is_theirs = one.path.rpartition("/")[2] == ".secrets.baseline" and line.rstrip(b' "').endswith(b'"hashed_secret":')
+    return (is_ours or is_theirs) and _HASH.fullmatch(data, one.start, one.end) is not None
 
 
 def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
