@@ -1,8 +1,8 @@
 # Every target but help, clean and lock first sets up what it needs; see tools/setup.py.
 PYTHON ?= python3
 BIN := .venv/bin
-# One more than two cores: some tests wait for servers, clocks and children while others compute.
-PARALLEL ?= 3
+# Twice two cores: half of the tests wait for servers, clocks and children while others compute.
+PARALLEL ?= 4
 BENCHMARKS := $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ONLY ?= $(BENCHMARKS)
 
