@@ -15,8 +15,9 @@ from itertools import accumulate
 from strandline.detect.archives.members import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.detect.archives.tars import BLOCK
 from strandline.detect.limits import KIB, Limits
-from strandline.detect.matching.prefilter import PERCENT, RUN, Prefilter
+from strandline.detect.matching.prefilter import PERCENT, RUN, STRING, Prefilter
 from strandline.detect.views.decoders import ESCAPE, hints, unescaped_words
+from strandline.detect.views.escapes import has_escapes
 
 JOINED_BYTES_MAX = 256 * KIB
 ALONE_BYTES_MAX = 1_024 * KIB
@@ -86,6 +87,8 @@ def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], li
         named.update(lines.numbers(end for end, _ in hints(text)))
     if b"\0" in text:
         named.update(number for number, cell in enumerate(lines.cells) if b"\0" in cell)
+    if STRING in marks:
+        named.update(number for number, cell in enumerate(lines.cells) if has_escapes(cell))
     escapes = ESCAPE.finditer(text) if PERCENT in marks else ()
     return named, list(lines.numbers(found.end() for found in escapes))
 

@@ -10,6 +10,7 @@ from strandline.detect.rules.gitleaks import load_builtin
 from strandline.pipeline.identity import TenantSecretKey
 
 RECALL_MIN = {
+    "escapes": 0.9,
     "flag": 0.98,
     "positional": 0.9,
     "markdown": 0.8,

@@ -41,9 +41,11 @@ LITERAL_MIN = 3
 GAP_MIN, OPEN_MIN = 256, 96
 SIZE_MAX = 4_000
 """Beyond this many states hyperscan takes minutes to refuse an expression."""
-_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}")
-RUN, PERCENT = 0, 1
-"""Marks of a buffer, with the end of the first: a long run of base64 or hexadecimal digits; a percent escape."""
+STRING_MARK = rb"[0-9A-Za-z+/=:]\\/[0-9A-Za-z+/\\]|\\u00[2-7][0-9A-Fa-f]|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);"
+_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}", STRING_MARK)
+RUN, PERCENT, STRING = 0, 1, 2
+"""Marks of a buffer, with the end of the first: a long run of base64 or hexadecimal digits; a percent escape; an escape
+in a string of JSON or a page."""
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
 

@@ -3,6 +3,7 @@
     base64     a run of 32 digits or more, of either alphabet, wrapped in lines or not
     hex        a run of 32 digits or more
     percent    a word of 16 bytes or more with %XX in it
+    escapes    all lines with escapes of JSON or HTML in them (`escapes`)
     utf-16     a text with a byte order mark, or alternating with NUL; in other bytes every run of 16 characters or more
 
 A part that decodes to nothing readable (a hash, an identifier) is no view and is not counted.
@@ -27,7 +28,9 @@ from strandline.detect.archives.members import kind_of
 from strandline.detect.frames import Locate, Span
 from strandline.detect.limits import KIB, Limits
 from strandline.detect.matching.databases import Database
-from strandline.detect.matching.prefilter import PERCENT, RUN
+from strandline.detect.matching.prefilter import PERCENT, RUN, STRING
+from strandline.detect.views.escapes import NAME as ESCAPES
+from strandline.detect.views.escapes import escape_view
 from strandline.detect.views.utf16 import utf16_views
 
 RUN_MIN, PERCENT_MIN = 32, 16
@@ -110,8 +113,8 @@ def views(data: bytes, marks: Mapping[int, int], budget: DecodeBudget, *, is_too
     """Yield the views of a buffer, or count them if it is nested too deep; `marks` come from the prefilter."""
     spans: Counter[str] = Counter()
     for view in _candidates(data, marks, budget):
-        # A text in UTF-16 is the file itself in other bytes, never larger than it: the bounds of an entry hold for it.
-        is_whole = view.name.startswith("utf-16")
+        # A text in UTF-16 and unescaped lines are the file itself, never larger: the bounds of an entry hold for them.
+        is_whole = view.name.startswith("utf-16") or view.name == ESCAPES
         bytes_max = budget.limits.entry_bytes_max if is_whole else budget.bytes_left
         if is_too_deep or len(view.data) > bytes_max or spans[view.name] >= budget.limits.view_spans_max:
             budget.skipped += 1
@@ -123,7 +126,12 @@ def views(data: bytes, marks: Mapping[int, int], budget: DecodeBudget, *, is_too
 
 def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
     """Return whether a buffer may have a view; this is faster than decoding."""
-    return b"\0" in data or PERCENT in marks or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
+    return (
+        b"\0" in data
+        or PERCENT in marks
+        or STRING in marks
+        or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
+    )
 
 
 def _candidates(data: bytes, marks: Mapping[int, int], budget: DecodeBudget) -> Iterator[View]:
@@ -131,6 +139,8 @@ def _candidates(data: bytes, marks: Mapping[int, int], budget: DecodeBudget) -> 
         yield from _run_views(data, marks[RUN] - RUN_MIN, budget)
     if PERCENT in marks:
         yield from _percent_views(data, marks[PERCENT] - 3, budget)
+    if STRING in marks and (unescaped := escape_view(data)) is not None:
+        yield View(*unescaped)
     if b"\0" in data:
         yield from (View(*view) for view in utf16_views(data))
 

@@ -1,0 +1,114 @@
+r"""Views of text that another writer escaped.
+
+    \/  \u003d              escapes of JSON, as PHP, Gson and Go write it
+    &quot;  &#39;  &#x3d;   entities of HTML and XML
+
+All lines of a buffer that have such a mark, and the line before each, make one view. The other lines are no part of it,
+because the view would repeat them.
+
+Invariants: a view is never larger than its buffer; a span of it maps to all bytes that it was decoded from; work is
+linear in the buffer, however long its lines are.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cache
+
+from strandline.detect.frames import Locate, Span
+from strandline.detect.matching.databases import Database
+from strandline.detect.matching.prefilter import STRING_MARK
+
+NAME = "escapes"
+_NEAR = 1_024
+_MARK = re.compile(rb"\\/|\\u00[2-7][0-9A-Fa-f]|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);")
+_NAMED = {b"&quot;": b'"', b"\\/": b"/"}
+
+
+def has_escapes(data: bytes) -> bool:
+    """Return whether a buffer has a view of its escapes."""
+    return bool(_database().found(data))
+
+
+@cache
+def _database() -> Database:
+    database = Database.compiled([STRING_MARK], [0])
+    assert database is not None  # noqa: S101
+    return database
+
+
+def escape_view(data: bytes) -> tuple[str, bytes, Locate] | None:
+    """Return the view of a buffer's escaped lines, or None if it has none."""
+    pieces = _Pieces()
+    for first, last in _regions(data):
+        at = first
+        for mark in _MARK.finditer(data, first, last):
+            pieces.add(data[at : mark.start()], at)
+            pieces.add(_decoded(mark[0]), mark.start(), mark.end())
+            at = mark.end()
+        pieces.add(data[at:last] + b"\n", at)
+    return (NAME, b"".join(pieces.parts), pieces.locate) if pieces.parts else None
+
+
+class _Pieces:
+    """Parts of a view with their offsets in it and in the buffer; `ends` has the buffer's end of a decoded mark."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._size = 0
+        self._starts: list[int] = []
+        self._sources: list[int] = []
+        self._ends: list[int | None] = []
+
+    def add(self, part: bytes, source: int, end: int | None = None) -> None:
+        self.parts.append(part)
+        self._starts.append(self._size)
+        self._sources.append(source)
+        self._ends.append(end)
+        self._size += len(part)
+
+    def locate(self, start: int, end: int) -> Span:
+        """Return the span of the buffer that a span of the view was decoded from."""
+        first, last = self._piece(start), self._piece(end - 1)
+        stop = self._ends[last]
+        if stop is None:
+            stop = self._sources[last] + end - self._starts[last]
+        begin = self._sources[first]
+        return begin if self._ends[first] is not None else begin + start - self._starts[first], stop
+
+    def _piece(self, position: int) -> int:
+        return bisect_right(self._starts, position) - 1
+
+
+def _regions(data: bytes) -> Iterator[Span]:
+    """Yield the spans of lines with a mark, each with the line before it, cut where lines are long; none touch."""
+    begin = end = -1
+    for mark, _ in _database().found(data):
+        if mark <= end:
+            continue
+        first = _line_before(data, mark - 1)
+        after = data.find(b"\n", mark, mark + _NEAR)
+        last = min(mark + _NEAR, len(data)) if after < 0 else after
+        if first > end:
+            if end >= 0:
+                yield begin, end
+            begin = first
+        end = last
+    if end >= 0:
+        yield begin, end
+
+
+def _line_before(data: bytes, position: int) -> int:
+    """Return the start of the line before that of a position, or the bound if it is far."""
+    least = max(0, position - _NEAR)
+    own = data.rfind(b"\n", least, position)
+    before = data.rfind(b"\n", least, max(own, least))
+    return least if own < 0 or before < 0 else before + 1
+
+
+def _decoded(mark: bytes) -> bytes:
+    if mark in _NAMED:
+        return _NAMED[mark]
+    if mark.startswith(b"\\u"):
+        return bytes([int(mark[-2:], 16)])
+    return bytes([int(mark[3:-1], 16) if mark[2:3] == b"x" else int(mark[2:-1])])

@@ -1,0 +1,54 @@
+r"""Escapes of JSON and HTML: a secret is found behind them, at the bytes it was made from."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.detect.views.escapes import escape_view
+from tests.detect.fakes import engine, hashed, only
+from tests.effort import examples
+
+SECRET = b"0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (rb'{"a":"tok\u005f0123456789abcdef"}', b"0123456789abcdef"),
+        (rb"x=tok_01234567\u0038\u0039abcdef;", rb"01234567\u0038\u0039abcdef"),
+        (rb"x=tok_0123456789abcde\u0066", rb"0123456789abcde\u0066"),
+        (rb"x=tok_\u0030123456789abcdef", rb"\u0030123456789abcdef"),
+    ],
+)
+def test_a_secret_is_found_at_the_bytes_it_was_made_from(text: bytes, secret: bytes) -> None:
+    data = b"one\ntwo\n" + text + b"\nlast"
+    found = only(engine().scan(data))
+    assert (found.secret, found.via, found.line) == (hashed(SECRET), ("escapes",), 3)
+    assert data[found.start : found.end] == secret
+
+
+@examples(60)
+@given(
+    parts=st.lists(
+        st.sampled_from(["a", "/", '"', "\n", "\\/", "\\u003d", "&quot;", "&#39;", " ", "x" * 1500]), max_size=40
+    )
+)
+def test_every_span_of_a_view_leads_to_bytes_that_decode_to_it(parts: list[str]) -> None:
+    data = "".join(parts).encode()
+    view = escape_view(data)
+    if view is None:
+        return
+    _, text, locate = view
+    assert len(text) <= len(data) + 1
+    for at in (at for at in range(0, len(text), 7) if text[at : at + 1] != b"\n"):
+        start, end = locate(at, at + 1)
+        source = data[start:end]
+        assert text[at : at + 1] in (
+            source,
+            {b"\\/": b"/", b"\\u003d": b"=", b"&quot;": b'"', b"&#39;": b"'"}.get(source),
+        )
+
+
+def test_a_value_with_an_escape_is_scanned_among_many() -> None:
+    cells = [b"nothing", rb'"tok\u005f0123456789abcdef"', b"more"]
+    assert set(engine().scan_many(cells)) == {1}
