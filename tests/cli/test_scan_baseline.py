@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from tests.cli.runs import Ran, run_command
-from tests.cli.scan_command import Repository
+from tests.cli.scan_command import RULES, Repository
 
 
 def scan_clone(shop: Repository, name: str, known: Path, *more: str) -> Ran:
@@ -63,7 +63,28 @@ def test_hashes_of_reports_are_no_findings_and_a_secret_beside_them_is(tmp_path:
     shop.commit(
         report=f'{{"finding_id": "{hashed}", "rule_id": "x", "secret": "{hashed}", "state": "open"}}\n',
         other=f'{{"name": "x", "secret": "{hashed}"}}\n',
+        long=f'{{"finding_id": "{"0 " * 50_000}", "secret": "{hashed}"}}\n',
+        **{".secrets.baseline": f'{{"a": [\n  {{"hashed_secret": "{hashed[:40]}"}}]}}\n'},
     )
     ran = run_command("scan", shop.folder, "--rules", "builtin", "--state", shop.state, "--without-spark", "--json")
     *rows, _ = map(json.loads, ran.out.splitlines())
-    assert {row["path"] for row in rows} == {"other"}
+    found = {row["path"] for row in rows}
+    assert found == {"other", "long"}, "a line is read back to a bound, however many findings are on it"
+
+
+def test_it_holds_for_a_blob_with_several_paths(tmp_path: Path) -> None:
+    shop = Repository(tmp_path)
+    shop.rules.write_text(f"{RULES}path = '.'\n")  # rules that look at paths see each path of a blob
+    shop.commit(one="alpha_00000001\n", two="alpha_00000001\n", three="alpha_00000002\nalpha_00000001\n")
+    known = tmp_path / "known.jsonl"
+    assert shop.scan("--git", "--format", "baseline", "-o", known).code == 1
+    rows = [json.loads(line) for line in known.read_text().splitlines()]
+    assert sorted((row["path"], row["line"], row["nth"]) for row in rows) == [
+        ("one", 1, 1),
+        ("three", 1, 1),
+        ("three", 2, 2),
+        ("two", 1, 1),
+    ]
+    for more in ((), ("--git",)):
+        ran = scan_clone(shop, "clone", known, *more)
+        assert (ran.code, "warning" in ran.err) == (0, False), ran.err

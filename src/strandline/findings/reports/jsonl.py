@@ -18,9 +18,12 @@ def format_jsonl(report: Report) -> Iterator[str]:
 
 
 def format_baseline_of(report: Report) -> Iterator[str]:
-    """Yield a baseline of every finding of a report, at each of its places."""
+    """Yield a baseline of every finding of a report, in each of its paths."""
     for finding in report.findings:
-        yield format_baseline([(finding.rule_id, finding.path, finding.line, finding.nth)])
+        lines = {at.path: at.line for at in reversed(finding.locations)}
+        yield format_baseline(
+            (finding.rule_id, path, lines[path], nth) for path, nth in finding.numbers.items() if path in lines
+        )
 
 
 def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:

@@ -117,8 +117,8 @@ class ReportFinding:
     source: int = 0
     is_new: bool = False
     """Whether it became known after the scan before the last one had ended."""
-    nth: int = 0
-    """Which of the distinct secrets of its rule in its path it is, from 1, in the order of places."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Which of the distinct secrets of its rule it is in each of its paths, from 1, in the order of places."""
 
     @property
     def location(self) -> Location:
@@ -129,6 +129,11 @@ class ReportFinding:
     def path(self) -> str:
         """Return the path of its item, with those of the members behind `!`."""
         return self.location.path
+
+    @property
+    def nth(self) -> int:
+        """Return its number among the secrets of its rule in its path, 0 if that is unknown."""
+        return self.numbers.get(self.path, 0)
 
     @property
     def line(self) -> int:
@@ -249,7 +254,7 @@ class Report:
         kept, counted = [], Counter[Reason]()
         for finding in self.findings:
             causes = [
-                ignores.cause(replace(finding, locations=(at,)), commit=at.commit, nth=finding.nth)
+                ignores.cause(replace(finding, locations=(at,)), commit=at.commit, nth=finding.numbers.get(at.path, 0))
                 for at in finding.locations
             ]
             places = tuple(at for at, cause in zip(finding.locations, causes, strict=True) if cause is None)
@@ -264,8 +269,9 @@ class Report:
         """Return a sentence for each baseline that does not fit the findings."""
         found: dict[tuple[str, str], int] = {}
         for finding in self.findings:
-            place = finding.rule_id, clean_path(finding.path)
-            found[place] = max(found.get(place, 0), finding.nth)
+            for path, nth in finding.numbers.items():
+                place = finding.rule_id, clean_path(path)
+                found[place] = max(found.get(place, 0), nth)
         named = [(one.source, one.misfits(found)) for one in ignores.baselines]
         return [f"{source} does not fit: {why}" for source, why in named if why and found]
 
@@ -276,13 +282,17 @@ def state_name(state: TriageState) -> str:
 
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
-    """Return findings by place, each with its number among the secrets of its rule and path."""
+    """Return findings by place, each with its number among the secrets of its rule in each of its paths."""
     ordered = sorted(findings, key=lambda finding: finding.order)
+    places = [(at.path, at.line, at.column, number) for number, one in enumerate(ordered) for at in one.locations]
     secrets: dict[tuple[str, str], dict[SecretHash, int]] = {}
-    for finding in ordered:
-        numbers = secrets.setdefault((finding.rule_id, finding.path), {})
-        numbers.setdefault(finding.secret, len(numbers) + 1)
-    return [replace(one, nth=secrets[one.rule_id, one.path][one.secret]) for one in ordered]
+    for path, _, _, number in sorted(places):
+        numbers = secrets.setdefault((ordered[number].rule_id, path), {})
+        numbers.setdefault(ordered[number].secret, len(numbers) + 1)
+    return [
+        replace(one, numbers={at.path: secrets[one.rule_id, at.path][one.secret] for at in one.locations})
+        for one in ordered
+    ]
 
 
 def utc(time_ns: int) -> str:

@@ -18,6 +18,7 @@ from strandline.scan.sources import Content, Part, Source, location
 CELLS_AT_ONCE = 4_096
 BYTES_AT_ONCE = 4 << 20
 _ADDRESS_BITS = 32
+_LINE_BYTES_MAX = 65_536
 _HASH = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -56,10 +57,16 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
 
 def _is_reported_hash(data: bytes, one: Found) -> bool:
     """Return whether a finding is a hash in a report: of our JSON lines, or of detect-secrets' `.secrets.baseline`."""
-    line = data[data.rfind(b"\n", 0, one.start) + 1 : one.start]
-    is_ours = line.startswith(b'{"finding_id": "') and line.endswith(b'"secret": "')
-    is_theirs = one.path.rpartition("/")[2] == ".secrets.baseline" and line.rstrip(b' "').endswith(b'"hashed_secret":')
-    return (is_ours or is_theirs) and _HASH.fullmatch(data, one.start, one.end) is not None
+    if _HASH.fullmatch(data, one.start, one.end) is None:
+        return False
+    before = data[max(0, one.start - 32) : one.start]
+    if one.path.rpartition("/")[2] == ".secrets.baseline" and before.rstrip(b' "').endswith(b'"hashed_secret":'):
+        return True
+    if not before.endswith(b'"secret": "'):
+        return False
+    least = max(0, one.start - _LINE_BYTES_MAX)  # many findings on one long line must not read it again each
+    first = data.rfind(b"\n", least, one.start)
+    return data.startswith(b'{"finding_id": "', least if first < 0 else first + 1)
 
 
 def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
