@@ -49,7 +49,8 @@ def test_rules_and_confidence_narrow_it(shop: Repository) -> None:
     ran = shop.scan("--rule", "beta", "--json")
     *rows, last = map(json.loads, ran.out.splitlines())
     assert ([row["rule_id"] for row in rows], last["summary"]["open"], ran.code) == (["beta"], 1, 1)
-    assert shop.scan("--rule", "gamma*").code == 0
+    misspelt = shop.scan("--rule", "beta", "--rule", "alhpa*", "--exit-code", "4")
+    assert (misspelt.code, "--rule alhpa*: no rule of this scan has this id" in misspelt.err) == (1, True)
     assert shop.scan("--confidence", "0").code == 1
     assert shop.scan("--confidence", "10").code == 0
     assert "not a confidence" in shop.scan("--confidence", "very").err

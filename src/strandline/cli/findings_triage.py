@@ -78,7 +78,7 @@ def triage(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             events = decide(state, findings, TriageState[decided.name], who=who, why=reason)
             new = {event.finding_id for event in events}
             changes = [Change(finding, TriageState[decided.name], finding in new) for finding in findings]
-    _print(changes, as_json=as_json, dry_run=dry_run)
+    _print(changes, as_json=as_json, dry_run=dry_run, is_undo=take_back)
 
 
 def _chosen(
@@ -114,7 +114,7 @@ def _of_secrets(state: State, findings: Sequence[FindingId]) -> list[FindingId]:
     return list(found)
 
 
-def _print(changes: Sequence[Change], *, as_json: bool, dry_run: bool) -> None:
+def _print(changes: Sequence[Change], *, as_json: bool, dry_run: bool, is_undo: bool) -> None:
     if as_json:
         for finding, state, changed in changes:
             emit({"finding_id": finding.hex(), "state": state_name(state), "changed": changed}, as_json=True)
@@ -126,7 +126,7 @@ def _print(changes: Sequence[Change], *, as_json: bool, dry_run: bool) -> None:
         print(f"and {len(changes) - LINES_MAX:,} more", file=sys.stderr)
     if len(changes) > 1:
         count = sum(change.changed for change in changes)
-        undone = "" if dry_run or not count else "; `strandline findings triage --undo` takes this back"
+        undone = "" if dry_run or is_undo or not count else "; `strandline findings triage --undo` takes this back"
         print(f"{len(changes):,} findings, {count:,} changed{undone}", file=sys.stderr)
 
 

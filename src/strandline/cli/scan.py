@@ -175,6 +175,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         table_key=table_key,
         by_path=rule_set.looks_at_paths,
     )
+    filters = make_filters(rule, None, states, confidence)
+    filters.check_rules(rule_set.by_id)
     if follow_on and exit_code is None:  # the end of it is a signal, not a verdict
         exit_code = 0
     results = ResultOptions(
@@ -186,7 +188,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         0 if exit_zero else EXIT_FOUND if exit_code is None else exit_code,
         quiet,
         as_json,
-        make_filters(rule, None, states, confidence),
+        filters,
     )
     opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
     factory = session_factory(master, conf or [], ui=ui)

@@ -1,10 +1,10 @@
 """Filters: the findings of a report that match a rule, a path, a state, a confidence or a source.
 
 Invariants: several values of one filter are "or", several filters are "and", and so is `new`; a filter that
-matches no source is an error, never an empty report.
+matches no source is an error, never an empty report, and so is one that matches no rule of a scan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -53,6 +53,12 @@ class Filters:
         names = {number: source.name for number, source in enumerate(report.facts.sources)}
         self._check_sources(report, set(names.values()))
         return replace(report, findings=[one for one in report.findings if self._fits(one, names)])
+
+    def check_rules(self, known: Collection[str]) -> None:
+        """Refuse a rule that no scan with these rules can find: the gate of a misspelt rule would always pass."""
+        for rule in self.rules:
+            if not any(fnmatchcase(name, rule) for name in known):
+                raise InvalidInput(f"--rule {rule}: no rule of this scan has this id", hint="`*` stands for any text")
 
     def _fits(self, finding: ReportFinding, names: dict[int, str]) -> bool:
         if self.rules and not any(fnmatchcase(finding.rule_id, rule) for rule in self.rules):
