@@ -1,13 +1,17 @@
 """Printing: JSON that programs can read, tables that show data as it is, no progress in a pipe."""
 
+import io
 import json
+import sys
+import threading
+import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 import pytest
 
-from strandline.cli.output import Record, emit, emit_rows, progress, to_json
+from strandline.cli.output import Record, emit, emit_rows, print_line, progress, to_json
 
 
 class Colour(Enum):
@@ -55,3 +59,27 @@ def test_progress_is_silent_off_a_terminal(capsys: pytest.CaptureFixture[str]) -
     with progress("scanning [a]", total=10) as advance:
         advance(5)
     assert capsys.readouterr() == ("", "")
+
+
+class SlowFile(io.StringIO):
+    """A file whose writes let other threads in."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        time.sleep(0)
+        return written
+
+
+def test_lines_of_several_threads_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", file := SlowFile())
+
+    def print_many() -> None:
+        for _ in range(500):
+            print_line("a" * 9)
+
+    threads = [threading.Thread(target=print_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(file.getvalue().splitlines()) == {"a" * 9}

@@ -1,6 +1,5 @@
 """`strandline lease watch`: the changes of a lease's record, and its expiry."""
 
-import sys
 import time
 from datetime import UTC, datetime
 from typing import Annotated
@@ -18,7 +17,7 @@ from strandline.cli.lease_options import (
     lease_at,
     lease_record,
 )
-from strandline.cli.output import AsJson, Record, to_json
+from strandline.cli.output import AsJson, Record, print_line, to_json
 from strandline.errors import Unavailable
 from strandline.lease import Claimant, LeaseRecord
 
@@ -49,7 +48,7 @@ def watch(  # noqa: PLR0913, PLR0917 - options
             except Unavailable as error:
                 if not error.retryable:
                     raise
-                print(f"error: {error}", file=sys.stderr, flush=True)
+                print_line(f"error: {error}", to_errors=True)
                 time.sleep(interval_s)
                 continue
             record = seen.record if seen else None
@@ -72,8 +71,8 @@ def _state(observer: Claimant, record: LeaseRecord | None) -> str:
 def _tell(record: Record, *, as_json: bool) -> None:
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     if as_json:
-        print(to_json({"at": at, **record}), flush=True)
+        print_line(to_json({"at": at, **record}))
         return
     who = f" by {record['holder']} {record['holder_address']}".rstrip() if "holder" in record else ""
     epoch = f" under epoch {record['epoch']}" if "epoch" in record else ""
-    print(f"{at} {record['state']}{who}{epoch}", flush=True)
+    print_line(f"{at} {record['state']}{who}{epoch}")

@@ -6,6 +6,7 @@ single object. Progress and messages go to standard error and never mix with res
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -22,6 +23,7 @@ from rich.text import Text
 Record = Mapping[str, object]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
+_line_lock = threading.Lock()
 PIPE_WIDTH = 1000  # wide enough that a table in a pipe is never folded
 
 
@@ -51,6 +53,12 @@ def emit_rows(rows: Iterable[Record], *, as_json: bool, title: str | None = None
         table.add_row(*map(_cell, row.values()))
     if table is not None:
         _console().print(table)
+
+
+def print_line(line: str, *, to_errors: bool = False) -> None:
+    """Print a line at once and whole, though other threads print theirs."""
+    with _line_lock:
+        print(line, file=sys.stderr if to_errors else sys.stdout, flush=True)
 
 
 def to_json(record: Record) -> str:

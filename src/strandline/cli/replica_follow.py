@@ -1,13 +1,12 @@
 """`strandline replica follow`: a local copy of a replica, kept current while ordinary connections read it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from strandline.cli.ending_signals import ending_signals
-from strandline.cli.output import AsJson, to_json
+from strandline.cli.output import AsJson, print_line, to_json
 from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
@@ -42,7 +41,7 @@ def follow(
         serve_metrics(metrics_port, state.metrics, requests.metrics, host=metrics_host) as page,
     ):
         if page is not None:
-            print(f"metrics at {page.address}", file=sys.stderr, flush=True)
+            print_line(f"metrics at {page.address}", to_errors=True)
         follower = Follower(store, copy, is_ending=ending.is_noted)
         told: Followed | None = None
         try:
@@ -58,7 +57,7 @@ def follow(
                     if once or not (error.retryable or is_refused):
                         raise
                     pause_s = max(interval_s, REFUSED_PAUSE_S) if is_refused else interval_s
-                    print(f"error: {error}; trying again", file=sys.stderr, flush=True)
+                    print_line(f"error: {error}; trying again", to_errors=True)
                 else:
                     state.caught_up(followed)
                     if followed != told:
@@ -73,4 +72,4 @@ def follow(
 def _tell(followed: Followed, *, as_json: bool) -> None:
     txid, at = followed.position.txid, format_time(followed.timestamp_ms)
     record = {"txid": txid, "timestamp": at, "epoch": followed.epoch}
-    print(to_json(record) if as_json else f"at transaction {txid}, of {at}", flush=True)
+    print_line(to_json(record) if as_json else f"at transaction {txid}, of {at}")

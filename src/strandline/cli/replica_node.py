@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
-from strandline.cli.output import AsJson, to_json
+from strandline.cli.output import AsJson, print_line, to_json
 from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
 from strandline.events import Event
 from strandline.lease import LeaseTiming
@@ -149,6 +148,6 @@ def _tell_health(node: Node, *, as_json: bool) -> None:
 
 def _say(line: str, record: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
-        print(to_json({"at": time.time(), **record}), flush=True)
+        print_line(to_json({"at": time.time(), **record}))
     else:
-        print(line, file=sys.stderr, flush=True)
+        print_line(line, to_errors=True)

@@ -1,7 +1,6 @@
 """`strandline replica run`: replicate one database, beside its application or with it as a child."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.ending_signals import Ending, ending_signals
-from strandline.cli.output import AsJson, to_json
+from strandline.cli.output import AsJson, print_line, to_json
 from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
 from strandline.errors import StrandlineError, Unavailable
 from strandline.metrics import HOST, serve_metrics
@@ -145,6 +144,6 @@ def _raise_if_over(replicator: Replicator, child: "subprocess.Popen[bytes] | Non
 
 def _say(line: str, *, as_json: bool) -> None:
     if as_json:
-        print(to_json({"at": time.time(), "message": line}), flush=True)
+        print_line(to_json({"at": time.time(), "message": line}))
     else:
-        print(line, file=sys.stderr, flush=True)
+        print_line(line, to_errors=True)
