@@ -36,6 +36,7 @@ from strandline.replica import (
     restore,
 )
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
+from strandline.replica.nodes import node_key
 from tests.replica.databases import database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -337,6 +338,33 @@ def test_an_expired_credential_is_said_and_tried_again(tmp_path: Path, monkeypat
         store.is_refusing = False
         assert leader_of({"a": node}) is node, "the credential was renewed"
         assert not node.health().is_refused
+
+
+def test_a_leader_is_not_refused_since_it_was_as_a_follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that was refused its registration leads next, and does not register."""
+    monkeypatch.setattr("strandline.replica.node.REFUSED_PAUSE_S", 0.1)
+    monkeypatch.setattr("strandline.replica.registration.REGISTER_EVERY_S", 0.1)
+    store, troubles = Store(tmp_path / "replica"), list[str]()
+    with database(tmp_path / "a.db") as application:
+        application.execute("CREATE TABLE t (value TEXT)")
+    with ExitStack() as nodes:
+        leader = node_of(tmp_path, "a")
+        first = nodes.enter_context(ExitStack())
+        first.enter_context(leader)
+        assert leader_of({"a": leader}) is leader
+        follower = nodes.enter_context(node_of(tmp_path, "b", store))
+        assert follower.wait_for_role(Role.FOLLOWER, PATIENCE_S)
+        eventually(lambda: store.get(node_key("b")))
+        follower.events.subscribe(
+            lambda event: troubles.append(event.error) if isinstance(event, NodeTrouble) else None
+        )
+        store.is_refusing = True
+        eventually(lambda: len(troubles) > 1)  # it is refused when it catches up, and when it registers
+        assert follower.health().is_refused
+        first.close()
+        store.is_refusing = False
+        assert leader_of({"b": follower}) is follower
+        assert not follower.health().is_refused
 
 
 def test_a_store_that_refuses_at_the_start_ends_the_node(tmp_path: Path) -> None:

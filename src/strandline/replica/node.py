@@ -333,8 +333,11 @@ class Node:
                 self.lease.check(fence)
                 time.sleep(_RETRY_S)
         except BaseException:
+            for step in ("publishing", "opening"):
+                self._errors.pop(step, None)
             self.lease.release()
             raise
+        self._errors.clear()  # of steps of a follower, which a leader does not take
         self._led_epoch, self._has_started = fence.epoch, True
         self._failovers += 1
         self._set_role(Role.LEADER)
