@@ -17,14 +17,15 @@ from strandline.artifacts import (
     export_fold,
     fetch_fold,
 )
+from strandline.artifacts import importer as imports
 from strandline.artifacts.layout import format_file_key
 from strandline.artifacts.restorer import FETCHED_SUFFIX
 from strandline.clock import ManualClock
 from strandline.errors import Locked
-from strandline.fold import ALL, compacted_log, open_fold, open_read_only
+from strandline.fold import ALL, Verified, compacted_log, open_fold, open_read_only
 from strandline.fold.append_log import format_mark
 from strandline.fold.log_index import parse_index
-from strandline.objects import MemoryObjects, Object, StoreUnavailable
+from strandline.objects import KeyMissing, MemoryObjects, Object, StoreUnavailable
 from strandline.testing.snapshot_stores import everything
 from tests.artifacts.fleet import Fleet, apply
 
@@ -43,6 +44,10 @@ def fleet(tmp_path: Path) -> Fleet:
 def requests(fleet: Fleet) -> int:
     assert isinstance(fleet.objects, MemoryObjects)
     return fleet.objects.faults.calls["get"]
+
+
+def interrupted(*_: object, **__: object) -> Verified:
+    raise KeyboardInterrupt
 
 
 def hidden(folder: Path) -> list[str]:
@@ -94,6 +99,17 @@ class TestFetched:
         fetch_fold(fleet.artifacts, tmp_path / "fold")
         assert requests(fleet) - before == 2 + 1
         assert hidden(tmp_path) == []
+
+    def test_a_key_that_is_missing_for_a_table_is_said(self, fleet: Fleet, tmp_path: Path) -> None:
+        """A table may be older than the manifest, and be encrypted under a key that was taken away."""
+        files = fleet.artifacts.newest().files
+        missing = KeyMissing(files[0].path, "of last year", "keys")
+        cast("MemoryObjects", fleet.objects).faults.fail("get", missing, nth=2 + len(files))
+        with pytest.raises(KeyMissing, match="of last year"):
+            fetch_fold(fleet.artifacts, tmp_path / "fold")
+        before = requests(fleet)
+        fetch_fold(fleet.artifacts, tmp_path / "fold")
+        assert requests(fleet) - before == 2 + 1
 
     def test_nothing_is_fetched_for_a_destination_that_is_taken(self, fleet: Fleet, tmp_path: Path) -> None:
         (tmp_path / "mine").write_bytes(b"mine")
@@ -182,6 +198,46 @@ class TestRaw:
         assert caught.value.refusal is Refusal.TAMPERED
         assert not path.exists()
         assert hidden(path.parent) == []
+
+    def test_a_fetch_that_was_cut_goes_on_where_it_was(self, path: Path, fleet: Fleet) -> None:
+        files = [file for file in fleet.artifacts.newest().files if file.size]
+        gone = StoreUnavailable("memory://", "gone")
+        cast("MemoryObjects", fleet.objects).faults.fail("get", gone, nth=2 + len(files))
+        with pytest.raises(StoreUnavailable):
+            fetch_fold(fleet.artifacts, path)
+        before = requests(fleet)
+        fetch_fold(fleet.artifacts, path)
+        assert requests(fleet) - before == 2 + 1
+
+    def test_a_file_that_came_is_not_fetched_again_when_its_fold_was_not_made(
+        self, path: Path, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A process may be killed while it reads what it fetched."""
+        with monkeypatch.context() as patch:
+            patch.setattr(imports, "verify_copy", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fetch_fold(fleet.artifacts, path)
+        before = requests(fleet)
+        fetch_fold(fleet.artifacts, path)
+        assert requests(fleet) - before == 2
+        assert hidden(path.parent) == []
+
+    def test_an_artifact_of_another_backend_takes_the_place_of_one_that_was_begun(
+        self, path: Path, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both have `data/fold`, and one of them as a folder."""
+        with monkeypatch.context() as patch:
+            patch.setattr(imports, "verify_copy", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fetch_fold(fleet.artifacts, path)
+        other = path.with_name("other" if path.name == "fold.rocks" else "other.rocks")
+        with closing(open_fold(other)) as store:
+            fleet.revision = apply(store, fleet.revision, [(b"other", b"value")])
+            export_fold(store, path.with_name("raw of other"))
+        fleet.artifacts.publish(path.with_name("raw of other"))
+        fetch_fold(fleet.artifacts, path)
+        with closing(open_read_only(path)) as fold:
+            assert [entry.key for entry in fold.range()] == [b"other"]
 
     def test_a_link_in_the_place_of_a_file_is_not_followed(self, path: Path, fleet: Fleet) -> None:
         """A link to the same bytes stays outside of the fold."""

@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from strandline.errors import Damaged, StrandlineError
+from strandline.errors import Damaged, StorageRefused, StrandlineError
 from strandline.fold import AppendLogStore, Backend, FoldBatch, PutColumns, Verified, append_log, open_fold
 from strandline.fold import compacted_log as logs
 from strandline.fold.compacted_log import verify_log, write_log
@@ -180,3 +180,11 @@ def test_few_changes_behind_a_sorted_log_count_as_in_a_dictionary(part: Part, tm
             wanted: Verified = store.verify()
             store.range()
             assert store.verify() == wanted
+
+
+def test_a_full_disk_is_said_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite rolls a transaction back by itself there; an attempt to do so must not take the place of the error."""
+    apsw = pytest.importorskip("apsw")
+    monkeypatch.setattr(apsw, "connection_hooks", [lambda connection: connection.pragma("max_page_count", 8)])
+    with pytest.raises(StorageRefused, match="no space is left"):
+        make_copy(tmp_path / "copy", Backend.SQLITE, pages(5000), format_cursor(5000))

@@ -38,7 +38,7 @@ made of and other programs can read: a base, and runs that change it.
 **Trade-offs.** Tables are the default for moving folds, and the raw form for copies on one machine (decision 0037). An
 increment is the difference of two states: exact, and found by reading the whole fold. A raw copy is verified by reading
 all of it again, for a copy that was never read is a hope. A fold is fetched and made at once: tables are downloaded,
-checked and written in three threads, and the files of a raw artifact are moved into the fold; nothing but the fold is
+checked and written in three threads, and the files of a raw artifact become the fold; nothing but the fold is
 synced. The pause of a watch is the taking of the snapshot alone:
 which records of a log count, a read transaction, or a checkpoint of RocksDB; sorting, copying and hashing run beside,
 and share the processor with the watch. A snapshot keeps old data alive while it is open: the pieces of a log, the

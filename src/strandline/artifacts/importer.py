@@ -78,7 +78,7 @@ def import_fold(
             manifest,
             destination,
             backend,
-            bring=lambda file, target: copy_checked(artifact, file, target),
+            bring=lambda stage: _copy_files(artifact, manifest, stage),
             open_file=lambda file: read_checked(artifact, file),
         )
     return manifest
@@ -103,21 +103,21 @@ def place_fold(
     destination: Path,
     backend: Backend | None,
     *,
-    bring: Callable[[ArtifactFile, Path], None],
+    bring: Callable[[Path], Path],
     open_file: OpenFile,
 ) -> None:
     """Make a fold of an artifact whose names were checked, in a stage, and rename it into its place.
 
-    `bring` puts a file of the raw form at a path, `open_file` opens one of the logical form; both check its hash.
+    `bring` has all files of the raw form below the folder that it returns, which may be the stage; `open_file` opens
+    one of the logical form. Both check hashes.
     """
     with staged(destination) as stage:
-        made = stage / DATA_FOLDER / COPY_NAME
         if manifest.form is Form.RAW:
-            for file in manifest.files:
-                (stage / file.path).parent.mkdir(parents=True, exist_ok=True)
-                bring(file, stage / file.path)
+            _check_names(name, manifest)
+            made = bring(stage) / DATA_FOLDER / COPY_NAME
             _check_raw(name, manifest, made)
         else:
+            made = stage / DATA_FOLDER / COPY_NAME
             made.parent.mkdir(parents=True)
             _make_of_runs(name, manifest, open_file, made, backend_of(destination, backend))
         publish_stage(made, destination)
@@ -179,6 +179,21 @@ def _rocksdb_version() -> int:
     return FORMAT_VERSION
 
 
+def _copy_files(artifact: Path, manifest: Manifest, stage: Path) -> Path:
+    for file in manifest.files:
+        (stage / file.path).parent.mkdir(parents=True, exist_ok=True)
+        copy_checked(artifact, file, stage / file.path)
+    return stage
+
+
+def _check_names(name: str, manifest: Manifest) -> None:
+    """Refuse files beside a raw copy: its store would read them with it, and they would not become part of the fold."""
+    copy = f"{DATA_FOLDER}/{COPY_NAME}"
+    for file in manifest.files:
+        if file.path != copy and not file.path.startswith(f"{copy}/"):
+            raise ArtifactInvalid(name, Refusal.EXTRA_FILE, f"{file.path!r} is no part of {copy}")
+
+
 def _check_raw(name: str, manifest: Manifest, copied: Path) -> None:
     """Read a raw copy as its store does, and compare it with the manifest."""
     if not copied.exists():
@@ -193,11 +208,8 @@ def _check_raw(name: str, manifest: Manifest, copied: Path) -> None:
 def _make_of_runs(name: str, manifest: Manifest, open_file: OpenFile, made: Path, backend: Backend) -> None:
     """Make a fold of the runs of an artifact; they are read and checked in a thread, beside the writing of the fold."""
     digest = FoldDigest()
-    try:
-        with read_ahead(_checked_rows(name, manifest, open_file, digest)) as pages:
-            make_copy(made, backend, pages, manifest.cursor)
-    except InvalidInput as error:
-        raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
+    with read_ahead(_checked_rows(name, manifest, open_file, digest)) as pages:
+        make_copy(made, backend, pages, manifest.cursor)
     found = Verified(manifest.cursor, digest.entries, digest.digest())
     check_copy(name, found, Verified(manifest.cursor, manifest.entries, bytes.fromhex(manifest.digest)))
 
@@ -207,7 +219,10 @@ def _checked_rows(name: str, manifest: Manifest, open_file: OpenFile, digest: Fo
     runs = manifest.runs.values()
     for table in merged([read_run(files, open_file, name=name, rank=manifest.rank) for files in runs]):
         rows = rows_of(table)
-        check_columns(rows)
+        try:
+            check_columns(rows)
+        except InvalidInput as error:
+            raise ArtifactInvalid(name, Refusal.TAMPERED, f"its tables cannot be read: {error}") from error
         digest.update(rows)
         yield rows
 

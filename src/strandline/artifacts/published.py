@@ -518,9 +518,11 @@ def _part_name(file: ArtifactFile) -> str:
 
 
 def _keep_only(stage: Path, paths: set[str]) -> None:
-    """Remove what an earlier fetch of another artifact left."""
-    for path in list(stage.rglob("*")):
-        if path.is_file() and path.relative_to(stage).as_posix() not in paths:
+    """Remove what an earlier fetch of another artifact left: its files, and folders where this one may have files."""
+    for path in sorted(stage.rglob("*"), reverse=True):  # what is in a folder comes before it
+        is_empty = path.is_dir() and not any(path.iterdir())
+        is_other = path.is_file() and path.relative_to(stage).as_posix() not in paths
+        if path.is_symlink() or is_other or is_empty:
             remove_tree(path)
 
 

@@ -123,8 +123,8 @@ def fetch_fold(
 ) -> Manifest:
     """Make a fold of the newest published artifact at a path where nothing is; `NoArtifact` if there is none.
 
-    Tables become a fold while others are still being fetched; files of the raw form are moved into the fold. What a
-    process fetched before it was killed is not fetched again.
+    Tables become a fold while others are still being fetched; files of the raw form become the fold once all are
+    there. What a process fetched before it was killed is not fetched again.
     """
     path = Path(path)
     fetched = path.with_name(f".{path.name}{FETCHED_SUFFIX}")
@@ -148,7 +148,7 @@ def fetch_fold(
                 manifest,
                 path,
                 backend,
-                bring=partial(_move, fetching),
+                bring=lambda _: _wait_for_all(fetching, manifest, stage),
                 open_file=partial(_opened, fetching, stage),
             )
         return manifest
@@ -169,8 +169,11 @@ def fetch_fold(
     return manifest
 
 
-def _move(fetching: Fetching, file: ArtifactFile, target: Path) -> None:
-    fetching.wait(file).rename(target)
+def _wait_for_all(fetching: Fetching, manifest: Manifest, stage: Path) -> Path:
+    """Return where the files are; they stay there until the fold is verified, so that none is fetched again."""
+    for file in manifest.files:
+        fetching.wait(file)
+    return stage
 
 
 def _opened(fetching: Fetching, stage: Path, file: ArtifactFile) -> pa.Buffer:

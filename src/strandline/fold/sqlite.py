@@ -345,14 +345,15 @@ def write_database(path: Path, pages: Iterable[PutColumns], cursor: WatchCursor)
         try:
             connection.pragma("journal_mode", "off")  # it is whole, or it is not used
             connection.pragma("synchronous", "off")
-            with connection:
-                connection.execute(_SCHEMA)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", SCHEMA_VERSION)
-                for rows in pages:
-                    connection.executemany(_ADD, zip(*records_of(rows), strict=True))
-                if cursor != NO_CURSOR:
-                    connection.execute(_SET_CURSOR, (cursor,))
+            connection.execute("BEGIN")  # never rolled back, which needs a journal and hides the error
+            connection.execute(_SCHEMA)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", SCHEMA_VERSION)
+            for rows in pages:
+                connection.executemany(_ADD, zip(*records_of(rows), strict=True))
+            if cursor != NO_CURSOR:
+                connection.execute(_SET_CURSOR, (cursor,))
+            connection.execute("COMMIT")
         finally:
             connection.close(force=True)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3
+
 from strandline.artifacts import (
     ArtifactInvalid,
     ArtifactUnfit,
@@ -25,6 +27,7 @@ from strandline.artifacts import (
 )
 from strandline.artifacts.manifest import DATA_FOLDER, MANIFEST_NAME
 from strandline.fold import Backend, FoldCursor, FoldMode, Scope, SnapshotStore, format_fold_cursor, open_fold
+from strandline.fold.paths import COPY_NAME
 from strandline.testing.contract import ContractBroken, expect, named, refuses, same
 from strandline.testing.snapshot_stores import changes, everything
 
@@ -180,9 +183,14 @@ def import_rejects_missing_payload_file(checked: CheckedArtifact) -> None:
 
 
 def import_rejects_undeclared_extra_file(checked: CheckedArtifact) -> None:
-    """No file may be there that the manifest does not name."""
+    """No file may be there that the manifest does not name, nor one that it names beside the files of the store."""
     checked.exported()
-    (checked.artifact / DATA_FOLDER / "extra").write_bytes(b"")
+    extra = checked.artifact / DATA_FOLDER / f"{COPY_NAME}-wal"  # a store would read it, and the fold not have it
+    extra.write_bytes(b"")
+    checked.refused(Refusal.EXTRA_FILE)
+    listed = json.loads((checked.artifact / MANIFEST_NAME).read_text())["files"]
+    path = extra.relative_to(checked.artifact).as_posix()
+    checked.edit(files=[*listed, {**listed[0], "path": path, "size": 0, "blake3": blake3().hexdigest()}])
     checked.refused(Refusal.EXTRA_FILE)
 
 
