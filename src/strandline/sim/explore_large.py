@@ -7,7 +7,8 @@ states, expands only those, and writes states of other cores to files that they 
 Invariants: counts, depth and the length of the counterexample are those of `explore`, and do not depend on the number
 of cores, as long as no two states have the same fingerprint. Of two states with the same fingerprint only the first is
 visited: with n states and fingerprints of 64 bits the probability of that is about n² / 2⁶⁵, for 10⁸ states 1 in 3,700.
-The fingerprint is Python's own hash, which differs from process to process: cores are forked from one process.
+The fingerprint is Python's own hash, which differs from process to process: cores are forked from one process. Python
+gives -1 and -2 the same hash: a model uses at most one of the two.
 """
 
 import gc
