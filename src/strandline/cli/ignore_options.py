@@ -30,11 +30,16 @@ def print_unfinished(scans: Sequence[UnfinishedFacts]) -> None:
         print(f"unfinished: {scan.text}; if it was interrupted, the same command goes on", file=sys.stderr)
 
 
+def print_warnings(report: Report) -> None:
+    """Print on standard error which baselines do not fit."""
+    for warning in report.warnings:
+        print(f"warning: baseline {warning}", file=sys.stderr)
+
+
 def print_ignored(report: Report) -> None:
     """Print on standard error which scans are unfinished, and how many findings each reason left out."""
     print_unfinished(report.facts.unfinished)
-    for warning in report.warnings:
-        print(f"warning: baseline {warning}", file=sys.stderr)
+    print_warnings(report)
     if report.ignored:
         counts = ", ".join(f"{count:,} by {reason}" for reason, count in report.ignored.items())
         print(f"left out: {counts} (--no-ignore shows them)", file=sys.stderr)

@@ -14,7 +14,7 @@ import typer
 
 from strandline.cli.findings_export import print_report
 from strandline.cli.findings_list import print_findings
-from strandline.cli.ignore_options import print_ignored
+from strandline.cli.ignore_options import print_ignored, print_warnings
 from strandline.cli.output import Record, to_json
 from strandline.errors import InvalidInput
 from strandline.findings.export import format_of
@@ -68,7 +68,8 @@ class ResultOptions:
     def show(self, report: Report, summary: Record, print_summary: Callable[[], None], *, failed: int = 0) -> None:
         """Print or write the findings and the summary: a JSON record, or lines from `print_summary`.
 
-        Without the summary, incomplete items are still counted: the exit code does not include them.
+        Without the summary, incomplete items are still counted, as the exit code does not include them, and baselines
+        that do not fit are named: they may leave out the wrong findings.
         """
         if self.form is not None:
             print_report(report, self.form, self.output)
@@ -79,6 +80,8 @@ class ResultOptions:
         elif not self.quiet:
             print_summary()
             print_ignored(report)
+        if self.quiet or (self.as_json and self.form is None):
+            print_warnings(report)
         if self.exit_code and failed and (self.quiet or self.as_json):
             what = "1 item" if failed == 1 else f"{failed:,} items"
             print(
