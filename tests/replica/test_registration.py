@@ -92,6 +92,19 @@ def test_a_process_is_refused_under_the_name_of_one_that_lives() -> None:
     assert place.written() == (1, instance), "the first goes on"
 
 
+def test_a_process_that_stood_still_does_not_delete_the_registration_of_the_one_after_it() -> None:
+    place = Place()
+    first, second = place.registration(), place.registration()
+    first.renew(1)
+    second.renew(2)
+    place.clock.now_s += STALE_S
+    second.renew(2)
+    first.renew(1)
+    assert place.written()[0] == 2, "the first finds that it was replaced"
+    first.remove()
+    assert place.written()[0] == 2
+
+
 def test_one_late_request_of_a_crashed_process_is_no_sign_that_it_lives() -> None:
     place = Place()
     crashed, restarted = place.registration(), place.registration()

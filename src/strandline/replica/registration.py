@@ -63,9 +63,13 @@ class Registration:
             self._due = (f"{leader.epoch} {leader.holder}", self._clock() + REGISTER_EVERY_S)
 
     def remove(self) -> None:
-        """Delete the registration, if there is one; a store that does not answer keeps it until it is too old."""
-        if self._due is not None:
-            self._due, self._is_known = None, False
+        """Delete the registration, if there is one of this process; one that is not known to be stays until it is old.
+
+        A store that does not answer keeps it as long.
+        """
+        is_own = self._due is not None and self._is_known
+        self._due, self._is_known = None, False
+        if is_own:
             with contextlib.suppress(Unavailable, UnknownOutcome):
                 unregister(self._store, self._name)
 
