@@ -27,6 +27,26 @@ def test_a_secret_is_found_at_the_bytes_it_was_made_from(text: bytes, secret: by
     assert data[found.start : found.end] == secret
 
 
+@pytest.mark.parametrize(
+    ("escaped", "plain"),
+    [
+        (rb"b\/c", b"b/c"),
+        (rb"b\u003dc", b"b=c"),
+        (rb"b\u002Fc", b"b/c"),
+        (b"b&quot;c", b'b"c'),
+        (b"b&#34;c", b'b"c'),
+        (b"b&#39;c", b"b'c"),
+        (b"b&#47;c", b"b/c"),
+        (b"b&#x2f;c", b"b/c"),
+        (b"b&#x3D;c", b"b=c"),
+    ],
+)
+def test_each_form_of_escape_is_decoded(escaped: bytes, plain: bytes) -> None:
+    view = escape_view(b"far\n\na" + escaped + b"d\nafter")
+    assert view is not None
+    assert view[1] == b"\na" + plain + b"d\n"
+
+
 @examples(60)
 @given(
     parts=st.lists(
