@@ -77,7 +77,9 @@ def test_ctrl_c_prints_what_is_stored_and_nothing_calls_it_clean(shop: Repositor
     counted = json.loads(done("coverage", "--json", state=shop.state).out)
     assert {row["status"]: row["items"] for row in counted["counts"]} == {"scanned": 3, "failed": 5}
     assert [scan["done"] for scan in counted["unfinished"]] == [3]
-    assert "unfinished: the scan of " in done("coverage", state=shop.state).err
+    err = done("coverage", state=shop.state).err
+    assert "unfinished: the scan of " in err
+    assert "and 5 more incomplete items\n" in err, "no limit shows them"
     sarif = json.loads(done("export", "--format", "sarif", state=shop.state).out)
     (invocation,) = sarif["runs"][0]["invocations"]
     assert not invocation["executionSuccessful"]

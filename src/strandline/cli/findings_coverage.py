@@ -53,7 +53,9 @@ def print_coverage(found: ReportCoverage, unfinished: Sequence[UnfinishedFacts],
     )
     left = found.items() - found.items(Status.SCANNED) - len(items)
     if left:
-        print(f"and {left:,} more incomplete items (--limit shows more)", file=sys.stderr)
+        # The items that an unfinished scan did not reach are counted, and not listed.
+        hint = " (--limit shows more)" if len(found.incomplete) > limit else ""
+        print(f"and {left:,} more incomplete items{hint}", file=sys.stderr)
     print_unfinished(unfinished)
 
 
