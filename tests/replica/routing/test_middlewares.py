@@ -1,10 +1,12 @@
 """The ASGI and the WSGI middleware over real sockets: Starlette under uvicorn, Flask under werkzeug."""
 
 import asyncio
+import io
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +14,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from strandline.errors import Unavailable
+from strandline.errors import Closed, Unavailable
 from strandline.replica.roles import Role
 from strandline.replica.routing import AsgiRouting, RoutingLimits, RoutingRules, WsgiRouting
 from tests.replica.routing.apps import echoed, flask_app, starlette_app
@@ -29,7 +31,7 @@ from tests.replica.routing.fakes import (
     serving,
     serving_wsgi,
 )
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 QUICK = replace(PATIENT, hold_s=0.2, wait_s=0.1)
 RULES = RoutingRules(local_paths=("/health",))
@@ -113,6 +115,36 @@ def test_a_length_that_is_no_number_is_refused_by_the_wsgi_middleware(length: st
         assert b"Content-Length is" in b"".join(body)
     app.close()
     assert statuses == ["400 Bad Request"] * 3
+
+
+def test_a_wsgi_middleware_that_is_closed_ends_the_requests_that_it_forwards(serve: Serve) -> None:
+    with serve("leader", leading()) as leader:
+        app = WsgiRouting(flask_app("follower"), FakeNode(leader=leader), limits=PATIENT)
+        answer = app(_posted(io.BytesIO(b"123")), lambda *_: lambda _: None)
+        is_reading, goes_on = threading.Event(), threading.Event()
+
+        class SlowBody(io.BytesIO):
+            def read(self, _: int | None = -1) -> bytes:
+                is_reading.set()
+                goes_on.wait()
+                return b"123"
+
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(app, _posted(SlowBody()), lambda *_: lambda _: None)
+            is_reading.wait()
+            app.close()
+            goes_on.set()
+            with pytest.raises(CancelledError):
+                other.result(PATIENCE_S)
+        answer.close()  # type: ignore[attr-defined] # a body of ours has it
+        with pytest.raises(Closed):
+            next(iter(answer))
+
+
+def _posted(body: io.BytesIO) -> dict[str, Any]:
+    environ: dict[str, Any] = {"REQUEST_METHOD": "POST", "PATH_INFO": "/a", "CONTENT_LENGTH": "3", "wsgi.input": body}
+    setup_testing_defaults(environ)
+    return environ
 
 
 def test_large_bodies_are_streamed_both_ways(serve: Serve) -> None:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from strandline.errors import InvalidInput
 from strandline.extras import needs
@@ -114,6 +115,7 @@ class Upstreams:
 
     limits: RoutingLimits
     _idle: dict[str, list[_Connection]] = field(default_factory=lambda: defaultdict(list))
+    _writers: "WeakSet[asyncio.StreamWriter]" = field(default_factory=WeakSet)
 
     async def exchange(self, address: str, head: RequestHead, body: RequestBody, *, may_reuse: bool) -> Answer:
         """Send a request and return the head of the answer; `AttemptFailed` where none came."""
@@ -126,10 +128,9 @@ class Upstreams:
             raise
 
     async def close(self) -> None:
-        """Close the connections that stand idle."""
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.writer.close()
+        """Close all connections; answers that are still read end there."""
+        for writer in self._writers:
+            writer.close()
         self._idle.clear()
 
     def keep(self, address: str, connection: _Connection) -> None:
@@ -161,6 +162,7 @@ class Upstreams:
         except (OSError, TimeoutError, InvalidInput) as error:
             raise AttemptFailed(Failure.NOT_SENT, f"{address}: {str(error) or 'no connection in time'}") from error
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=self.limits.head_bytes)
+        self._writers.add(writer)
         return _Connection(reader, writer, http)
 
 

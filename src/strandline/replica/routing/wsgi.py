@@ -13,13 +13,15 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from strandline.errors import StrandlineError
+from strandline.errors import Closed, StrandlineError
 from strandline.replica.roles import ReplicaNode
 from strandline.replica.routing.answers import PlainAnswer, reason_of
 from strandline.replica.routing.body import RequestBody
@@ -114,15 +116,15 @@ class WsgiRouting:
                 served = {**environ, "wsgi.input": replayed, "wsgi.input_terminated": True}
                 served_body = self._serve(request, served, start_response)
                 if served_body is not None:
-                    return _Closing(served_body, lambda: calls.run(body.close()))
+                    return _Closing(served_body, lambda: calls.end(body.close()))
                 time.sleep(PAUSE_S)
         except BaseException:
-            calls.run(body.close())
+            calls.end(body.close())
             raise
         if isinstance(answer, Answer):
             start_response(f"{answer.status} {reason_of(answer.status)}", _native(answer.headers))
             return _ForwardedBody(calls, answer, body)
-        calls.run(body.close())
+        calls.end(body.close())
         assert isinstance(answer, PlainAnswer)  # noqa: S101 - the place is another
         return _plain(answer, start_response)
 
@@ -140,11 +142,29 @@ class _ForwardThread:
         self.pid = os.getpid()
         self.forwarder = Forwarder(routing.limits)
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="strandline-forwarder", daemon=True)
         self._thread.start()
 
+    def begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin a coroutine in the loop; `Closed` after `close`, which cancels those that were begun before."""
+        with self._lock:
+            if self._is_ending:
+                coroutine.close()
+                raise Closed("the routing")
+            return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def settle(self, call: "asyncio.Future[bytes]", result: bytes | ClientFailed) -> None:
+        """Give a coroutine what it waits for, unless the loop has ended."""
+        with self._lock:
+            if not self._is_ending:
+                self.loop.call_soon_threadsafe(_settle, call, result)
+
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        with self._lock:
+            self._is_ending = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
     def _run(self) -> None:
@@ -166,16 +186,21 @@ class _RequestThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the loop."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.worker.loop)
+        future = self.worker.begin(coroutine)
         future.add_done_callback(lambda _: self._calls.put(None))
         while (call := self._calls.get()) is not None:
             try:
-                settle, result = _set_result, self._read()
+                result: bytes | ClientFailed = self._read()
             except Exception as error:  # noqa: BLE001 - the server's own, of any class
-                self.worker.loop.call_soon_threadsafe(_set_exception, call, ClientFailed(str(error)))
-            else:
-                self.worker.loop.call_soon_threadsafe(settle, call, result)
+                result = ClientFailed(str(error))
+            self.worker.settle(call, result)
         return future.result()
+
+    def end(self, *coroutines: Coroutine[Any, Any, None]) -> None:
+        """Run what ends a request; where the loop has ended, that has ended all of them."""
+        for coroutine in coroutines:
+            with suppress(Closed, CancelledError):
+                self.run(coroutine)
 
     async def read(self) -> bytes:
         """Return the next chunk of the body; called in the loop."""
@@ -194,14 +219,13 @@ class _RequestThread:
         return chunk
 
 
-def _set_result(future: "asyncio.Future[bytes]", chunk: bytes) -> None:
-    if not future.done():
-        future.set_result(chunk)
-
-
-def _set_exception(future: "asyncio.Future[bytes]", error: ClientFailed) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _settle(call: "asyncio.Future[bytes]", result: bytes | ClientFailed) -> None:
+    if call.done():
+        return
+    if isinstance(result, ClientFailed):
+        call.set_exception(result)
+    else:
+        call.set_result(result)
 
 
 class _ForwardedBody:
@@ -218,8 +242,7 @@ class _ForwardedBody:
 
     def close(self) -> None:
         """Let go of the leader."""
-        self._calls.run(self._answer.close())
-        self._calls.run(self._body.close())
+        self._calls.end(self._answer.close(), self._body.close())
 
 
 class _Closing:
