@@ -5,6 +5,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
+import apsw
 import pyarrow as pa
 import pytest
 
@@ -184,7 +185,6 @@ def test_few_changes_behind_a_sorted_log_count_as_in_a_dictionary(part: Part, tm
 
 def test_a_full_disk_is_said_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite rolls a transaction back by itself there; an attempt to do so must not take the place of the error."""
-    apsw = pytest.importorskip("apsw")
     monkeypatch.setattr(apsw, "connection_hooks", [lambda connection: connection.pragma("max_page_count", 8)])
     with pytest.raises(StorageRefused, match="no space is left"):
         make_copy(tmp_path / "copy", Backend.SQLITE, pages(5000), format_cursor(5000))
