@@ -21,7 +21,20 @@ from typing import Literal
 from strandline.errors import MissingExtra
 
 Extra = Literal[
-    "nats", "broker", "sqlite", "rocksdb", "replica", "scan", "postgres", "etcd", "spark", "s3", "encryption", "metrics"
+    "nats",
+    "broker",
+    "sqlite",
+    "rocksdb",
+    "replica",
+    "scan",
+    "postgres",
+    "etcd",
+    "spark",
+    "s3",
+    "encryption",
+    "metrics",
+    "web",
+    "lake",
 ]
 
 
