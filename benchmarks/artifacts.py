@@ -36,8 +36,8 @@ from strandline.artifacts import (
     take_snapshot,
 )
 from strandline.artifacts.layout import format_file_key
-from strandline.artifacts.published import PARALLEL
 from strandline.artifacts.staging import remove_tree
+from strandline.artifacts.transfers import PARALLEL
 from strandline.fold import ALL, Backend, Exports, catch_up, open_fold, verify_against, watch_applied
 from strandline.kv import StoreConfig
 from strandline.kv.nats import NatsConnection

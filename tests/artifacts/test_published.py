@@ -18,10 +18,10 @@ from strandline.artifacts import (
     Refusal,
     fetch_fold,
     import_fold,
-    published,
+    transfers,
 )
 from strandline.artifacts.layout import POINTER_KEY, format_file_key
-from strandline.artifacts.published import Fetching
+from strandline.artifacts.transfers import Fetching
 from strandline.clock import ManualClock
 from strandline.fold import open_fold
 from strandline.objects import (
@@ -67,7 +67,7 @@ def test_what_is_published_is_fetched_and_imported(
 ) -> None:
     for name, value in seaweed_server.environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(published, "WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr(transfers, "WHOLE_BYTES_MAX", 1000)
     with opened(kind, tmp_path / "objects") as objects:
         fleet = Fleet(objects, tmp_path)
         fleet.write(*(f"key.{at:03d}" for at in range(200)))
@@ -104,7 +104,7 @@ def test_a_second_export_uploads_and_a_later_fetch_downloads_only_what_changed(f
 def test_a_file_that_changed_after_its_export_is_not_uploaded(
     whole_bytes_max: int, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published, "WHOLE_BYTES_MAX", whole_bytes_max)
+    monkeypatch.setattr(transfers, "WHOLE_BYTES_MAX", whole_bytes_max)
     path = fleet.export()
     (file,) = (path / "data").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
@@ -271,7 +271,7 @@ def test_exports_go_on_whole_where_the_manifest_that_the_pointer_names_is_lost(f
 
 class TestFetch:
     def test_a_fetch_that_was_cut_goes_on_where_it_was(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(published, "CHUNK_BYTES", 500)
+        monkeypatch.setattr(transfers, "CHUNK_BYTES", 500)
         fleet.publish()
         (file,) = fleet.artifacts.newest().files
         objects = fleet.objects

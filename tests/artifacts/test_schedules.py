@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.artifacts import ArtifactInvalid, published
+from strandline.artifacts import ArtifactInvalid, transfers
 from strandline.protocol import artifacts as rules
 from tests import tally
 from tests.artifacts.schedules import run_schedule
@@ -18,7 +18,7 @@ PARTS = 16
 @pytest.fixture(autouse=True)
 def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One request at a time, so that a seed is a schedule."""
-    monkeypatch.setattr(published, "PARALLEL", 1)
+    monkeypatch.setattr(transfers, "PARALLEL", 1)
 
 
 def run_all(seeds: Iterable[int], folder: Path) -> None:

@@ -2,20 +2,16 @@
 
 Invariants: the pointer is moved by a conditional write upon the very pointer that was read, under
 `pointer_publish_allowed`, after every file and the manifest are there. Files that an artifact shares are those of the
-pointer's target. Removal goes by `payload_prunable` and by the manifests that are kept. What is fetched is hashed as it
-comes, and a file that was fetched in part is continued.
+pointer's target. Removal goes by `payload_prunable` and by the manifests that are kept. Files travel by `transfers`.
 """
 
 import contextlib
-import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
@@ -23,7 +19,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, NoArtifact, PointerContended, Refusal
-from strandline.artifacts.exporter import check_destination, hash_of
+from strandline.artifacts.exporter import check_destination
 from strandline.artifacts.importer import check_bytes, read_manifest
 from strandline.artifacts.layout import (
     FILES,
@@ -39,19 +35,13 @@ from strandline.artifacts.layout import (
 from strandline.artifacts.logical import Previous
 from strandline.artifacts.manifest import MANIFEST_NAME, ArtifactFile, Form, Manifest, format_manifest, parse_manifest
 from strandline.artifacts.object_files import ObjectFile
-from strandline.artifacts.staging import link_or_copy, publish_stage, remove_tree
-from strandline.files import OsDisk, storage_errors
+from strandline.artifacts.staging import publish_stage
+from strandline.artifacts.transfers import Downloads, Fetching, Uploads, each, fetch_stage, keep_only, missing_file
+from strandline.files import storage_errors
 from strandline.fold.cursor import UNKNOWN
-from strandline.objects import Object, ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
+from strandline.objects import ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
 from strandline.protocol import artifacts as rules
 
-PARALLEL = 4
-WHOLE_BYTES_MAX = 16 * 1024 * 1024 + 4096
-"""A larger file is uploaded in parts, by itself."""
-CHUNK_BYTES = 8 * 1024 * 1024
-RANGES_AHEAD = 2
-"""So many ranges of a file are on their way at once."""
-FETCH_MARK = ".fetched"
 T = TypeVar("T")
 
 
@@ -85,17 +75,6 @@ class _Seen(NamedTuple):
     pointer: Pointer | None
     etag: str
     modified: datetime
-
-
-class Fetching:
-    """The files of an artifact that are being fetched."""
-
-    def __init__(self, files: Mapping[str, Future[Path]]) -> None:
-        self._files = files
-
-    def wait(self, file: ArtifactFile) -> Path:
-        """Return where a file is, when it is there and its hash was checked; raises the error if it cannot be."""
-        return self._files[file.path].result()
 
 
 class PublishedArtifacts:
@@ -164,7 +143,7 @@ class PublishedArtifacts:
         """Return a file of the logical form, checked."""
         found = self._objects.get(format_file_key(file))
         if found is None:
-            raise self._missing(file)
+            raise missing_file(self._objects, file)
         check_bytes(self.address, file, found.body)
         return pa.py_buffer(found.body)
 
@@ -178,7 +157,7 @@ class PublishedArtifacts:
         """
         folder = Path(artifact)
         manifest = parse_manifest(read_manifest(folder), str(folder))
-        uploads = _Uploads(self._objects, folder)
+        uploads = Uploads(self._objects, folder)
         for _ in range(rules.POINTER_ATTEMPTS_MAX):
             seen = self._seen()
             state = self._state(seen)
@@ -250,36 +229,16 @@ class PublishedArtifacts:
 
         manifest = self.of_newest(fetched)
         with storage_errors(destination):
-            _keep_only(stage, {file.path for file in manifest.files})
+            keep_only(stage, {file.path for file in manifest.files})
             (stage / MANIFEST_NAME).write_bytes(format_manifest(manifest))
             publish_stage(stage, destination)
         return manifest
 
-    @contextlib.contextmanager
-    def fetching(self, manifest: Manifest, stage: Path, *, reuse: Path | str | None = None) -> Iterator["Fetching"]:
-        """Fetch the files of an artifact into a stage, several at once, while those that came are used.
-
-        Files that `reuse` or the stage has are not fetched again; nothing is synced. At the end what has not begun is
-        given up.
-        """
-        with storage_errors(stage):
-            OsDisk().make_folder(stage.parent)
-            stage.mkdir(exist_ok=True)
-            known = _known_files(None if reuse is None else Path(reuse))
-            _keep_only(stage, {path for file in manifest.files for path in (file.path, _part_name(file))})
-        with (
-            ThreadPoolExecutor(PARALLEL, "strandline-ranges") as ranges,
-            ThreadPoolExecutor(PARALLEL, "strandline-artifacts") as threads,
-        ):
-            files = {
-                file.path: threads.submit(self._fetch_file, file, stage, known, ranges)
-                for file in _by_turns(manifest.files)
-            }
-            try:
-                yield Fetching(files)
-            finally:
-                for future in files.values():
-                    future.cancel()
+    def fetching(
+        self, manifest: Manifest, stage: Path, *, reuse: Path | str | None = None
+    ) -> AbstractContextManager[Fetching]:
+        """Fetch the files of an artifact into a stage, several at once, while those that came are used."""
+        return Downloads(self._objects).into(stage, manifest, reuse=reuse)
 
     def of_newest(self, read: Callable[[Manifest], T]) -> T:
         """Read something of the newest artifact; if that is removed under this reader, of the one after it."""
@@ -292,53 +251,6 @@ class PublishedArtifacts:
                 if error.refusal is not Refusal.MISSING_FILE or again == pointer:
                     raise
                 pointer = again
-
-    def _fetch_file(self, file: ArtifactFile, stage: Path, known: dict[str, Path], ranges: ThreadPoolExecutor) -> Path:
-        """Return the path of a file that is there, and has its hash."""
-        target, part = stage / file.path, stage / _part_name(file)
-        with storage_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if _is_that(target, file):
-                return target
-            target.unlink(missing_ok=True)
-            if file.blake3 in known:
-                link_or_copy(known[file.blake3], target)
-                if _is_that(target, file):
-                    return target
-                target.unlink()
-            digest, size = blake3(), 0
-            with part.open("a+b") as writer:
-                writer.seek(0)
-                while data := writer.read(CHUNK_BYTES):
-                    digest.update(data)
-                    size += len(data)
-                for data in self._ranges(file, size, ranges):
-                    digest.update(data)
-                    size += len(data)
-                    writer.write(data)
-            if (size, digest.hexdigest()) != (file.size, file.blake3):
-                part.unlink()
-                problem = f"{format_file_key(file)} has not the hash that the manifest says"
-                raise ArtifactInvalid(self.address, Refusal.TAMPERED, problem)
-            part.rename(target)
-        return target
-
-    def _ranges(self, file: ArtifactFile, start: int, threads: ThreadPoolExecutor) -> Iterator[bytes]:
-        """Yield the bytes of a file from a position on; the ranges behind the one that is used are on their way."""
-        key, waiting = format_file_key(file), deque[Future[Object | None]]()
-        starts = iter(range(start, file.size, CHUNK_BYTES))
-        while True:
-            for at in islice(starts, RANGES_AHEAD - len(waiting)):
-                stop = min(file.size, at + CHUNK_BYTES)
-                waiting.append(threads.submit(self._objects.get, key, start=at, stop=stop))
-            if not waiting:
-                return
-            found = waiting.popleft().result()
-            if found is None:
-                raise self._missing(file)
-            if not found.body:
-                return
-            yield found.body
 
     # Removing
 
@@ -411,129 +323,8 @@ class PublishedArtifacts:
             raise ArtifactInvalid(self.address, Refusal.TAMPERED, f"{key} has not the hash that the pointer says")
         return parse_manifest(found.body, f"{self.address}/{key}")
 
-    def _missing(self, file: ArtifactFile) -> ArtifactInvalid:
-        return ArtifactInvalid(self.address, Refusal.MISSING_FILE, f"{format_file_key(file)} is missing")
-
-
-class _Uploads:
-    """The uploads of one publication; a file is uploaded once, however often the pointer is tried."""
-
-    def __init__(self, objects: ObjectStore, folder: Path) -> None:
-        self._objects = objects
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._done: set[str] = set()
-        self.bytes = 0
-
-    def shared(self, manifest: Manifest) -> set[str]:
-        """Return the objects of the files that the folder does not have."""
-        return {format_file_key(file) for file in manifest.files if not (self._folder / file.path).exists()}
-
-    def upload(self, files: Iterable[ArtifactFile]) -> bool:
-        """Upload files that are not there yet: small ones side by side, large ones in parts, one after the other.
-
-        False if a file is neither in the store nor in the folder.
-        """
-        waiting = [file for file in files if format_file_key(file) not in self._done]
-        each(self._upload, [file for file in waiting if file.size <= WHOLE_BYTES_MAX])
-        for file in waiting:
-            if file.size > WHOLE_BYTES_MAX:
-                self._upload(file)
-        return all(format_file_key(file) in self._done for file in waiting)
-
-    def _upload(self, file: ArtifactFile) -> None:
-        key = format_file_key(file)
-        found = self._objects.head(key)
-        if found is None or found.size != file.size:
-            path = self._folder / file.path
-            if not path.exists():
-                return
-            if file.size <= WHOLE_BYTES_MAX:
-                data = path.read_bytes()
-                check_bytes(str(self._folder), file, data)
-                self._objects.put(key, data)
-            else:
-                self._objects.put_stream(key, _parts_of(path, file))
-            with self._lock:
-                self.bytes += file.size
-        with self._lock:
-            self._done.add(key)
-
 
 def _shared_name(file: ArtifactFile, target: dict[str, ArtifactFile]) -> ArtifactFile:
     """Return a file under the name that the pointer's target has for the same bytes, if it has them."""
     same = {known.blake3: known.rank for known in target.values()}
     return replace(file, rank=same.get(file.blake3, file.rank))
-
-
-def _parts_of(path: Path, file: ArtifactFile) -> Iterator[bytes]:
-    """Yield a file in parts; it is refused before the last of them if it is not the one of the manifest."""
-    digest = blake3()
-    with path.open("rb") as reader:
-        part = reader.read(CHUNK_BYTES)
-        while part:
-            digest.update(part)
-            following = reader.read(CHUNK_BYTES)
-            if not following and digest.hexdigest() != file.blake3:
-                raise ArtifactInvalid(str(path), Refusal.TAMPERED, "it has not the hash that the manifest says")
-            yield part
-            part = following
-
-
-def _known_files(reuse: Path | None) -> dict[str, Path]:
-    """Return the files of an artifact in a folder by their hashes, as its manifest says; none if it has no manifest."""
-    if reuse is None or not (reuse / MANIFEST_NAME).exists():
-        return {}
-    try:
-        manifest = parse_manifest(read_manifest(reuse), str(reuse))
-    except (ArtifactInvalid, ArtifactUnfit):
-        return {}
-    return {file.blake3: reuse / file.path for file in manifest.files if (reuse / file.path).is_file()}
-
-
-def _is_that(path: Path, file: ArtifactFile) -> bool:
-    """Tell whether there is a file with the size and the hash of the manifest."""
-    return (
-        path.is_file() and not path.is_symlink() and path.stat().st_size == file.size and hash_of(path) == file.blake3
-    )
-
-
-def fetch_stage(destination: Path) -> Path:
-    """Return where the files of an artifact are fetched before it is put at its destination."""
-    return destination.with_name(f".{destination.name}{FETCH_MARK}")
-
-
-def _by_turns(files: Iterable[ArtifactFile]) -> list[ArtifactFile]:
-    """Return files in the order they are used in: runs are merged, so the first files of all runs come first."""
-    turns: Counter[int | None] = Counter()
-    ranked = []
-    for file in files:
-        ranked.append((turns[file.run], file))
-        turns[file.run] += 1
-    return [file for _, file in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def _part_name(file: ArtifactFile) -> str:
-    return f"{file.blake3}.part"
-
-
-def _keep_only(stage: Path, paths: set[str]) -> None:
-    """Remove what an earlier fetch of another artifact left: its files, and folders where this one may have files."""
-    for path in sorted(stage.rglob("*"), reverse=True):  # what is in a folder comes before it
-        is_empty = path.is_dir() and not any(path.iterdir())
-        is_other = path.is_file() and path.relative_to(stage).as_posix() not in paths
-        if path.is_symlink() or is_other or is_empty:
-            remove_tree(path)
-
-
-def each(work: Callable[[T], object], items: Iterable[T]) -> None:
-    """Do some work for each item, several at once; the first error is raised, and no more is begun then."""
-    with ThreadPoolExecutor(PARALLEL, "strandline-artifacts") as threads:
-        futures = [threads.submit(work, item) for item in items]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise

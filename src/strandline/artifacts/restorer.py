@@ -17,8 +17,9 @@ import pyarrow as pa
 from strandline.artifacts.errors import ArtifactInvalid, ArtifactUnfit, NoArtifact
 from strandline.artifacts.importer import SIDE_SUFFIXES, known_versions, move_hints, place_fold, read_checked, vacant
 from strandline.artifacts.manifest import ArtifactFile, Manifest, check_fit
-from strandline.artifacts.published import Fetching, PublishedArtifacts, fetch_stage
+from strandline.artifacts.published import PublishedArtifacts
 from strandline.artifacts.staging import remove_tree
+from strandline.artifacts.transfers import Fetching, fetch_stage
 from strandline.errors import Damaged, StorageRefused
 from strandline.files import OsDisk, storage_errors
 from strandline.fold import (
