@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GUIDES = (
     "cli",
     "configuration",
+    "sources",
     "findings",
     "detection",
     "spark",

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from strandline.objects import (
+    KeyUnlistable,
     ObjectConflict,
     ObjectStore,
     ObjectTooLarge,
@@ -31,6 +32,7 @@ class AnsweringServer(ThreadingHTTPServer):
         self.encryption: dict[str, str] = {}
         self.requests = 0
         self.answers_after_s = 0.0
+        self.listing = b""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -45,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = {name.lower(): value for name, value in self.headers.items()}
         self.server.encryption |= {name: value for name, value in found.items() if name.startswith(prefix)}
         status, code = self.server.answers.get(self.command, (200, ""))
-        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if code else b""
+        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if code else self.server.listing
         self.close_connection = True
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), "ETag": '"1"', "Connection": "close"}.items():
@@ -183,3 +185,18 @@ def test_what_a_store_does_not_take_in_one_write_is_not_sent(
     with pytest.raises(ObjectTooLarge, match="has 11 bytes, and the store takes 10"):
         store.put("a", memoryview(bytes(11)))
     assert server.requests == 1
+
+
+@pytest.mark.parametrize("key", ["a//b", "a/../b", "a\nb"])
+def test_a_key_that_cannot_be_asked_for_is_named_at_once(server: AnsweringServer, key: str) -> None:
+    contents = f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00Z</LastModified><Size>1</Size></Contents>"
+    server.listing = f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
+    environ = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }
+    with pytest.raises(KeyUnlistable) as refused:
+        list(open_objects("s3://bucket", environ=environ).list())
+    assert repr(key) in str(refused.value)
+    assert server.requests == 1, "it is not tried again"

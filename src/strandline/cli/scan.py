@@ -15,6 +15,7 @@ from strandline.cli.findings_selection import Confidence, States
 from strandline.cli.findings_selection import Rules as OnlyRules
 from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
 from strandline.cli.output import AsJson, to_json
+from strandline.cli.scan_addresses import reads_stdin
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
 from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
@@ -48,7 +49,20 @@ LEASE_S = 30.0
 GITLEAKS_FILE = ".gitleaks.toml"
 BUILTIN = "builtin"
 
-Paths = Annotated[list[Path] | None, typer.Argument(metavar="[PATH]…", help="Folders and files, or repositories.")]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH]…",
+        help="Folders and files, repositories, or addresses: s3://bucket/prefix, - (standard input).",
+    ),
+]
+StdinName = Annotated[
+    str, typer.Option("--stdin-name", metavar="PATH", help="Path of the standard input, for rules and reports.")
+]
+InventoryOption = Annotated[
+    str | None,
+    typer.Option("--inventory", metavar="s3://…/manifest.json", help="S3 Inventory that lists the bucket's objects."),
+]
 Rules = Annotated[
     Path | None,
     typer.Option(
@@ -127,6 +141,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     exclude_from: ExcludeFrom = None,
     source_name: SourceName = "",
     max_file_bytes: FileBytesMax = None,
+    stdin_name: StdinName = "stdin",
+    inventory: InventoryOption = None,
     where: StateOption = DEFAULT_STATE,
     tenant: TenantOption = DEFAULT_TENANT,
     key_file: KeyFileOption = None,
@@ -174,6 +190,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         size_max=max_file_bytes,
         table_key=table_key,
         by_path=rule_set.looks_at_paths,
+        stdin_name=stdin_name,
+        inventory=inventory,
     )
     filters = make_filters(rule, None, states, confidence)
     filters.check_rules(rule_set.by_id)
@@ -194,6 +212,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     factory = session_factory(master, conf or [], ui=ui)
     if follow_on and (without_spark or explain_only):
         raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
+    without_spark = without_spark or (reads_stdin(chosen.paths) and not (master or conf or ui))
     run = runner(factory, master, without_spark=without_spark, has_options=bool(master or conf or ui))
     sources = sources_of(chosen, state_folder(where))
     limits = Limits(allow_comments=allow_comments)

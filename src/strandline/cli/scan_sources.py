@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strandline.cli.scan_addresses import AddressOptions, check_addresses, path_of, source_at
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs, parse_globs
 from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
@@ -16,7 +17,7 @@ from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSour
 class Chosen:
     """The arguments that name sources."""
 
-    paths: Sequence[Path]
+    paths: Sequence[str | Path]
     tables: Sequence[str]
     journals: Sequence[Path]
     git: bool
@@ -30,6 +31,8 @@ class Chosen:
     table_key: str | None
     by_path: bool = False
     """Whether the rules look at paths."""
+    stdin_name: str = "stdin"
+    inventory: str | None = None
 
 
 def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
@@ -68,10 +71,12 @@ def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
 
 
 def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> list[Source]:
+    size_max = chosen.size_max or SIZE_MAX
+    check_addresses(chosen.paths, chosen.inventory)
+    options = AddressOptions(chosen.name, excludes, size_max, chosen.stdin_name, chosen.inventory)
     return [
-        FileSource.at(
-            path, name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=chosen.size_max or SIZE_MAX
-        )
+        source_at(path, options)
+        or FileSource.at(path_of(path), name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=size_max)
         for path in chosen.paths
     ]
 

@@ -2,6 +2,7 @@
 
     InvalidInput
     ├── InvalidObjectKey         no store takes such a key or prefix
+    ├── KeyUnlistable            a listing has a key that the client cannot ask for
     ├── InvalidAddress           no store has such an address
     ├── ObjectTooLarge           the store does not take so much in one write
     ├── ConditionsIgnored        the store accepts a write whose condition does not hold
@@ -35,6 +36,18 @@ class InvalidObjectKey(InvalidInput):
         )
         self.key = key
         self.problem = problem
+
+
+class KeyUnlistable(InvalidInput):
+    """A listing has a key that another client wrote and this one cannot ask for; the listing ends there."""
+
+    def __init__(self, address: str, key: str) -> None:
+        super().__init__(
+            f"{address}: the listing has the key {key!r}, which cannot be asked for",
+            hint="a key has no empty name, no '.', '..', no control character: rename it, or list a prefix beside it",
+        )
+        self.address = address
+        self.key = key
 
 
 class InvalidAddress(InvalidInput):

@@ -14,7 +14,14 @@ from typing import Any, NoReturn, TypeVar
 from strandline.errors import Closed, StrandlineError
 from strandline.extras import needs
 from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
-from strandline.objects.errors import ObjectConflict, ObjectTooLarge, StoreRefused, StoreUnavailable, WriteUnknown
+from strandline.objects.errors import (
+    KeyUnlistable,
+    ObjectConflict,
+    ObjectTooLarge,
+    StoreRefused,
+    StoreUnavailable,
+    WriteUnknown,
+)
 from strandline.objects.keys import validate_key, validate_prefix
 
 with needs("s3"):
@@ -44,6 +51,10 @@ _BEYOND_END_TEXT = "Wanted range starting at"
 _REFUSED = frozenset({400, 401, 403, 405, 501})
 _TIMED_OUT = "RequestTimeout"
 """S3 answers 400 with this code when a request did not arrive whole in time; that refuses nothing."""
+
+_UNLISTABLE = "Encountered object with invalid path"
+_UNLISTABLE_KEY = re.compile(r'ath "(.*?)"(?: contained|:)', re.DOTALL)
+"""obstore's own words for a key that it does not parse; nothing of the page that it is on can be had."""
 
 Result = TypeVar("Result")
 
@@ -159,6 +170,9 @@ class RemoteObjects:
                 page = next(pages, None)
             except (FileNotFoundError, exceptions.BaseError) as error:
                 self._raise_if_no_bucket(error)
+                if _UNLISTABLE in str(error):
+                    key = _UNLISTABLE_KEY.search(str(error))
+                    raise KeyUnlistable(self.address, key[1] if key else "") from error
                 self._raise(prefix, error, is_write=False)
             if page is None:
                 return

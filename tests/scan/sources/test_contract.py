@@ -5,13 +5,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from strandline.journal import Journal
-from strandline.scan.sources import FileSource, GitSource, JournalSource, TableSource
+from strandline.objects import open_objects
+from strandline.scan.sources import FileSource, GitSource, JournalSource, ObjectSource, TableSource
 from strandline.scan.sources.journals import format_block
 from strandline.scan.sources.tables import format_locator
 from strandline.testing import SOURCE_CHECKS, CheckedSource, ContractBroken, SourceCheck, check_source, sources
@@ -76,12 +78,31 @@ def journal(folder: Path) -> CheckedSource:
     return CheckedSource(JournalSource.at(folder), append, append, format_block(9))
 
 
+def bucket(_: Path) -> CheckedSource:
+    address = f"memory://{uuid4().hex}"
+    store = open_objects(address)
+    numbers = count()
+    store.put("a", b"first")
+    store.put("d/b", b"second")
+    return CheckedSource(
+        ObjectSource.at(address),
+        lambda data: none(store.put(f"new{next(numbers)}", data)),
+        lambda data: none(store.put("a", data)),
+        b"gone",
+    )
+
+
+def none(_: object) -> None:
+    """Return nothing, whatever was returned."""
+
+
 SOURCES: dict[str, Callable[[Path], CheckedSource]] = {
     "files": files,
     "git": git,
     "git, staged": lambda folder: git(folder, staged=True),
     "table": table,
     "journal": journal,
+    "bucket": bucket,
 }
 
 

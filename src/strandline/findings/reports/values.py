@@ -60,6 +60,7 @@ REASONS: Mapping[str, str] = {
     "NOT_A_FILE": "a device, a socket or a pipe",
     "SYMLINK": "a link, which is not followed",
     "BROKEN_TABLE": "a table that cannot be read",
+    "BAD_NAME": "a name that this program cannot ask for",
     "UNREADABLE_FOLDER": "a folder that cannot be opened",
     "MEMBERS_SKIPPED": "members of archives beyond a limit, or broken",
     "DECODES_SKIPPED": "encoded parts beyond a limit",

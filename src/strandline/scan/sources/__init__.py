@@ -1,4 +1,4 @@
-"""Sources of a scan: files, git histories, tables and journals, as items in a fixed order and their bytes.
+"""Sources of a scan: files, git histories, tables, journals, objects, …: items in a fixed order and their bytes.
 
 **Promise.** A listing has every item once, in an order that does not depend on the machine; unreadable items
 are in it, with the reason; excluded items are counted. A reader returns one version of an item, and the version that it
@@ -13,6 +13,8 @@ scans as one, with the data that `location` needs to locate a finding.
     git          a blob, under any path        its object id                  the blob
     tables       a row group of a file         BLAKE3 of its bytes            cells
     journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
+    objects      an object of a bucket         its ETag and size              the object
+    stdin        the standard input            BLAKE3 of its bytes            pieces, one if it is small
 
 `stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
 
@@ -39,6 +41,7 @@ if _TYPE_CHECKING:
     from strandline.scan.sources.git import GitSource
     from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
     from strandline.scan.sources.journals import JournalSource
+    from strandline.scan.sources.objects import ObjectSource
     from strandline.scan.sources.source import (
         LISTING,
         SIZE_MAX,
@@ -51,6 +54,7 @@ if _TYPE_CHECKING:
         location,
     )
     from strandline.scan.sources.stat_cache import VOUCHED, StatCache
+    from strandline.scan.sources.stdin import StdinSource
     from strandline.scan.sources.tables import TableSource
 
 __all__ = [
@@ -69,12 +73,14 @@ __all__ = [
     "ItemSkipped",
     "ItemUnsettled",
     "JournalSource",
+    "ObjectSource",
     "Part",
     "Place",
     "Problem",
     "Seen",
     "Source",
     "StatCache",
+    "StdinSource",
     "TableSource",
     "Tell",
     "format_seen",
@@ -101,8 +107,10 @@ __getattr__ = _lazy_names(
         "git": ("GitSource",),
         "git_history": ("Place", "Seen", "format_seen", "parse_seen"),
         "journals": ("JournalSource",),
+        "objects": ("ObjectSource",),
         "source": ("LISTING", "SIZE_MAX", "Content", "ItemReader", "Part", "Source", "Tell", "left_out", "location"),
         "stat_cache": ("VOUCHED", "StatCache"),
+        "stdin": ("StdinSource",),
         "tables": ("TableSource",),
     },
 )

@@ -38,6 +38,7 @@ class Problem(StrEnum):
     BROKEN_TABLE = "BROKEN_TABLE"
     DAMAGED = "DAMAGED"
     NOT_FETCHED = "NOT_FETCHED"
+    BAD_NAME = "BAD_NAME"
 
     @property
     def is_skipped(self) -> bool:

@@ -8,7 +8,8 @@ the version of the bytes that were read, whatever the listing said.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -41,14 +42,15 @@ Tell: TypeAlias = Callable[[int], None]
 """A callback with the number of items listed so far."""
 
 _LEFT_OUT = b"strandline.left_out"
-_LOCATION_WORDS = {"fs": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
+_LOCATION_WORDS = {"fs": FILE, "stdin": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
 
 
 class Part(NamedTuple):
     """Bytes that are scanned as one: a whole file or blob, a cell, a record.
 
     `path` is the path for rules; a name that is not UTF-8 has surrogate escapes. `address` is unique within the item
-    and at most `ADDRESS_MAX`. `lost` counts data that is gone for good: a gap in the item's coverage.
+    and at most `ADDRESS_MAX`. `lost` counts data that is gone for good: a gap in the item's coverage. `offset`,
+    `lines_before` and `columns_before` (in its first line) place a piece of one long text; pieces may overlap.
     """
 
     data: bytes
@@ -58,6 +60,9 @@ class Part(NamedTuple):
     row: str = ""
     field: str = ""
     lost: int = 0
+    offset: int = 0
+    lines_before: int = 0
+    columns_before: int = 0
 
     def __repr__(self) -> str:
         return f"Part({len(self.data)} bytes of {self.path!r} at {self.address})"
@@ -81,6 +86,15 @@ class ItemReader(Protocol):
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:
         """Return an item's content, or raise `ItemSkipped` or `ItemFailed`."""
+        ...
+
+
+@runtime_checkable
+class ExpectingReader(Protocol):
+    """A reader over a network, which begins to fetch what will be read next."""
+
+    def expect(self, items: Iterable[tuple[bytes, int | None]]) -> None:
+        """Hear the locators of the next items and their listed sizes, in their order; reading others is allowed."""
         ...
 
 
@@ -127,7 +141,11 @@ class Source(Protocol):
 def location(source: Source, part: Part, found: Found) -> Location:
     """Return the location of a finding in a part."""
     word = _LOCATION_WORDS.get(source.tag, source.tag)
-    return location_of(word, found, commit=part.commit, row=part.row, field=part.field)
+    where = location_of(word, found, commit=part.commit, row=part.row, field=part.field)
+    if part.offset and where.line and not found.via:
+        columns = part.columns_before if where.line == 1 else 0
+        where = replace(where, line=where.line + part.lines_before, column=where.column + columns)
+    return where
 
 
 def path_text(path: bytes) -> str:

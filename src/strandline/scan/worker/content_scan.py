@@ -34,6 +34,7 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
     found: list[FoundSecret] = []
     allowed = bytes_seen = lost = 0
     gaps = [0, 0, 0]
+    is_piece = False
     for part, result in _results(engine, content.parts, beat):
         lost += part.lost
         if result is None:
@@ -51,7 +52,10 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
                 continue
             else:
                 found.append(_found_secret(source, part, one))
+        is_piece = is_piece or part.offset > 0
     gaps[0] += lost
+    if is_piece:  # pieces overlap
+        found = list({(one.rule, one.secret, one.start): one for one in found}.values())
     return ContentResult(Scanned(bytes_seen, found, Gaps(*gaps)), allowed)
 
 
@@ -126,7 +130,7 @@ def _bounded(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 def _found_secret(source: Source, part: Part, found: Found) -> FoundSecret:
     where = location(source, part, found)
-    begin = part.address << _ADDRESS_BITS
+    begin = (part.address << _ADDRESS_BITS) + part.offset
     # A path that was found has no span; it stands for the first byte.
     end = max(found.end, found.start + 1)
     return FoundSecret(

@@ -35,6 +35,7 @@ from strandline.scan.request import ScanRequest
 from strandline.scan.retries import retried
 from strandline.scan.run.manifest import Row
 from strandline.scan.sources import Content, ItemProblem, ItemReader, Problem
+from strandline.scan.sources.source import ExpectingReader
 
 FETCH_ITEMS_MAX = 1_000
 FETCH_BYTES_MAX = 16 << 20
@@ -159,6 +160,7 @@ class Fetcher:
     def _read(self, entries: Sequence[Entry]) -> tuple[int, bool]:
         """Read items within bounds; return their number, and whether the last is open."""
         size = 0
+        self._announce(entries)
         for count, entry in enumerate(entries, 1):
             if entry.is_known or entry.problem is not None:
                 continue
@@ -179,6 +181,18 @@ class Fetcher:
             if size >= FETCH_BYTES_MAX:
                 return count, False
         return len(entries), False
+
+    def _announce(self, entries: Sequence[Entry]) -> None:
+        """Tell readers over a network what they will read."""
+        coming = [
+            entry.row
+            for entry in entries
+            if not (entry.is_known or entry.problem or (entry.carried is not None and self._is_carried_unread(entry)))
+        ]
+        for number in {row.source for row in coming}:
+            reader = self._reader(number)
+            if isinstance(reader, ExpectingReader):
+                reader.expect([(row.locator, row.size) for row in coming if row.source == number])
 
     def _is_carried_unread(self, entry: Entry) -> bool:
         base = self._bases[entry.row.base] if entry.carried is not None else None

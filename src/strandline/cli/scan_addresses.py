@@ -1,0 +1,71 @@
+"""Sources that an argument of `strandline scan` names by an address instead of a path: `s3://bucket/prefix`, `-`.
+
+Invariant: an argument that is the path of a file is none of these, whatever its name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from strandline.errors import InvalidInput
+from strandline.scan.path_globs import PathGlobs
+from strandline.scan.sources import ObjectSource, Source, StdinSource
+
+STDIN = "-"
+_BUCKETS = ("s3://", "gs://", "az://", "memory://")
+_FILE = "file://"
+
+
+@dataclass(frozen=True)
+class AddressOptions:
+    """The options that apply to addresses."""
+
+    name: str
+    excludes: PathGlobs
+    size_max: int
+    stdin_name: str = "stdin"
+    inventory: str | None = None
+
+
+def reads_stdin(paths: Sequence[str | Path]) -> bool:
+    """Return whether the standard input is among the sources: only this process can read it."""
+    return STDIN in map(str, paths)
+
+
+def check_addresses(paths: Sequence[str | Path], inventory: str | None) -> None:
+    """Raise for arguments that exclude each other."""
+    if sum(str(path) == STDIN for path in paths) > 1:
+        raise InvalidInput("the standard input can be read once", hint="give - once")
+    if inventory is not None and (len(paths) != 1 or not str(paths[0]).startswith("s3://")):
+        raise InvalidInput(
+            "--inventory lists the objects of one bucket",
+            hint="strandline scan s3://BUCKET --inventory s3://…/manifest.json",
+        )
+
+
+def path_of(argument: str | Path) -> str | Path:
+    """Return the path of an argument; `file:///folder` is one too."""
+    text = str(argument)
+    if not text.startswith(_FILE):
+        return argument
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidInput(f"{text}: a file on another machine", hint="write file:///absolute/path")
+    return unquote(parts.path)
+
+
+def source_at(argument: str | Path, options: AddressOptions) -> Source | None:
+    """Return the source of an address; None for a path."""
+    text = str(argument)
+    if text == STDIN:
+        return StdinSource.named(options.stdin_name)
+    if text.startswith(_BUCKETS):
+        return ObjectSource.at(
+            text,
+            name=options.name,
+            excludes=options.excludes,
+            size_max=options.size_max,
+            inventory=options.inventory,
+        )
+    return None

@@ -1,0 +1,243 @@
+"""Objects of a bucket as a source: each is an item, known by its ETag without being read.
+
+    locator     key in the bucket
+    version     "etag:<ETag>:<size>", or "time:<seconds>:<size>" for a store without ETags
+
+The instance is the bucket (with the endpoint, if it is not the provider's own), and locators are whole keys: a scan of
+a prefix and one of the bucket have the same items. A listing comes from the store, or from an S3 Inventory.
+
+Invariants: an unchanged object is never fetched; an object that was replaced after its listing is scanned as it is now,
+under its version of now; one that is gone, or that the login may not read, is a problem of that item. A store that does
+not answer ends the scan, which resumes: its objects are not marked as failed. Nothing is written to the store.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from strandline.detect.locations import shown
+from strandline.errors import InvalidInput
+from strandline.objects import (
+    InvalidObjectKey,
+    KeyUnlistable,
+    MemoryObjects,
+    Object,
+    ObjectInfo,
+    ObjectStore,
+    StoreRefused,
+    open_objects,
+)
+from strandline.objects.keys import is_key
+from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
+from strandline.protocol.canonical import Plain
+from strandline.scan.path_globs import PathGlobs
+from strandline.scan.sources.errors import UNKNOWN_VERSION, InputMissing, Problem
+from strandline.scan.sources.s3_inventory import S3Inventory
+from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches
+
+SCHEMES = ("s3://", "gs://", "az://", "memory://")
+EXCLUDED, EMPTY, OUTSIDE = "excluded", "empty", "outside the prefix"
+FETCHES_AT_ONCE = 8
+AHEAD_BYTES_MAX = 32 << 20
+_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")}
+_OUR_KEYS = "STRANDLINE_ENCRYPTION_KEYS"
+"""Keys for objects of our own; those of a source are read as they are."""
+
+
+@contextmanager
+def opened(address: str) -> Iterator[ObjectStore]:
+    """Open a store that is only read."""
+    store = open_objects(address, environ={name: value for name, value in os.environ.items() if name != _OUR_KEYS})
+    try:
+        yield store
+    finally:
+        if not isinstance(store, MemoryObjects):  # all of a process share it
+            store.close()
+
+
+def format_version(info: ObjectInfo) -> bytes:
+    """Return the version of an object; a listing and a read of it give the same."""
+    if info.etag:
+        etag = info.etag.strip('"')
+        return f"etag:{etag}:{info.size}".encode()
+    return f"time:{int(info.modified.timestamp())}:{info.size}".encode()  # HTTP headers have whole seconds
+
+
+@dataclass(frozen=True)
+class ObjectSource:
+    """A bucket, or a prefix or an object of it; make it with `ObjectSource.at`."""
+
+    bucket: str
+    prefix: str
+    name: str
+    instance: ConnectorInstanceId
+    excludes: PathGlobs
+    size_max: int
+    inventory: str | None
+
+    tag = "object"
+
+    @classmethod
+    def at(
+        cls,
+        address: str,
+        *,
+        name: str = "",
+        excludes: PathGlobs | None = None,
+        size_max: int = SIZE_MAX,
+        inventory: str | None = None,
+    ) -> Self:
+        """Return the objects at an address such as `s3://bucket/prefix`; `inventory` is a manifest that lists them."""
+        parts = urlsplit(address)
+        bucket, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+        with opened(address.rstrip("/") if prefix else address):  # checks the address
+            pass
+        endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS.get(parts.scheme, ()))), "")
+        which = name or "\0".join(filter(None, (bucket, endpoint.rstrip("/"))))
+        instance = connector_instance_id(b"object\0" + which.encode())
+        where = f"{bucket}/{prefix}".rstrip("/")
+        return cls(bucket, prefix, name or where, instance, excludes or PathGlobs(), size_max, inventory)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the source is a prefix of its bucket."""
+        return bool(self.prefix)
+
+    def plain(self) -> Plain:
+        """Return the settings that decide which objects there are; an inventory is another way to list the same."""
+        return {
+            "kind": self.tag,
+            "instance": self.instance.hex(),
+            "bucket": self.bucket,
+            "prefix": self.prefix,
+            "excludes": [glob.text for glob in self.excludes.globs],
+            "size_max": self.size_max,
+        }
+
+    def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the objects in the order of the listing."""
+        counts: Counter[str] = Counter()
+        return batches(self._rows(counts), tell, counts)
+
+    @contextmanager
+    def open(self) -> Iterator[ItemReader]:
+        """Return a reader of objects."""
+        with opened(self.bucket) as store, closing(ObjectReader(store, self.size_max)) as reader:
+            yield reader
+
+    def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - the key is enough
+        """Return the key."""
+        return locator.decode()
+
+    def _rows(self, counts: Counter[str]) -> Iterator[Row]:
+        with opened(self.bucket) as store:
+            for info in self._listed(store, counts):
+                if self.excludes.leaving_out(info.key) is not None:
+                    counts[EXCLUDED] += 1
+                elif not info.size:  # nothing to scan; consoles keep such objects for folders, whose keys end with "/"
+                    counts[EMPTY] += 1
+                else:
+                    yield self._row(info)
+
+    def _row(self, info: ObjectInfo) -> Row:
+        locator, version = info.key.encode(errors="surrogateescape"), format_version(info)
+        problem = Problem.TOO_LARGE if info.size > self.size_max else None if is_key(info.key) else Problem.BAD_NAME
+        return locator, version, info.size, None, None, problem
+
+    def _listed(self, store: ObjectStore, counts: Counter[str]) -> Iterator[ObjectInfo]:
+        if self.inventory is not None:
+            yield from self._inventoried(self.inventory, counts)
+            return
+        found = False
+        try:
+            for info in store.list(f"{self.prefix}/" if self.prefix else ""):
+                found = True
+                yield info
+        except KeyUnlistable as error:
+            error.hint = "scan a prefix beside it, or with --inventory, which leaves only such keys out and says so"
+            raise
+        if not found and self.prefix:
+            one = store.head(self.prefix)
+            if one is None:
+                raise _nothing_there(self.name)
+            yield one
+
+    def _inventoried(self, address: str, counts: Counter[str]) -> Iterator[ObjectInfo]:
+        bucket, _, key = address.removeprefix("s3://").partition("/")
+        with opened(f"s3://{bucket}") as store:
+            inventory = S3Inventory.read(store, key)
+            if self.bucket != f"s3://{inventory.source_bucket}":
+                raise InvalidInput(
+                    f"{address} lists s3://{inventory.source_bucket}, not {self.bucket}",
+                    hint=f"scan s3://{inventory.source_bucket}, or give the inventory of {self.bucket}",
+                )
+            for info in inventory.objects(store, counts):
+                if not self.prefix or info.key == self.prefix or info.key.startswith(f"{self.prefix}/"):
+                    yield info
+                else:
+                    counts[OUTSIDE] += 1
+
+
+class ObjectReader:
+    """Fetches objects, some of them before they are asked for."""
+
+    def __init__(self, store: ObjectStore, size_max: int) -> None:
+        self._store = store
+        self._size_max = size_max
+        self._pool = ThreadPoolExecutor(FETCHES_AT_ONCE, "strandline-fetch")
+        self._ahead: dict[bytes, Future[Content]] = {}
+
+    def expect(self, items: Iterable[tuple[bytes, int | None]]) -> None:
+        """Begin to fetch the objects that will be read next, with their listed sizes; within bounds."""
+        wanted: dict[bytes, Future[Content]] = {}
+        size = 0
+        for locator, listed in items:
+            size += listed or 0
+            if wanted and size > AHEAD_BYTES_MAX:
+                break
+            begun = self._ahead.pop(locator) if locator in self._ahead else None
+            wanted[locator] = begun if begun is not None else self._pool.submit(self._fetched, locator)
+        for unused in self._ahead.values():
+            unused.cancel()
+        self._ahead = wanted
+
+    def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the key is enough
+        """Return an object as it is now."""
+        begun = self._ahead.pop(locator, None)
+        return self._fetched(locator) if begun is None else begun.result()
+
+    def close(self) -> None:
+        """Stop fetching."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _fetched(self, locator: bytes) -> Content:
+        key = locator.decode(errors="surrogateescape")
+        found = self._get(key)
+        if found is None:
+            raise Problem.VANISHED.error()
+        version = format_version(found.info)
+        if found.info.size > self._size_max:
+            raise Problem.TOO_LARGE.error(version)
+        return Content(version, [Part(found.body, key)], len(found.body))
+
+    def _get(self, key: str) -> Object | None:
+        """Return an object, or the beginning of one that is larger than is allowed."""
+        try:
+            return self._store.get(key, stop=self._size_max + 1)
+        except InvalidObjectKey:
+            raise Problem.BAD_NAME.error() from None
+        except StoreRefused as error:
+            raise Problem.PERMISSION_DENIED.error(UNKNOWN_VERSION) from error
+
+
+def _nothing_there(name: str) -> InputMissing:
+    error = InputMissing(shown(name), "object, nor any below it")
+    error.hint = "check the prefix: it is an object's key, or whole folder names, such as s3://bucket/logs/2026"
+    return error
