@@ -1,9 +1,10 @@
-"""Where caches are kept that can be built again: compiled engines, class-data archives, Spark's home.
+"""Where caches are kept that can be built again: rules, compiled engines, class-data archives, Spark's home.
 
 Invariants: the folder belongs to this user alone (what is read from it is trusted as code is); nothing in it is needed,
 so a reader treats a missing, broken or foreign file as a miss and builds it anew.
 """
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -19,6 +20,33 @@ def cache_folder() -> Path:
         if _is_ours(folder):
             return folder
     return Path(tempfile.mkdtemp(prefix="strandline-cache-"))
+
+
+def read_cached(path: Path) -> bytes | None:
+    """Return a file of the cache, None if there is none; it counts as recently used."""
+    try:
+        data = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return None
+    return data
+
+
+def write_cached(path: Path, data: bytes, files_max: int) -> None:
+    """Write a file of the cache atomically, and remove the oldest beside it; what cannot be written is left out."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
+        file, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(file, "wb") as out:
+                out.write(data)
+            os.replace(temporary, path)  # noqa: PTH105 - atomic, and the content vouches for itself
+        except OSError:
+            os.unlink(temporary)  # noqa: PTH108
+            raise
+        files = sorted(path.parent.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        for old in files[:-files_max]:
+            old.unlink(missing_ok=True)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -103,11 +103,11 @@ def test_a_flag_beats_what_contradicts_it_in_the_file(
     class Told(Exception):
         pass
 
-    def tell(*_: object, **options: object) -> None:
-        raise Told(options[param])
+    def tell(*given: object, **options: object) -> None:
+        raise Told(options.get(param, given[3]))
 
     (project / "strandline.toml").write_text(text)
-    monkeypatch.setattr("strandline.cli.scan.runner", tell)
+    monkeypatch.setattr("strandline.cli.scan.WorkerOptions", tell)
     with pytest.raises(Told, match="False"):
         run_command("scan", *flags, project / "docs")
 

@@ -48,14 +48,14 @@ def test_without_java_the_first_scan_says_so_and_one_with_nothing_to_do_needs_no
     here.write(one="alpha_12345678")
     arguments: list[object] = [here.files, "--rules", here.rules, "--state", here.state, "--json", "--exit-zero"]
     environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": "/nonexistent"}
-    first = run_apart(NO_JAVA, arguments, environ)
+    first = run_apart(NO_JAVA, [*arguments, "--with-spark"], environ)
     assert first.returncode == 1
     assert "Spark needs Java 17 or 21, and there is none" in first.stderr
     assert "hint: install one" in first.stderr
     assert "Traceback" not in first.stderr
     places, _ = here.found()
     assert places == ["one:1:1"]
-    last = run_apart(NO_JAVA, arguments, environ)
+    last = run_apart(NO_JAVA, [*arguments, "--with-spark"], environ)
     assert last.returncode == 0, last.stderr
     assert json.loads(last.stdout.splitlines()[0])["location"] == "one:1:1"
 
@@ -202,7 +202,7 @@ def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
 
 
 @pytest.mark.parametrize(
-    "workers", [["--without-spark"], pytest.param([], marks=pytest.mark.long)], ids=["local", "spark"]
+    "workers", [["--without-spark"], pytest.param(["--with-spark"], marks=pytest.mark.long)], ids=["local", "spark"]
 )
 def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path, workers: list[str]) -> None:
     corpus = plant(tmp_path / "corpus", 150)

@@ -51,7 +51,7 @@ OTHER_MEANING = {
 """Options that mean something else than the key of their name."""
 SOURCES = {"scan": frozenset({"paths", "table", "table_key", "journal", "git", "staged", "since", "source_name"})}
 """Parameters that go together: a command line that has one of them takes none of the others from the file."""
-_OF_SPARK = ("master", "conf", "ui")
+_OF_SPARK = ("master", "conf", "ui", "with_spark")
 EXCLUDED = {
     "scan": {
         "as_json": frozenset({"form"}),

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from strandline.cli.configuration import configure, with_values
+from strandline.cli.plain_values import take_plain_values
 
 _after_import: list[Callable[[], None]] = []
 
@@ -39,12 +40,18 @@ def lazy_group(*entries: LazyCommand) -> type[TyperGroup]:
             super().__init__(**attributes)
             self.commands = {**{entry.name: _Unloaded(entry) for entry in entries}, **self.commands}
 
+        def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's copy of click is private
+            params = super().get_params(ctx)
+            take_plain_values(params)
+            return params
+
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's copy of click is private
             name, command, rest = super().resolve_command(ctx, args)
             rest = with_values(name or "", rest)
             if isinstance(command, _Unloaded):
                 command = command.load()
             if name is not None and isinstance(command, TyperCommand):
+                take_plain_values(command.get_params(ctx))
                 configure(ctx, name, command, rest)
             return name, command, rest
 

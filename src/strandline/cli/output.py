@@ -12,13 +12,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+
+from strandline.lazy_imports import deferred
+
+if TYPE_CHECKING:
+    import rich.console as rich_console
+    import rich.progress as rich_progress
+    import rich.table as rich_table
+    import rich.text as rich_text
+else:  # a command that prints no table needs none of it
+    rich_console, rich_progress = deferred("rich.console"), deferred("rich.progress")
+    rich_table, rich_text = deferred("rich.table"), deferred("rich.text")
 
 Record = Mapping[str, object]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
@@ -32,9 +39,9 @@ def emit(record: Record, *, as_json: bool) -> None:
     if as_json:
         print(to_json(record))
         return
-    table = Table(box=None, show_header=False)
+    table = rich_table.Table(box=None, show_header=False)
     for name, value in record.items():
-        table.add_row(Text(name, style="bold"), _cell(value))
+        table.add_row(rich_text.Text(name, style="bold"), _cell(value))
     _console().print(table)
 
 
@@ -44,10 +51,10 @@ def emit_rows(rows: Iterable[Record], *, as_json: bool, title: str | None = None
         for row in rows:
             print(to_json(row))
         return
-    table: Table | None = None
+    table: rich_table.Table | None = None
     for row in rows:
         if table is None:
-            table = Table(title=title)
+            table = rich_table.Table(title=title)
             for name, value in row.items():
                 table.add_column(name, justify="right" if isinstance(value, int | float) else "left")
         table.add_row(*map(_cell, row.values()))
@@ -69,19 +76,21 @@ def to_json(record: Record) -> str:
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on standard error while the block runs; yields `advance(by)`, which is silent off a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    console = rich_console.Console(stderr=True)
+    text = rich_progress.TextColumn("{task.description}", markup=False)
+    columns = (text, rich_progress.BarColumn(), rich_progress.TimeRemainingColumn())
+    is_off = not console.is_terminal
+    with rich_progress.Progress(*columns, console=console, transient=True, disable=is_off) as bar:
         task = bar.add_task(description, total=total)
         yield lambda by: bar.advance(task, by)
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+def _console() -> "rich_console.Console":
+    return rich_console.Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
-def _cell(value: object) -> Text:
-    return Text("" if value is None else str(value))  # Text, so that brackets in data are not read as markup
+def _cell(value: object) -> "rich_text.Text":
+    return rich_text.Text("" if value is None else str(value))  # Text, so that brackets in data are not read as markup
 
 
 def _plain(value: object) -> object:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
 from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
 from strandline.cli.scan_summary import Counts, failed_items, outcome_record, plan_record, print_outcome, print_plan
+from strandline.cli.scan_workers import WorkerOptions, session_factory
 from strandline.cli.state_options import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
@@ -30,20 +31,18 @@ from strandline.cli.state_options import (
 )
 from strandline.config.file import find_file
 from strandline.detect import Limits, RuleSet, load_builtin, load_rules
-from strandline.errors import InvalidInput, MissingExtra
+from strandline.errors import InvalidInput
 from strandline.extras import require
 from strandline.findings.filters import make_filters
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports.formats import ReportFormat
 from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
-from strandline.scan import Outcome, ScanRequest, Tell, explain
+from strandline.scan import ScanRequest, explain
 from strandline.scan import scan as run_scan
 from strandline.scan.sources import Source
 from strandline.scan.state import State, StateMissing, open_state, state_folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from strandline.scan.workers import FEW_ITEMS
 
 LEASE_S = 30.0
 GITLEAKS_FILE = ".gitleaks.toml"
@@ -93,8 +92,11 @@ Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", envvar="STRANDLINE_MASTER", help="Spark master; by default local[*]."),
 ]
+WithSpark = Annotated[
+    bool, typer.Option("--with-spark", help=f"Scan on Spark also if fewer than {FEW_ITEMS:,} items are to be scanned.")
+]
 WithoutSpark = Annotated[
-    bool, typer.Option("--without-spark", help="Scan in this process, without Spark: faster for few items.")
+    bool, typer.Option("--without-spark", help="Scan on this machine, without Spark, however many items there are.")
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting, as for spark-submit.")
@@ -148,6 +150,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     key_file: KeyFileOption = None,
     coordination: CoordinationOption = None,
     master: Master = None,
+    with_spark: WithSpark = False,
     without_spark: WithoutSpark = False,
     conf: Settings = None,
     ui: Ui = False,
@@ -212,14 +215,14 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     factory = session_factory(master, conf or [], ui=ui)
     if follow_on and (without_spark or explain_only):
         raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
-    without_spark = without_spark or (reads_stdin(chosen.paths) and not (master or conf or ui))
-    run = runner(factory, master, without_spark=without_spark, has_options=bool(master or conf or ui))
+    without_spark = without_spark or (reads_stdin(chosen.paths) and not (with_spark or master or conf or ui))
+    run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
     sources = sources_of(chosen, state_folder(where))
     limits = Limits(allow_comments=allow_comments)
     request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
     if explain_only:
         with _state_to_look_at(where, opened) as state:
-            _explain(request_of(state), quiet=quiet, as_json=as_json)
+            _explain(request_of(state), run_on, quiet=quiet, as_json=as_json)
     elif follow_on:
         from strandline.cli.scan_follow import follow  # noqa: PLC0415 - only this needs journals and streams
 
@@ -228,18 +231,16 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             follow(state, request_of(state), source, factory, results)
     else:
         with opened(where) as state:
-            _scan(state, request_of(state), run, results)
+            _scan(state, request_of(state), run_on, results)
 
 
-def _scan(
-    state: State, request: ScanRequest, run: Callable[[ScanRequest, Tell], Outcome], results: ResultOptions
-) -> None:
+def _scan(state: State, request: ScanRequest, run_on: WorkerOptions, results: ResultOptions) -> None:
     """Run a scan, and print its results."""
     results.check(state.key)
     began = time.monotonic()
     try:
         with ScanProgress(quiet=results.quiet) as progress:
-            outcome = run(request, progress.tell)
+            outcome = run_scan(request, run_on.workers(progress.tell), progress.tell)
     except KeyboardInterrupt:
         results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))
     seconds = time.monotonic() - began
@@ -249,11 +250,12 @@ def _scan(
     results.show(report, outcome_record(outcome, counts, seconds), tell, failed=failed_items(outcome))
 
 
-def _explain(request: ScanRequest, *, quiet: bool, as_json: bool) -> None:
+def _explain(request: ScanRequest, run_on: WorkerOptions, *, quiet: bool, as_json: bool) -> None:
     """Print the plan of a scan."""
     with ScanProgress(quiet=quiet) as progress:
         plan = explain(request, progress.tell)
-    print(to_json(plan_record(plan))) if as_json else print_plan(plan)
+    workers = run_on.explained(plan.todo_items)
+    print(to_json(plan_record(plan, workers))) if as_json else print_plan(plan, workers)
 
 
 def _request(
@@ -284,26 +286,6 @@ def _state_to_look_at(where: str, opened: Callable[..., AbstractContextManager[S
         yield state
 
 
-def runner(
-    factory: Callable[[], "SparkSession"], master: str | None, *, without_spark: bool, has_options: bool
-) -> Callable[[ScanRequest, Tell], Outcome]:
-    """Return the function that runs a scan: on Spark, or in this process."""
-    if without_spark and has_options:
-        raise InvalidInput("--without-spark excludes the options of Spark", hint="leave out --master, --conf and --ui")
-    if without_spark:
-        return _locally
-    try:
-        from strandline.spark.workers import scan_on_spark  # noqa: PLC0415 - an extra, which not every scan needs
-    except MissingExtra as error:
-        error.hint = f"{error.hint}, or scan in this process: --without-spark"
-        raise
-    return lambda request, tell: scan_on_spark(request, factory, tell, master=master)
-
-
-def _locally(request: ScanRequest, tell: Tell) -> Outcome:
-    return run_scan(request, tell=tell)
-
-
 def rules_file(given: Path | None, *, quiet: bool = False) -> Path | None:
     """Return the file of rules: the given one, or the nearest `.gitleaks.toml`; None for the built-in rules."""
     if given is not None:
@@ -320,26 +302,3 @@ def rules_of(path: Path | None) -> RuleSet:
     if not rules.rules:
         raise InvalidInput(f"{path}: the file has no rules", hint="a rule begins with [[rules]], an id and a regex")
     return rules
-
-
-def session_factory(master: str | None, conf: list[str], *, ui: bool) -> Callable[[], "SparkSession"]:
-    """Return a function that makes a Spark session; invalid settings are an error at once."""
-    settings: dict[str, str] = {}
-    for entry in conf:
-        name, mark, value = entry.partition("=")
-        if not mark or not name.startswith("spark."):
-            raise InvalidInput(f"--conf {name}: not a Spark setting", hint="write --conf spark.name=value")
-        settings[name] = value
-    if master is not None and not master.startswith(
-        "spark://"
-    ):  # whether one of those answers is asked when it is needed
-        from strandline.spark.master import check_master  # noqa: PLC0415 - as above
-
-        check_master(master)
-
-    def make() -> "SparkSession":
-        from strandline.spark import session  # noqa: PLC0415 - as above
-
-        return session(master=master, ui=ui, settings=settings)
-
-    return make

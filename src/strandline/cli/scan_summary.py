@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     open: int
 
 
-def plan_record(plan: Plan) -> Record:
+def plan_record(plan: Plan, workers: str) -> Record:
     """Return a plan as a JSON record."""
     return {
         "items": plan.items,
@@ -40,15 +40,17 @@ def plan_record(plan: Plan) -> Record:
         "bytes_to_read": plan.todo_bytes,
         "reasons": {reason.value: count for reason, count in explained(plan)},
         "left_out": dict(plan.left_out),
+        "workers": workers,
     }
 
 
-def print_plan(plan: Plan) -> None:
-    """Print a plan: items by reason."""
+def print_plan(plan: Plan, workers: str) -> None:
+    """Print a plan: items by reason, and the workers."""
     emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
     print(f"{plan.todo_items:,} of {plan.items:,} items to scan, {plan.todo_bytes / 1e6:,.1f} MB")
     for what, count in plan.left_out.items():
         print(f"left out: {count:,} ({what})")
+    print(f"workers: {workers}")
 
 
 def outcome_record(outcome: Outcome, counts: Counts, seconds: float) -> Record:

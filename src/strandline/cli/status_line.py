@@ -3,14 +3,21 @@
 Invariant: nothing but warnings is shown if it is quiet, and nothing ever goes to standard output.
 """
 
+import os
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from strandline.lazy_imports import deferred
+
+if TYPE_CHECKING:
+    import rich.console as rich_console
+    import rich.live as rich_live
+    import rich.text as rich_text
+else:
+    rich_console, rich_live = deferred("rich.console"), deferred("rich.live")
+    rich_text = deferred("rich.text")
 
 _REFRESH_PER_S = 5
 _PLAIN_EVERY_S = 10.0
@@ -20,27 +27,27 @@ class StatusLine:
     """The line; use it in a `with` statement."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        console = Console(stderr=True)
         self._quiet = quiet
-        self._live = Live(console=console, refresh_per_second=_REFRESH_PER_S, transient=True)
-        self._is_live = console.is_terminal and not quiet
+        self._live: rich_live.Live | None = None
         self._said_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._is_live:
+        self._live = None if self._quiet else _live()
+        if self._live is not None:
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_live:
+        if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def show(self, line: str) -> None:
         """Show a line in place of the last one; without a terminal, now and then."""
-        if self._is_live:
-            self._live.update(Text(line))
+        if self._live is not None:
+            self._live.update(rich_text.Text(line))
         elif not self._quiet and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
             self.say(line)
 
@@ -52,7 +59,17 @@ class StatusLine:
     def warn(self, line: str) -> None:
         """Print a line that stays, also where it is quiet."""
         self._said_at = time.monotonic()
-        if self._is_live:
-            self._live.console.print(Text(line))
+        if self._live is not None:
+            self._live.console.print(rich_text.Text(line))
         else:
             print(line, file=sys.stderr)
+
+
+def _live() -> "rich_live.Live | None":
+    """Return the line of a terminal, None if standard error is none; rich knows the variables that force one."""
+    if not sys.stderr.isatty() and not any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE")):
+        return None
+    console = rich_console.Console(stderr=True)
+    if not console.is_terminal:
+        return None
+    return rich_live.Live(console=console, refresh_per_second=_REFRESH_PER_S, transient=True)

@@ -51,10 +51,13 @@ class Engine:
         numbers = range(len(rules.rules))
         self._named_numbers = [number for number in numbers if rules.rules[number].is_for_named_files]
         self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
-        self._named_files = NamedFiles([rules.rules[number].path or "" for number in self._named_numbers])
+        paths = [rules.rules[number].path or "" for number in self._named_numbers]
+        self._named_files = NamedFiles(paths, known.paths if known else b"")
         slow = known.slow_rules if known else (each.rule.id for each in map(self._matcher, numbers) if each.is_slow)
         self.slow_rules: tuple[str, ...] = tuple(slow)
         self._prefilter = Prefilter(rules.rules, self.limits, known)
+        self.is_from_saved: bool = self._prefilter.is_from_saved and self._named_files.is_from_saved
+        """Whether `saved` was this engine's in full, and nothing was compiled."""
         self.notes: tuple[str, ...] = (*self._prefilter.layout.notes, *map(_slow_note, self.slow_rules))
 
     def _matcher(self, number: int) -> Matcher:
@@ -70,7 +73,8 @@ class Engine:
 
     def saved(self) -> SavedEngine:
         """Return the compiled form, which spares another engine of the same rules and limits the compilation."""
-        return SavedEngine(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules)
+        paths = self._named_files.dumped()
+        return SavedEngine(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules, paths)
 
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"

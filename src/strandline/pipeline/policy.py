@@ -11,7 +11,7 @@ what failed for good is looked at again.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -49,21 +49,22 @@ def hash_of(rules: Iterable[RuleFingerprint], frame_digest: bytes) -> PolicyHash
 
 @dataclass(frozen=True)
 class Policy:
-    """The content of a policy; `rules` maps a rule's name to its content."""
+    """The content of a policy; `rules` has the content of each rule by name, `known` its fingerprint if it is there."""
 
     rules: Mapping[str, Plain]
     tuning: Plain
     decoders: Plain
     engine: str
     generation: int = 0
+    known: InitVar[Mapping[str, RuleFingerprint] | None] = None
     fingerprints: Mapping[str, RuleFingerprint] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known: Mapping[str, RuleFingerprint] | None) -> None:
         if not self.rules:
             raise InvalidInput("a policy without rules finds nothing", hint="give it at least one rule")
         for name in self.rules:
             check_text(name, "a rule's name", NAME_BYTES_MAX)
-        fingerprints = {name: rule_fingerprint([name, content]) for name, content in self.rules.items()}
+        fingerprints = known or {name: rule_fingerprint([name, content]) for name, content in self.rules.items()}
         object.__setattr__(self, "fingerprints", fingerprints)
 
     @cached_property

@@ -14,7 +14,7 @@ the driver) the same request continues and comes to the same rows; a second driv
     worker     takes shards, reads and scans items after the cursor, and commits page by page
     settle     the ledger is asked about every listed item; the inventory is kept for the next scan
     driver     resumes, plans, runs and settles; `workers` is the Protocol of those that start workers: in this
-               process (`local_workers`), or as tasks of Spark (`strandline.spark.workers`)
+               process and others of this machine (`local_workers`), or as tasks of Spark (`strandline.spark.workers`)
 
 A worker first tests many items at once; only those that may hold a secret are scanned one by one (`item_scanner`).
 
@@ -54,7 +54,7 @@ if _TYPE_CHECKING:
     from strandline.scan.run.progress import Progress, rates
     from strandline.scan.settle.outcome import ItemNote, Outcome
     from strandline.scan.state import State, StateMissing, open_state
-    from strandline.scan.workers import Workers
+    from strandline.scan.workers import Workers, WorkersBySize
 
 __all__ = [
     "Event",
@@ -74,6 +74,7 @@ __all__ = [
     "StateNearby",
     "Tell",
     "Workers",
+    "WorkersBySize",
     "explain",
     "explained",
     "find_inventory",
@@ -96,6 +97,6 @@ __getattr__ = _lazy_names(
         "run.progress": ("Progress", "rates"),
         "settle.outcome": ("ItemNote", "Outcome"),
         "state": ("State", "StateMissing", "open_state"),
-        "workers": ("Workers",),
+        "workers": ("Workers", "WorkersBySize"),
     },
 )

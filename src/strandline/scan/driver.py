@@ -176,7 +176,9 @@ class _Driver:
             raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
 
     def _task(self, run: ScanRun, forgiven: Mapping[int, int], slots: int) -> WorkerTask:
-        return WorkerTask(self._request, run.key, run.manifest.number, slots, forgiven)
+        manifest = run.manifest
+        weight = sum(manifest.weights)
+        return WorkerTask(self._request, run.key, manifest.number, slots, forgiven, manifest.rows, weight)
 
     def _look(self, run: ScanRun) -> None:
         self._progress = retried(lambda: progress_of(self._stores.coordinator, run))

@@ -1,6 +1,7 @@
 """Workers of a scan: the task that a worker gets, and the Protocol of those that start workers.
 
-`LocalWorkers` runs one worker in this process; `strandline.spark.workers` runs them as tasks of Spark.
+`LocalWorkers` runs them on this machine, `strandline.spark.workers` as tasks of Spark; `WorkersBySize` takes the former
+for few items.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +11,24 @@ from typing import Protocol
 from strandline.protocol.shards import RunKey
 from strandline.scan.request import ScanRequest
 
+FEW_ITEMS = 2_000
+"""From so many items on a scan is Spark's, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """A run to work on; `slots` workers share it. The failures of `forgiven` shards before a fence do not count."""
+    """A run to work on; `slots` workers share it. The failures of `forgiven` shards before a fence do not count.
+
+    `items` and `weight` are those of the whole run.
+    """
 
     request: ScanRequest
     run: RunKey = field(repr=False)
     manifest: int
     slots: int
     forgiven: Mapping[int, int] = field(default_factory=dict)
+    items: int = 0
+    weight: int = 0
 
 
 class Workers(Protocol):
@@ -44,3 +53,36 @@ class Workers(Protocol):
         Raises `WorkersFailed` if a worker gave up. Results are read from the stores, not from the workers.
         """
         ...
+
+
+class WorkersBySize:
+    """Workers on this machine for runs of few items, others for the rest."""
+
+    def __init__(self, few: Workers, many: Workers) -> None:
+        self._few = few
+        self._many = many
+        self._chosen = few
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the workers of the last run are on this machine."""
+        return self._chosen.are_here
+
+    def check(self, request: ScanRequest) -> None:
+        """Ask both: the number of items is not known yet."""
+        self._few.check(request)
+        self._many.check(request)
+
+    def make_ready(self, request: ScanRequest) -> None:
+        """Prepare the workers for many items: the listing is long already."""
+        self._many.make_ready(request)
+
+    def run(self, task: Callable[[int], WorkerTask], shards: Sequence[int], poll: Callable[[], None]) -> None:
+        """Work with the workers that fit the number of items."""
+        self._chosen = self._few if is_little(task(1).items) else self._many
+        self._chosen.run(task, shards, poll)
+
+
+def is_little(items: int) -> bool:
+    """Return whether so few items are scanned sooner than Spark starts."""
+    return items < FEW_ITEMS

@@ -252,6 +252,7 @@ class Prefilter:
             self._database, self.layout = compiled.database, compiled.layout()
         else:
             self._database, self.layout = database, saved.layout
+        self.is_from_saved = database is not None
         self._overlap = max((reach.before for reach in self.layout.reaches), default=0) + 1
         self._checks: dict[int, Database | None] = {}
 
@@ -293,13 +294,19 @@ class Prefilter:
 class NamedFiles:
     """The paths of rules for named files in one database: most paths are none of them, and one look tells so."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        trees = [stripped(parse_regex("path", path)) for path in paths]
+    def __init__(self, paths: Sequence[str], saved: bytes = b"") -> None:
         self._all = tuple(range(len(paths)))
-        is_fit = all(width(tree)[0] and size(tree) <= SIZE_MAX for tree in trees)
-        self._database = (
-            Database.compiled(list(map(to_hyperscan, trees)), [FIRST_ONLY] * len(trees)) if is_fit else None
-        )
+        self._database = Database.loaded(saved) if saved else None
+        self.is_from_saved = self._database is not None or not paths
+        if not self.is_from_saved:
+            trees = [stripped(parse_regex("path", path)) for path in paths]
+            is_fit = all(width(tree)[0] and size(tree) <= SIZE_MAX for tree in trees)
+            expressions = list(map(to_hyperscan, trees)) if is_fit else []
+            self._database = Database.compiled(expressions, [FIRST_ONLY] * len(trees)) if is_fit else None
+
+    def dumped(self) -> bytes:
+        """Return the database as bytes that another process can load; none if there is no database."""
+        return b"" if self._database is None else self._database.dumped()
 
     def numbers(self, path: str) -> Sequence[int]:
         """Return the positions of the paths that may match, in order; all if hyperscan refuses one of them."""

@@ -38,12 +38,16 @@ class Layout(NamedTuple):
 
 
 class SavedEngine(NamedTuple):
-    """A compiled database with its layout and slow rules, for another process on the same kind of machine."""
+    """A compiled database with its layout and slow rules, for another process on the same kind of machine.
+
+    `paths` is the database of the paths of rules for named files, empty if there is none.
+    """
 
     maker: bytes
     database: bytes
     layout: Layout
     slow_rules: tuple[str, ...]
+    paths: bytes = b""
 
 
 def maker_of(policy: PolicyHash) -> bytes:

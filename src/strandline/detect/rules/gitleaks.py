@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, cast
 
 from strandline.detect.errors import RulesInvalid
 from strandline.detect.rules.rule import Allowlist, RegexTarget, Required, Rule, RuleSet
+from strandline.detect.rules.rules_cache import cached_rules
 
 EXTEND_DEPTH_MAX = 2
 FILE_BYTES_MAX = 16 << 20
@@ -38,18 +39,35 @@ _KINDS = {str: "a text", int: "a whole number", bool: "true or false", (int, flo
 
 def load_rules(path: str | Path) -> RuleSet:
     """Return the rules of a file and of the files that it extends."""
-    return _read(Path(path), 0).finished()
+    path = Path(path)
+    text = _text_of(path)
+
+    def parse() -> tuple[RuleSet, bool]:
+        config = _parse(text, str(path), path.parent, 0)
+        return config.finished(), not config.has_files
+
+    return cached_rules((text.encode(), *_builtin_texts().values()), parse)
 
 
 @cache
 def load_builtin() -> RuleSet:
     """Return Strandline's own rules, read once in a process."""
+    texts = _builtin_texts()
+
+    def parse() -> tuple[RuleSet, bool]:
+        config = _Config("builtin")
+        for name, text in texts.items():
+            config.add(_parse(text.decode(), f"builtin/{name}", None, 0))
+        return config.finished(), True
+
+    return cached_rules(tuple(texts.values()), parse)
+
+
+@cache
+def _builtin_texts() -> dict[str, bytes]:
     folder = resources.files("strandline.detect.rules") / "builtin"
-    config = _Config("builtin")
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".toml"):
-            config.add(_parse(file.read_text(), f"builtin/{file.name}", None, 0))
-    return config.finished()
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    return {file.name: file.read_bytes() for file in files}
 
 
 def parse_rules(text: str, name: str = "rules", folder: Path | None = None) -> RuleSet:
@@ -65,6 +83,8 @@ class _Config:
         self.rules: dict[str, Rule] = {}
         self.allowlists: list[Allowlist] = []
         self.targeted: list[tuple[str, Allowlist]] = []
+        self.has_files = False
+        """Whether it extends other files."""
 
     def add(self, other: "_Config") -> None:
         """Add another file of the same level; refuse a rule that both have."""
@@ -116,17 +136,20 @@ def _merged(own: Rule, base: Rule) -> Rule:
 
 
 def _read(path: Path, depth: int) -> _Config:
+    return _parse(_text_of(path), str(path), path.parent, depth)
+
+
+def _text_of(path: Path) -> str:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise RulesInvalid(str(path), f"the file is larger than {FILE_BYTES_MAX:,} bytes")
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise RulesInvalid(str(path), "the file is not UTF-8") from None
     except OSError as error:
         raise RulesInvalid(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError:
         raise RulesInvalid(str(path)[:200], "is not the name of a file") from None
-    return _parse(text, str(path), path.parent, depth)
 
 
 def _parse(text: str, name: str, folder: Path | None, depth: int) -> _Config:
@@ -168,6 +191,7 @@ def _extend(config: _Config, keys: _Table, folder: Path | None, depth: int) -> N
         base.rules, base.allowlists = dict(builtin.by_id), list(builtin.allowlists)
         config.extend(base, disabled)
     elif path:
+        config.has_files = True
         config.extend(_read((folder or Path()) / path, depth + 1), disabled)
 
 

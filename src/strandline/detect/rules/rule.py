@@ -7,7 +7,7 @@ Invariants: a `RuleSet` that exists can be run: its expressions parse, the group
 that they require exist and are other rules. Rules are kept sorted by id: the order in a file decides nothing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Self, TypeAlias
@@ -19,6 +19,7 @@ from strandline.detect.expressions.syntax import parse
 from strandline.detect.limits import ENGINE_VERSION, VIEWS, Limits
 from strandline.detect.tokens.examples import CHARSETS
 from strandline.detect.tokens.validators import VALIDATORS
+from strandline.pipeline.identity import RuleFingerprint
 from strandline.pipeline.policy import Policy
 from strandline.protocol.canonical import Plain
 
@@ -169,6 +170,20 @@ class RuleSet:
                         f"rule {rule.id!r}", f"it requires {other.rule_id!r}, which is no other rule here"
                     )
 
+    @classmethod
+    def checked(
+        cls,
+        rules: tuple[Rule, ...],
+        allowlists: tuple[Allowlist, ...],
+        fingerprints: Mapping[str, RuleFingerprint],
+    ) -> Self:
+        """Return the set of rules that were a set before: nothing is checked, and the fingerprints are those."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "rules", rules)
+        object.__setattr__(made, "allowlists", allowlists)
+        object.__setattr__(made, "_known", fingerprints)
+        return made
+
     @cached_property
     def by_id(self) -> dict[str, Rule]:
         """Return the rules by their ids."""
@@ -193,13 +208,31 @@ class RuleSet:
         return self.without(self.by_id.keys() - wanted)
 
     def policy(self, limits: Limits | None = None, *, generation: int = 0) -> Policy:
-        """Return the policy that a scan with these rules and limits is under."""
+        """Return the policy that a scan with these rules and limits is under; made once for each limits."""
+        key = (limits or Limits(), generation)
+        if key not in self._policies:
+            self._policies[key] = self._policy(*key)
+        return self._policies[key]
+
+    @cached_property
+    def _known(self) -> Mapping[str, RuleFingerprint] | None:
+        return None
+
+    @cached_property
+    def _policies(self) -> dict[tuple[Limits, int], Policy]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"rules": self.rules, "allowlists": self.allowlists}
+
+    def _policy(self, limits: Limits, generation: int) -> Policy:
         return Policy(
             rules={rule.id: self._content(rule) for rule in self.rules},
-            tuning={"limits": (limits or Limits()).plain(), "allowlists": [each.plain() for each in self.allowlists]},
+            tuning={"limits": limits.plain(), "allowlists": [each.plain() for each in self.allowlists]},
             decoders=list(VIEWS),
             engine=ENGINE_VERSION,
             generation=generation,
+            known=self._known,
         )
 
     def _content(self, rule: Rule) -> Plain:

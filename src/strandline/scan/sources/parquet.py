@@ -10,18 +10,23 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from blake3 import blake3
 
+from strandline.lazy_imports import deferred
 from strandline.protocol.canonical import canonical_value
 from strandline.scan.sources.cells import Leaf, cells, is_nested, leaves
 from strandline.scan.sources.errors import Problem, problem_of, stat_version
 from strandline.scan.sources.files import OPEN_FLAGS
 from strandline.scan.sources.source import Part
 from strandline.scan.sources.stat_cache import format_stat
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+else:  # most scans read no table
+    pq = deferred("pyarrow.parquet")
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -160,7 +165,7 @@ class TableFile:
     def _batch_rows(self, group: Group) -> int:
         return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(1, group.rows) // max(1, group.size)))
 
-    def _chunks(self, number: int) -> Iterator[pq.ColumnChunkMetaData]:
+    def _chunks(self, number: int) -> "Iterator[pq.ColumnChunkMetaData]":
         """Yield the chunks of the scanned columns, and of the key."""
         wanted = {leaf.column for _, leaf in self.chosen} | {self.choice.key}
         group = self.metadata.row_group(number)

@@ -1,31 +1,27 @@
 """Engines, compiled once: for all tasks of a process, and for all processes of a user.
 
-    <cache>/engines/<policy, 64 hex digits>.hs   magic, BLAKE3 of the rest, u32 size of the head, head (JSON), database
+    <cache>/engines/<policy, 64 hex digits>.hs   magic, BLAKE3 of the rest, u32 size of the head, head (JSON), databases
 
 Invariants: a cached file is taken only if it is whole and was made by this code from these rules; one that is missing,
 broken or of another machine is built again and replaced atomically; a cache that cannot be written costs time and
 nothing else; the oldest files make room for new ones. A file holds rules, never a key.
 """
 
-import contextlib
 import json
-import os
 import struct
-import tempfile
 import threading
 from collections import OrderedDict
-from pathlib import Path
 
 from blake3 import blake3
 
-from strandline.cache import cache_folder
+from strandline.cache import cache_folder, read_cached, write_cached
 from strandline.detect import Engine, Limits, RuleSet, SavedEngine
 from strandline.detect.matching import Layout, Reach
 from strandline.pipeline.identity import PolicyHash, TenantSecretKey
 
 ENGINES_MAX = 8
 FILES_MAX = 64
-_MAGIC = b"strandline engine 2\n"
+_MAGIC = b"strandline engine 3\n"
 _DIGEST_BYTES = 32
 _U32 = struct.Struct("<I")
 _engines: OrderedDict[tuple[PolicyHash, bytes], Engine] = OrderedDict()
@@ -56,9 +52,10 @@ def format_saved(saved: SavedEngine) -> bytes:
         "worded": sorted(layout.worded),
         "notes": layout.notes,
         "slow_rules": saved.slow_rules,
+        "database_bytes": len(saved.database),
     }
     text = json.dumps(head, separators=(",", ":")).encode()
-    body = b"".join((_U32.pack(len(text)), text, saved.database))
+    body = b"".join((_U32.pack(len(text)), text, saved.database, saved.paths))
     return _MAGIC + blake3(body).digest() + body
 
 
@@ -76,43 +73,17 @@ def parse_saved(data: bytes) -> SavedEngine | None:
         frozenset(head["worded"]),
         tuple(head["notes"]),
     )
-    database = bytes(body[_U32.size + size :])
-    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]))
+    begin = _U32.size + size
+    end = begin + head["database_bytes"]
+    database, paths = bytes(body[begin:end]), bytes(body[end:])
+    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]), paths)
 
 
 def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHash) -> Engine:
     path = cache_folder() / "engines" / f"{policy.hex()}.hs"
-    saved = _read(path)
+    data = read_cached(path)
+    saved = None if data is None else parse_saved(data)
     engine = Engine(rules, limits, key=key, saved=saved)
-    if saved is None or engine.saved() != saved:
-        _write(path, format_saved(engine.saved()))
+    if not engine.is_from_saved:
+        write_cached(path, format_saved(engine.saved()), FILES_MAX)
     return engine
-
-
-def _read(path: Path) -> SavedEngine | None:
-    try:
-        saved = parse_saved(path.read_bytes())
-        os.utime(path)  # recently used: the cache evicts other files first
-    except OSError:
-        return None
-    return saved
-
-
-def _write(path: Path, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        file, temporary = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(file, "wb") as out:
-                out.write(data)
-            os.replace(temporary, path)  # noqa: PTH105 - atomic, and the content vouches for itself
-        except OSError:
-            os.unlink(temporary)  # noqa: PTH108
-            raise
-        _forget_oldest(path.parent)
-
-
-def _forget_oldest(folder: Path) -> None:
-    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
-    for file in files[:-FILES_MAX]:
-        file.unlink(missing_ok=True)
