@@ -12,8 +12,9 @@ import pytest
 
 from strandline.objects import open_objects
 from strandline.scan.request import ScanRequest
-from strandline.scan.sources import ObjectSource, Source, StdinSource
+from strandline.scan.sources import ImageSource, ObjectSource, Source, StdinSource
 from tests.scan.dying import LEASE_S, hours_later, live
+from tests.scan.sources.image_builder import Built
 from tests.scan.threaded_workers import TENANT, made, request_for, scanned
 from tests.spark.rows import Rows, rows_of
 
@@ -47,7 +48,14 @@ def stdin(_: Path, patch: pytest.MonkeyPatch) -> Made:
     yield again
 
 
-KINDS = {"bucket": bucket, "stdin": stdin}
+@contextmanager
+def image(folder: Path, _: pytest.MonkeyPatch) -> Made:
+    layers = [{f"d/{number}": b"alpha_%03d beta_%03d" % (number, number)} for number in range(12)]
+    layout = Built([*layers, {"d/.wh.3": b""}], env=["TOKEN=alpha_555"]).layout(folder / "image")
+    yield lambda: ImageSource.at(f"oci:{layout}")
+
+
+KINDS = {"bucket": bucket, "image": image, "stdin": stdin}
 
 
 def stored(request: ScanRequest) -> Rows:

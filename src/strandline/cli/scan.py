@@ -52,11 +52,14 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PATH]…",
-        help="Folders and files, repositories, or addresses: s3://bucket/prefix, - (standard input).",
+        help="Folders and files, repositories, or addresses: s3://bucket, docker://image:tag, - (standard input).",
     ),
 ]
 StdinName = Annotated[
     str, typer.Option("--stdin-name", metavar="PATH", help="Path of the standard input, for rules and reports.")
+]
+PlatformOption = Annotated[
+    str | None, typer.Option("--platform", metavar="OS/ARCH", help="Platform of a container image; this machine's.")
 ]
 InventoryOption = Annotated[
     str | None,
@@ -145,6 +148,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     max_file_bytes: FileBytesMax = None,
     stdin_name: StdinName = "stdin",
     inventory: InventoryOption = None,
+    platform: PlatformOption = None,
     where: StateOption = DEFAULT_STATE,
     tenant: TenantOption = DEFAULT_TENANT,
     key_file: KeyFileOption = None,
@@ -195,6 +199,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         by_path=rule_set.looks_at_paths,
         stdin_name=stdin_name,
         inventory=inventory,
+        platform=platform,
     )
     filters = make_filters(rule, None, states, confidence)
     filters.check_rules(rule_set.by_id)

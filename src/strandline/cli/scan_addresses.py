@@ -10,11 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources import ObjectSource, Source, StdinSource
+from strandline.scan.sources import ImageSource, ObjectSource, Source, StdinSource
 
 STDIN = "-"
 _BUCKETS = ("s3://", "gs://", "az://", "memory://")
 _FILE = "file://"
+_IMAGES = ("docker://", "image:", "oci:", "oci-archive:", "docker-archive:")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class AddressOptions:
     size_max: int
     stdin_name: str = "stdin"
     inventory: str | None = None
+    platform: str | None = None
 
 
 def reads_stdin(paths: Sequence[str | Path]) -> bool:
@@ -67,5 +69,9 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:
             excludes=options.excludes,
             size_max=options.size_max,
             inventory=options.inventory,
+        )
+    if text.startswith(_IMAGES) and not Path(text).exists():
+        return ImageSource.at(
+            text, platform=options.platform, name=options.name, excludes=options.excludes, size_max=options.size_max
         )
     return None

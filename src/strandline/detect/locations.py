@@ -4,6 +4,7 @@
     git:src/app.py#line=12&column=5&commit=1a2b3c4d…                src/app.py@1a2b3c4:12:5
     table:orders.parquet#line=1&column=9&row=42&field=notes         orders.parquet#42/notes:1:9
     journal:events#line=1&column=1&row=1042                         events@1042:1:1
+    image:app/.env#line=1&column=1&commit=9f86d081…&field=deleted   app/.env@9f86d08 (deleted in a later layer):1:1
 
 The path is that of the item, with those of archive members behind `!`. A URL is ASCII: other characters and bytes are
 percent-encoded. Empty parameters (0 or "") are left out and the others have a fixed order, so that equal locations
@@ -25,7 +26,7 @@ from strandline.detect.results import CONFIDENCE_MAX, Found
 from strandline.errors import InvalidInput
 from strandline.pipeline.findings import LOCATION_BYTES_MAX
 
-FILE, GIT, TABLE, JOURNAL = "file", "git", "table", "journal"
+FILE, GIT, TABLE, JOURNAL, IMAGE = "file", "git", "table", "journal", "image"
 COMMIT_SHOWN: Final = 7
 NUMBER_MAX: Final = 2**63 - 1
 _CUT = "…"
@@ -119,6 +120,7 @@ def format_display(location: Location) -> str:
             place += f"@{location.row}"
         case _ if location.commit:
             place += f"@{location.commit[:COMMIT_SHOWN]}"
+            place += f" ({location.field} in a later layer)" if location.source == IMAGE and location.field else ""
         case _:
             pass
     point = f":{location.line}:{location.column}" if location.line else ""

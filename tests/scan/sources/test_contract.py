@@ -13,13 +13,14 @@ import pytest
 
 from strandline.journal import Journal
 from strandline.objects import open_objects
-from strandline.scan.sources import FileSource, GitSource, JournalSource, ObjectSource, TableSource
+from strandline.scan.sources import FileSource, GitSource, ImageSource, JournalSource, ObjectSource, TableSource
 from strandline.scan.sources.journals import format_block
 from strandline.scan.sources.tables import format_locator
 from strandline.testing import SOURCE_CHECKS, CheckedSource, ContractBroken, SourceCheck, check_source, sources
 from strandline.testing.contract import named
 from tests.scan.sources.broken import CAUGHT_BY, Broken
 from tests.scan.sources.helpers import Repository, write
+from tests.scan.sources.image_builder import Built
 
 
 def files(folder: Path) -> CheckedSource:
@@ -92,6 +93,17 @@ def bucket(_: Path) -> CheckedSource:
     )
 
 
+def image(folder: Path) -> CheckedSource:
+    layers = [{"a": b"first", "d/b": b"second"}]
+
+    def push(data: bytes) -> None:
+        layers.append({f"new{len(layers)}": data})
+        Built(layers).layout(folder)
+
+    Built(layers).layout(folder)
+    return CheckedSource(ImageSource.at(f"oci:{folder}"), push, push, b"gone")
+
+
 def none(_: object) -> None:
     """Return nothing, whatever was returned."""
 
@@ -103,6 +115,7 @@ SOURCES: dict[str, Callable[[Path], CheckedSource]] = {
     "table": table,
     "journal": journal,
     "bucket": bucket,
+    "image": image,
 }
 
 

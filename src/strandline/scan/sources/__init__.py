@@ -14,6 +14,7 @@ scans as one, with the data that `location` needs to locate a finding.
     tables       a row group of a file         BLAKE3 of its bytes            cells
     journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
     objects      an object of a bucket         its ETag and size              the object
+    images       a path in an image            the layer's digest             the file
     stdin        the standard input            BLAKE3 of its bytes            pieces, one if it is small
 
 `stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
@@ -40,6 +41,7 @@ if _TYPE_CHECKING:
     from strandline.scan.sources.files import FileSource
     from strandline.scan.sources.git import GitSource
     from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
+    from strandline.scan.sources.images import ImageSource
     from strandline.scan.sources.journals import JournalSource
     from strandline.scan.sources.objects import ObjectSource
     from strandline.scan.sources.source import (
@@ -64,6 +66,7 @@ __all__ = [
     "Content",
     "FileSource",
     "GitSource",
+    "ImageSource",
     "InputMissing",
     "InputRefused",
     "InputUnusable",
@@ -106,6 +109,7 @@ __getattr__ = _lazy_names(
         "files": ("FileSource",),
         "git": ("GitSource",),
         "git_history": ("Place", "Seen", "format_seen", "parse_seen"),
+        "images": ("ImageSource",),
         "journals": ("JournalSource",),
         "objects": ("ObjectSource",),
         "source": ("LISTING", "SIZE_MAX", "Content", "ItemReader", "Part", "Source", "Tell", "left_out", "location"),
