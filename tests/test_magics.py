@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "strandline"
@@ -17,9 +18,16 @@ def _names(target: ast.expr) -> Iterator[str]:
     return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
 
 
-def _magics(path: Path) -> Iterator[bytes | int]:
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """Return the modules that have a magic, parsed, by their paths: to parse all of them would take seconds."""
+    sources = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    return {name: ast.parse(source) for name, source in sources.items() if "MAGIC" in source or "STRANDL" in source}
+
+
+def _magics(tree: ast.Module) -> Iterator[bytes | int]:
     """Yield the constants that a module assigns to a name with MAGIC in it."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree.body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
@@ -32,9 +40,9 @@ def _magics(path: Path) -> Iterator[bytes | int]:
 
 def _modules() -> dict[bytes | int, set[str]]:
     found: dict[bytes | int, set[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        for magic in _magics(path):
-            found.setdefault(magic, set()).add(path.relative_to(SOURCE).as_posix())
+    for name, tree in _trees().items():
+        for magic in _magics(tree):
+            found.setdefault(magic, set()).add(name)
     return found
 
 
@@ -47,8 +55,8 @@ def test_the_magics_of_our_binary_files_are_found() -> None:
     ours = {magic for magic in _modules() if isinstance(magic, bytes) and magic.startswith(b"STRANDL")}
     written = {
         node.value
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for tree in _trees().values()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and node.value.startswith(b"STRANDL")
     }
     assert ours == written

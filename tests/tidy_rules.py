@@ -357,6 +357,12 @@ _CLOCKS = {"monotonic", "perf_counter", "time"}
 _BRIEF_S, _PATIENT_S = 2, 60
 _VIRTUAL = {"world"}
 """Names of what has a clock of its own."""
+_MAY_LIMIT = re.compile(
+    r"\b(?:result|join|wait|timeout)\(\s*\d|\btimeout=\s*\d"
+    r"|(?:monotonic|perf_counter|time)\(\)\s*(?:\+\s*\d|-[^<]*<[^<]*?\d)"
+    r"|\bwait_for\((?=[\s\S]*,\s*\d[\d_.]*[\s,]*\))"
+)
+"""What stands wherever a limit is a number: to parse all tests would take seconds."""
 
 
 def short_limits(source: str) -> list[str]:
@@ -364,7 +370,10 @@ def short_limits(source: str) -> list[str]:
 
     Up to two seconds are no limit: a test that nothing happens has to end.
     """
-    limits = (limit for node in ast.walk(ast.parse(source)) for limit in _limits(node))
+    if not _MAY_LIMIT.search(source):
+        return []
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.BinOp | ast.Compare))
+    limits = (limit for node in nodes for limit in _limits(node))
     short = (limit for limit in limits if isinstance(limit, ast.Constant) and _is_short(limit.value))
     return [f"line {limit.lineno} waits for {limit.value!r} s: take tests.waiting.PATIENCE_S" for limit in short]
 

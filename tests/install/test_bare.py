@@ -68,6 +68,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> PathDistribution:
 
 
 @pytest.fixture(scope="module")
+def base(installed: PathDistribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the interpreter of an environment without any extra."""
+    return make_environment(tmp_path_factory.mktemp("base") / "bare", installed, BASE)
+
+
+@pytest.fixture(scope="module")
 def nats_url() -> Iterator[str]:
     """Run a server of this environment's broker, for the quickstarts of others."""
     with running(ServerSettings(port=0)) as url:
@@ -101,20 +107,17 @@ EXTRAS = sorted({part.extra for part in PARTS})
     [*((extra, extra != "spark") for extra in EXTRAS), pytest.param("spark", True, marks=pytest.mark.long)],
 )
 def test_a_part_works_with_its_extra_alone(
-    installed: PathDistribution, tmp_path: Path, nats_url: str, extra: str, use: bool
+    installed: PathDistribution, base: Path, tmp_path: Path, nats_url: str, extra: str, use: bool
 ) -> None:
-    python = make_environment(tmp_path / "bare", installed, extra)
+    python = base if extra == BASE else make_environment(tmp_path / "bare", installed, extra)
     parts = [part for part in PARTS if part.extra == extra]
     told = probe(python, parts, use=use, NATS_URL=nats_url)
     assert {part.name: told[part.name] for part in parts if "modules" not in told[part.name]} == {}
 
 
-def test_a_part_without_its_extra_names_it_and_the_command_that_installs_it(
-    installed: PathDistribution, tmp_path: Path
-) -> None:
-    python = make_environment(tmp_path / "bare", installed, BASE)
+def test_a_part_without_its_extra_names_it_and_the_command_that_installs_it(base: Path) -> None:
     parts = [part for part in PARTS if part.extra != BASE]
-    told = probe(python, parts, use=True, NATS_URL="nats://127.0.0.1:1")
+    told = probe(base, parts, use=True, NATS_URL="nats://127.0.0.1:1")
     for part in parts:
         hint = f'pip install "strandline[{part.extra}]"'
         assert told[part.name] == {"missing": [part.missing, part.extra, hint]}, part.name
@@ -142,12 +145,6 @@ GROUPS = {
     "replica": ("replica", ["replica", "run", "prices.db", "memory://copy"]),
 }
 """Groups of commands whose work needs an extra, and a command of each."""
-
-
-@pytest.fixture(scope="module")
-def base(installed: PathDistribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the interpreter of an environment without any extra."""
-    return make_environment(tmp_path_factory.mktemp("base") / "bare", installed, BASE)
 
 
 def strandline(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

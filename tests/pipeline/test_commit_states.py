@@ -1,5 +1,6 @@
 """A page's commit: one way on from each state, once, and with this page's receipts alone."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -126,50 +127,63 @@ def test_a_writer_that_no_store_could_keep_is_refused(fields: dict[str, object])
         replace(SCOPE, context=CONTEXT._replace(**fields))  # type: ignore[arg-type]
 
 
-PROGRAM = """
+IMPORTS = """
 from strandline.pipeline.commit import Checkpoints, Page
 from strandline.pipeline.findings import FindingsSink
 from strandline.pipeline.ledger import DoneLedger
 from strandline.pipeline.commit import AwaitingFindings
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
-
-def commit(page: Page, sink: FindingsSink, ledger: DoneLedger, shard: Checkpoints) -> None:
+"""
+ORDER = """
+def order_{number}(page: Page, sink: FindingsSink, ledger: DoneLedger, shard: Checkpoints) -> None:
     findings = sink.upsert_batch(page.findings)
     items = ledger.batch_upsert(page.items, after=findings)
     {line}
-
-def states(start: AwaitingFindings, f: FindingsReceipt, i: LedgerReceipt, c: CheckpointReceipt) -> None:
-    {step}
 """
-RIGHT = "shard.checkpoint(page.scope.boundary, after=items)"
-STEPS = "start.record_findings(f).record_done_ledger(i).record_checkpoint(c).receipt"
+STATES = """
+def states_{number}(start: AwaitingFindings, f: FindingsReceipt, i: LedgerReceipt, c: CheckpointReceipt) -> None:
+    {line}
+"""
+RIGHT = (
+    (ORDER, "shard.checkpoint(page.scope.boundary, after=items)"),
+    (STATES, "start.record_findings(f).record_done_ledger(i).record_checkpoint(c).receipt"),
+)
+WRONG = {
+    (ORDER, "shard.checkpoint(page.scope.boundary, after=findings)"): "arg-type",
+    (ORDER, "shard.checkpoint(page.scope.boundary)"): "call-arg",
+    (ORDER, "ledger.batch_upsert(page.items, after=items)"): "arg-type",
+    (ORDER, "ledger.batch_upsert(page.items)"): "call-arg",
+    (STATES, "start.record_done_ledger(i)"): "attr-defined",
+    (STATES, "start.record_checkpoint(c)"): "attr-defined",
+    (STATES, "start.record_findings(f).record_checkpoint(c)"): "attr-defined",
+    (STATES, "start.record_findings(i)"): "arg-type",
+    (STATES, "start.record_findings(f).record_done_ledger(c)"): "arg-type",
+}
 
 
-def mypy(folder: Path, line: str = RIGHT, step: str = STEPS) -> str:
+def mypy(program: Path) -> str:
     """Return what mypy says of a program."""
-    program = folder / "program.py"
-    program.write_text(PROGRAM.format(line=line, step=step))
     arguments = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
     return subprocess.run(arguments, capture_output=True, text=True, check=False).stdout
 
 
-def test_mypy_accepts_the_right_order(tmp_path: Path) -> None:
-    assert mypy(tmp_path) == ""
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Return the errors that mypy has in a program with every order, right and wrong, by their lines."""
+    program = tmp_path_factory.mktemp("program") / "program.py"
+    functions = [form.format(number=number, line=line) for number, (form, line) in enumerate((*RIGHT, *WRONG))]
+    program.write_text(IMPORTS + "".join(functions))
+    lines = program.read_text().splitlines()
+    errors: dict[str, set[str]] = {}
+    for place, error in re.findall(r"^\S+?:(\d+): error: .*\[([a-z-]+)\]$", mypy(program), re.MULTILINE):
+        errors.setdefault(lines[int(place) - 1].strip(), set()).add(error)
+    return errors
 
 
-@pytest.mark.parametrize(
-    ("line", "step", "error"),
-    [
-        ("shard.checkpoint(page.scope.boundary, after=findings)", STEPS, "arg-type"),
-        ("shard.checkpoint(page.scope.boundary)", STEPS, "call-arg"),
-        ("ledger.batch_upsert(page.items, after=items)", STEPS, "arg-type"),
-        ("ledger.batch_upsert(page.items)", STEPS, "call-arg"),
-        (RIGHT, "start.record_done_ledger(i)", "attr-defined"),
-        (RIGHT, "start.record_checkpoint(c)", "attr-defined"),
-        (RIGHT, "start.record_findings(f).record_checkpoint(c)", "attr-defined"),
-        (RIGHT, "start.record_findings(i)", "arg-type"),
-        (RIGHT, "start.record_findings(f).record_done_ledger(c)", "arg-type"),
-    ],
-)
-def test_mypy_refuses_the_wrong_order(tmp_path: Path, line: str, step: str, error: str) -> None:
-    assert f"[{error}]" in mypy(tmp_path, line, step)
+def test_mypy_accepts_the_right_order(refused: dict[str, set[str]]) -> None:
+    assert refused.keys() == {line for _, line in WRONG}
+
+
+@pytest.mark.parametrize(("line", "error"), [(line, error) for (_, line), error in WRONG.items()])
+def test_mypy_refuses_the_wrong_order(refused: dict[str, set[str]], line: str, error: str) -> None:
+    assert error in refused[line]

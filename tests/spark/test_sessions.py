@@ -155,28 +155,26 @@ def test_ctrl_c_cancels_the_job_silently_and_ends_everything(folder: Path, made_
 
 
 def test_sessions_follow_one_another_and_print_and_leave_nothing(folder: Path) -> None:
-    """One with everything that makes Spark talk, one whose Java is killed and one after that.
+    """One whose Java is killed, one that ends in order, and one with a setting that Spark refuses.
 
-    The first has failing tasks, workers that print and a table in the warehouse; the second has the web interface,
-    which listens on this machine alone.
+    The first has all that makes Spark talk (failing tasks, workers that print, a table in the warehouse), and the web
+    interface, which listens on this machine alone.
     """
     done = scripts.run(
         """
+        from strandline.spark.driver import SparkNotStarted
         from strandline.spark.errors import SparkEnded
-        import psutil
-        with session(master="local[1,4]") as spark:
-            assert spark.sparkContext.uiWebUrl is None
-            spark.range(3).write.saveAsTable("kept")
-            assert spark.table("kept").mapInArrow(about_the_worker, ABOUT).count() > 0
-            try:
-                with spark_errors():
-                    spark.range(2).mapInArrow(crash, "id long").collect()
-            except Exception as error:
-                print(error.hint)
+        import logging, psutil
         spark = session(master="local[2,4]", settings={"spark.sql.shuffle.partitions": "3"}, ui=True)
         assert spark.sparkContext.master == "local[2,4]"
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-        assert spark.range(5).count() == 5
+        spark.range(3).write.saveAsTable("kept")
+        assert spark.table("kept").mapInArrow(about_the_worker, ABOUT).count() > 0
+        try:
+            with spark_errors():
+                spark.range(2).mapInArrow(crash, "id long").collect()
+        except Exception as error:
+            print(error.hint)
         (java,) = [child for child in psutil.Process().children() if child.name() == "java"]
         print({each.laddr.ip for each in java.net_connections() if each.status == "LISTEN"})
         print(spark.sparkContext.uiWebUrl)
@@ -187,13 +185,22 @@ def test_sessions_follow_one_another_and_print_and_leave_nothing(folder: Path) -
                 spark.range(5).count()
         except SparkEnded as error:
             print(error)
-        print(session().range(6).count())
+        with session() as spark:
+            assert spark.sparkContext.uiWebUrl is None
+            print(spark.range(6).count())
+        try:
+            session(settings={"spark.memory.fraction": "nonsense"})
+        except SparkNotStarted as error:
+            print(error)
+        assert logging.getLogger().filters  # of calls that the end of Java cuts short nothing is printed either
         """,
         folder,
     )
-    hint, listening, address, *ended = done.stdout.splitlines()
+    assert done.stderr == ""
+    hint, listening, address, ended, count, refused = done.stdout.splitlines()
     assert hint == "this is a defect: please report it with this line"
-    assert (ended, done.stderr) == (["Spark's Java process has ended", "6"], "")
+    assert (ended, count) == ("Spark's Java process has ended", "6")
+    assert "spark.memory.fraction" in refused
     assert set(eval(listening)) <= {"127.0.0.1", "::ffff:127.0.0.1"}  # noqa: S307 - our own
     assert address.startswith("http://127.0.0.1:")
     assert not list(folder.iterdir())
@@ -239,23 +246,6 @@ def test_a_java_that_cannot_start_is_quoted(folder: Path) -> None:
     assert "the disk is on fire" in done.stdout
     assert done.stderr == ""
     assert not scripts.workspaces(folder.parent)
-
-
-def test_a_setting_that_spark_refuses_is_named(folder: Path) -> None:
-    done = scripts.run(
-        """
-        from strandline.spark.driver import SparkNotStarted
-        try:
-            session(settings={"spark.memory.fraction": "nonsense"})
-        except SparkNotStarted as error:
-            print(error)
-        import logging
-        assert logging.getLogger().filters  # of calls that the end of Java cuts short nothing is printed either
-        """,
-        folder,
-    )
-    assert "spark.memory.fraction" in done.stdout
-    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
 
 
 @pytest.mark.long

@@ -113,19 +113,17 @@ def find_stuck(model: Model[StateT], good: Callable[[StateT], bool]) -> Countere
     """Return a shortest path to a state from which no good one can be reached, or None; explores on one core."""
     shard = _Shard(model)
     befores: dict[StateT, list[StateT]] = {}
-    shard.start()
-    while shard.frontier:
-        for before in shard.frontier:
-            for _, after, _ in model.steps(before):
-                befores.setdefault(after, []).append(before)
-        shard.expand()
-        shard.admit(())
-    hopeful = [state for state in shard.known if good(state)]
-    reached = set(hopeful)
-    while hopeful:
-        fresh = [state for state in befores.get(hopeful.pop(), ()) if state not in reached]
-        reached.update(fresh)
-        hopeful += fresh
+    with _uncollected():
+        shard.start()
+        while shard.frontier:
+            shard.expand(befores)
+            shard.admit(())
+        hopeful = [state for state in shard.known if good(state)]
+        reached = set(hopeful)
+        while hopeful:
+            fresh = [state for state in befores.get(hopeful.pop(), ()) if state not in reached]
+            reached.update(fresh)
+            hopeful += fresh
     stuck = next((state for state in shard.known if state not in reached), None)
     return None if stuck is None else shard.way_to("nothing good can be reached", stuck)
 
@@ -185,14 +183,19 @@ class _Shard(Generic[StateT]):
         self.admit(state for state in self._model.initial() if hash(place(state)) % count == self._index)
         self._depth = 0
 
-    def expand(self) -> list[list[StateT]]:
-        """Take every step from the frontier; return the states found for each shard."""
+    def expand(self, befores: dict[StateT, list[StateT]] | None = None) -> list[list[StateT]]:
+        """Take every step from the frontier; return the states found for each shard.
+
+        `befores` gets the states that each state was reached from, where it is given.
+        """
         known, steps, place = self.known, self._model.steps, self._model.place
         count, found, own = self._count, self._found, self._found[self._index]
         for before in self.frontier:
             try:
                 for action, after, problem in steps(before):
                     self._transitions += 1
+                    if befores is not None:
+                        befores.setdefault(after, []).append(before)
                     if problem is not None:
                         self._fail(Failure(problem, before, action, after))
                     if after not in known:
