@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from strandline.pipeline.coordination.codec import parse_run, parse_shard
 from strandline.pipeline.findings import FindingRecord, ObservationRecord, OccurrenceRecord
@@ -16,7 +16,7 @@ from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql.statements import statements
-from strandline.pipeline.stores import AnyDatabase, open_database
+from strandline.pipeline.stores import SqlAnyDatabase, open_database
 from strandline.pipeline.verify import verify
 from strandline.protocol.runs import RunRecord, RunStatus
 from strandline.protocol.shards import ShardRecord, ShardSpec, ShardStatus, within
@@ -85,7 +85,7 @@ class Stored(NamedTuple):
     run: RunRecord | None
 
 
-def stored(database: AnyDatabase) -> Stored:
+def stored(database: SqlAnyDatabase) -> Stored:
     """Read everything at one moment."""
     sql = statements(database.dialect, "verify")
 
@@ -127,7 +127,7 @@ class Checker:
 
     def check(self, said: Said) -> Stored | None:
         """Check everything that holds at any moment; None if there is no database yet."""
-        with open_database(self._address) as database:
+        with cast("SqlAnyDatabase", open_database(self._address)) as database:
             status = database.status()
             if status.pending:
                 assert not status.applied, "a migration was applied in part"

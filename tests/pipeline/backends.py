@@ -1,7 +1,7 @@
-"""The stores that the contract is checked over: in memory, in an SQLite file, and in a real PostgreSQL."""
+"""The stores that the contract is checked over: in memory, in an SQLite file, in a real PostgreSQL, and as objects."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,11 @@ import pytest
 from psycopg import sql
 
 from strandline.clock import ManualClock
+from strandline.objects import LocalObjects, MemoryObjects, ObjectStore, open_objects
+from strandline.pipeline.coordination.objects import ObjectRecords
+from strandline.pipeline.coordination.record_store import Plan, ShardChange
 from strandline.pipeline.identity import TenantId
+from strandline.pipeline.lake import LakeFindings, LakeLedger, LakeReads, LakeState, PageCache
 from strandline.pipeline.memory import MemoryFindings, MemoryLedger, MemoryTables
 from strandline.pipeline.memory_reads import MemoryReads
 from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
@@ -20,10 +24,13 @@ from strandline.pipeline.sql.reads import SqlReads
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.sql.state import SqlState
 from strandline.pipeline.state import MemoryState
+from strandline.protocol.shards import ShardRecord, ShardSpec
 from strandline.testing import CheckedPersistence, SetFence
 from tests.servers_postgres import PostgresServer, fresh_schema
+from tests.servers_seaweed import fresh_address
 
-BACKENDS = ("memory", "sqlite", "postgres")
+QUICK = ("memory", "sqlite", "postgres")
+LAKES = ("objects in memory", "objects in a folder", "objects on SeaweedFS")
 
 
 def memory_stores() -> CheckedPersistence:
@@ -86,6 +93,37 @@ def postgres_stores(dsn: str, schema: str) -> Iterator[CheckedPersistence]:
         )
 
 
+def object_stores(store: ObjectStore) -> CheckedPersistence:
+    """Return the stores of a lake over an empty store of objects."""
+    clock = ManualClock()
+    records, cache = ObjectRecords(store), PageCache(store, clock)
+    state = LakeState(store, records.fence_of)
+    findings = LakeFindings(cache, state, records.fence_of)
+
+    def set_fence(tenant: TenantId, run_id: int, shard_id: int, fence: int) -> None:
+        whole = ShardSpec(b"a", b"z")
+        shard = ShardRecord(tenant, run_id, shard_id, whole, fence=fence, parent=1 if shard_id < 0 else None)
+        parent = [ShardRecord(tenant, run_id, 1, whole, spawned=(shard_id,))] if shard_id < 0 else []
+        records.commit(Plan(0, tuple(ShardChange(None, one) for one in [shard, *parent])))
+
+    ledger = LakeLedger(cache, records.fence_of)
+    return CheckedPersistence(ledger, findings, findings, findings, LakeReads(cache), state, clock, set_fence)
+
+
+@contextmanager
+def opened_objects(backend: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[ObjectStore]:
+    """Open an empty store of objects of the kind that a backend is named after."""
+    if backend == "objects in memory":
+        yield MemoryObjects()
+    elif backend == "objects in a folder":
+        with closing(LocalObjects(folder / "objects")) as local:
+            yield local
+    else:
+        environ = request.getfixturevalue("seaweed_server").environ
+        with closing(open_objects(fresh_address(), conditional=True, environ=environ)) as remote:
+            yield remote
+
+
 @pytest.fixture(scope="session")
 def postgres_pipeline(postgres_server: PostgresServer) -> Iterator[tuple[str, str]]:
     """A migrated schema that the checks of one process use one after another."""
@@ -104,6 +142,10 @@ def stores(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
             opened = nullcontext(memory_stores())
         case "sqlite":
             opened = sqlite_stores(tmp_path)
+        case _ if backend.startswith("objects"):
+            with opened_objects(backend, request, tmp_path) as store:
+                yield object_stores(store)
+            return
         case _:
             opened = postgres_stores(*request.getfixturevalue("postgres_pipeline"))
     with opened as found:

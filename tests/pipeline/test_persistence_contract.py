@@ -1,4 +1,4 @@
-"""Memory, SQLite and PostgreSQL keep every promise of the pipeline's stores."""
+"""Memory, SQLite, PostgreSQL and lakes keep every promise of the pipeline's stores."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -17,12 +17,29 @@ from strandline.testing import (
     check_pipeline_reads,
     check_scanner_state,
 )
-from tests.pipeline.backends import BACKENDS, memory_stores, postgres_pipeline, stores  # noqa: F401 - fixtures
+from tests.pipeline.backends import LAKES, QUICK, memory_stores, postgres_pipeline, stores  # noqa: F401 - fixtures
 
 
 @pytest.mark.parametrize("check", PERSISTENCE_CHECKS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", QUICK)
 def test_stores_keep_the_contract(check: str, stores: CheckedPersistence) -> None:  # noqa: F811 - the fixture
+    PERSISTENCE_CHECKS[check](stores)
+
+
+_MANY = {name for name in PERSISTENCE_CHECKS if "order" in name or "thousand" in name or "twin" in name}
+"""Checks of hundreds of pages or thousands of rows, each of which is an object or more."""
+
+
+@pytest.mark.parametrize("check", [name for name in PERSISTENCE_CHECKS if name not in _MANY])
+@pytest.mark.parametrize("backend", ["objects in memory", "objects on SeaweedFS"])
+def test_lakes_keep_the_contract(check: str, stores: CheckedPersistence) -> None:  # noqa: F811 - the fixture
+    PERSISTENCE_CHECKS[check](stores)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", PERSISTENCE_CHECKS)
+@pytest.mark.parametrize("backend", LAKES)
+def test_lakes_keep_all_of_the_contract(check: str, stores: CheckedPersistence) -> None:  # noqa: F811 - the fixture
     PERSISTENCE_CHECKS[check](stores)
 
 

@@ -10,7 +10,7 @@ import pytest
 from strandline.detect import Limits, RuleSet
 from strandline.errors import FormatError, InvalidInput
 from strandline.pipeline.ledger import DoneStatus
-from strandline.pipeline.stores import open_database
+from strandline.pipeline.sql import SqliteDatabase
 from strandline.scan.driver import explain_with, scan
 from strandline.scan.errors import EngineUnusable
 from strandline.scan.events import Event, Planned
@@ -269,13 +269,13 @@ def test_explaining_writes_nothing(things: Things, address: str) -> None:
     things.write({"a": "alpha_100", "b": Thing(problem="SYMLINK")})
     request = request_for(address, things)
     with request.open_stores() as stores:
-        before = stores.database.read(lambda connection: list(connection.execute("PRAGMA data_version")))
+        before = stores.sql.read(lambda connection: list(connection.execute("PRAGMA data_version")))
         plan = explain_with(stores, request)
         assert dict(plan.counts) == {Reason.NEW: 1, Reason.PROBLEM: 1}
         assert plan.todo_bytes == 9
         assert rows_of(stores, TENANT) == {"findings": [], "occurrences": [], "observations": [], "ledger": []}
         assert stores.coordinator.list_runs(TENANT) == []
-        assert stores.database.read(lambda connection: list(connection.execute("PRAGMA data_version"))) == before
+        assert stores.sql.read(lambda connection: list(connection.execute("PRAGMA data_version"))) == before
     assert READS == {}
 
 
@@ -327,7 +327,7 @@ def test_the_same_item_under_other_rules_and_limits_is_looked_at_again(things: T
 def test_a_state_of_a_later_version_is_refused(things: Things, tmp_path: Path) -> None:
     things.write({"a": "alpha_100"})
     address = made(str(tmp_path / "later.db"))
-    with open_database(address) as database:
+    with SqliteDatabase(Path(address)) as database:
         database.write(
             lambda connection: connection.execute(
                 "INSERT INTO schema_migrations SELECT max(version) + 1, 'later', zeroblob(32), 0 FROM schema_migrations"

@@ -101,7 +101,7 @@ class Watch:
     def committed(self) -> int:
         """Return how many items are in the ledger."""
         query = f"SELECT count(*) FROM {self._ledger}"  # noqa: S608 - one of two names
-        rows: list[Any] = self._stores.database.read(lambda connection: connection.execute(query).fetchall())
+        rows: list[Any] = self._stores.sql.read(lambda connection: connection.execute(query).fetchall())
         return int(rows[0][0])
 
     def rows(self) -> Rows:

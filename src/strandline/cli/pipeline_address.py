@@ -13,7 +13,9 @@ DEFAULT_ADDRESS = "pipeline.db"
 Address = Annotated[
     str,
     typer.Argument(
-        help="A SQLite file, or postgresql://user@host/database.", envvar="STRANDLINE_PIPELINE", show_default=True
+        help="A SQLite file, postgresql://user@host/database, or a lake: s3://bucket/prefix, file:///folder.",
+        envvar="STRANDLINE_PIPELINE",
+        show_default=True,
     ),
 ]
 

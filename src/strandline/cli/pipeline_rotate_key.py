@@ -79,10 +79,10 @@ def _rotation(stores: Stores, who: TenantId, tenant: str, path: Path, *, dry_run
     new = read_key(next_key_path(path))
     if new is None:
         tried = TenantSecretKey(old + secrets.token_bytes(DIGEST_BYTES))
-        Rotation(stores.database, who, old, tried).plan()  # what is refused makes no file
+        Rotation(stores.sql, who, old, tried).plan()  # what is refused makes no file
         _refuse_scan_at_work(stores, who)
         new = tried if dry_run else make_key(next_key_path(path), before=old)
-    return Rotation(stores.database, who, old, new)
+    return Rotation(stores.sql, who, old, new)
 
 
 def _refuse_scan_at_work(stores: Stores, who: TenantId) -> None:

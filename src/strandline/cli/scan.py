@@ -41,7 +41,7 @@ from strandline.pipeline.stores import NoPipeline
 from strandline.scan import ScanRequest, explain
 from strandline.scan import scan as run_scan
 from strandline.scan.sources import Source
-from strandline.scan.state import State, StateMissing, open_state, state_folder
+from strandline.scan.state import State, StateMissing, folder_of_state, open_state
 from strandline.scan.workers import FEW_ITEMS
 
 LEASE_S = 30.0
@@ -222,7 +222,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
     without_spark = without_spark or (reads_stdin(chosen.paths) and not (with_spark or master or conf or ui))
     run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
-    sources = sources_of(chosen, state_folder(where))
+    sources = sources_of(chosen, folder_of_state(where))
     limits = Limits(allow_comments=allow_comments)
     request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
     if explain_only:

@@ -12,9 +12,9 @@ StateOption = Annotated[
     str,
     typer.Option(
         "--state",
-        metavar="DIR|postgresql://…",
+        metavar="DIR|postgresql://…|s3://…",
         envvar="STRANDLINE_STATE",
-        help="State of scans: a local folder or a PostgreSQL database.",
+        help="State of scans: a local folder, a PostgreSQL database, or a prefix of a bucket.",
     ),
 ]
 TenantOption = Annotated[

@@ -17,9 +17,9 @@ page again: at-least-once execution is exactly-once in effect. `commit` has the 
 `held_shard` is a shard under a worker's lease, which stops by itself when the lease ends. A store in the database of
 coordination rejects rows under an older fence; any other store merges them, which is harmless.
 
-**Stores.** `memory` for tests, `sql` for SQLite (the default, several processes) and PostgreSQL; coordination also on
-etcd. `stores.open_stores` opens all of them by an address. `reads` are queries; `state` holds values of scanners;
-`verify` checks stored rows against these promises.
+**Stores.** `memory` for tests, `sql` for SQLite (the default, several processes) and PostgreSQL, `lake` for objects of
+a bucket; coordination also on etcd. `stores.open_stores` opens all of them by an address. `reads` are queries; `state`
+holds values of scanners; `verify` checks stored rows against these promises.
 
 **Secrets.** No byte of a secret is stored: a secret is a hash under its tenant's key (`SecretHash`). No key, cursor or
 hash of a secret is in a message or a `repr`.

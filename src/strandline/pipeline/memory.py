@@ -170,6 +170,13 @@ class MemoryFindings:
         with self.tables.lock:
             return self.tables.policies.get((tenant, policy))
 
+    def check(self, folded: FindingsBatch) -> None:
+        """Refuse a batch that contradicts what is stored, or whose parents are neither in it nor stored."""
+        self._check_content(folded)
+        self._check_parents(folded)
+        for row in folded.observations:
+            self._merged(row)
+
     def _check_content(self, batch: FindingsBatch) -> None:
         """Refuse an id that is known with other content, and content that is known under another id."""
         tables = self.tables

@@ -4,8 +4,9 @@ Invariants: counts are of one moment; nothing is shown but ids and counts.
 """
 
 from strandline.pipeline.identity import PolicyHash, TenantId
-from strandline.pipeline.sql.database import AnyConnection, Database
+from strandline.pipeline.sql.database import AnyConnection
 from strandline.pipeline.sql.statements import statements
+from strandline.pipeline.stores import AnyDatabase
 
 TABLES = (
     "ledger_entries",
@@ -20,8 +21,12 @@ TABLES = (
 )
 
 
-def count_rows(database: Database) -> dict[str, int]:
+def count_rows(database: AnyDatabase) -> dict[str, int]:
     """Return how many rows each table has."""
+    if database.dialect == "objects":
+        from strandline.pipeline.lake.overview import count_lake_rows  # noqa: PLC0415 - only lakes need it
+
+        return count_lake_rows(database)
     sql = statements(database.dialect, "overview")
 
     def count(connection: AnyConnection) -> dict[str, int]:
@@ -30,14 +35,30 @@ def count_rows(database: Database) -> dict[str, int]:
     return database.read(count)
 
 
-def list_tenants(database: Database) -> list[TenantId]:
+def list_tenants(database: AnyDatabase) -> list[TenantId]:
     """Return the tenants that have results or runs."""
+    if database.dialect == "objects":
+        from strandline.pipeline.lake.overview import lake_tenants  # noqa: PLC0415 - only lakes need it
+
+        return lake_tenants(database)
     sql = statements(database.dialect, "overview")["tenants"]
-    return [TenantId(row[0]) for row in database.read(lambda connection: connection.execute(sql).fetchall())]
+
+    def look(connection: AnyConnection) -> list[TenantId]:
+        return [TenantId(row[0]) for row in connection.execute(sql).fetchall()]
+
+    return database.read(look)
 
 
-def list_policies(database: Database, tenant: TenantId) -> list[PolicyHash]:
+def list_policies(database: AnyDatabase, tenant: TenantId) -> list[PolicyHash]:
     """Return the policies under which a tenant has results, or that it registered."""
+    if database.dialect == "objects":
+        from strandline.pipeline.lake.overview import lake_policies  # noqa: PLC0415 - only lakes need it
+
+        return lake_policies(database, tenant)
     sql = statements(database.dialect, "overview")["policies"]
     named = {"tenant": tenant}
-    return [PolicyHash(row[0]) for row in database.read(lambda connection: connection.execute(sql, named).fetchall())]
+
+    def look(connection: AnyConnection) -> list[PolicyHash]:
+        return [PolicyHash(row[0]) for row in connection.execute(sql, named).fetchall()]
+
+    return database.read(look)

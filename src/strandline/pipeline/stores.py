@@ -2,6 +2,7 @@
 
     pipeline.db, sqlite:pipeline.db              a SQLite file: the embedded default
     postgresql://user@host/database              a PostgreSQL server
+    s3://bucket/prefix, file:///folder, …        a lake: objects below a prefix, and no server (`pipeline.lake`)
     etcd://host:2379, etcd://host:2379/prefix    an etcd, for coordination alone
 
 Invariants: stores are opened on a schema of exactly this version, or not at all; with coordination in the same
@@ -23,6 +24,7 @@ from strandline.pipeline.identity import TenantSecretKey
 from strandline.pipeline.ledger import DoneLedger
 from strandline.pipeline.policy import Policies
 from strandline.pipeline.reads import PipelineReads
+from strandline.pipeline.scope import unknown_fence
 from strandline.pipeline.sql.findings import PostgresFindings, SqliteFindings
 from strandline.pipeline.sql.ledger import PostgresLedger, SqliteLedger
 from strandline.pipeline.sql.reads import SqlReads
@@ -33,10 +35,13 @@ from strandline.pipeline.triage import Triage
 
 if TYPE_CHECKING:  # each is imported when its address is opened: others need neither its package nor its modules
     from strandline.pipeline.coordination.etcd_client import EtcdClient
+    from strandline.pipeline.lake.database import LakeDatabase
     from strandline.pipeline.sql.postgres import PostgresDatabase
     from strandline.pipeline.sql.sqlite import SqliteDatabase
 
-AnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase"
+SqlAnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase"
+AnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase | LakeDatabase"
+LAKES = ("s3://", "gs://", "az://", "file://", "memory://")
 _POSTGRES = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
 
@@ -64,6 +69,16 @@ class Stores:
     coordinator: Coordinator
     etcd: "EtcdClient | None" = None
 
+    @property
+    def sql(self) -> SqlAnyDatabase:
+        """Return the database, for what only SQL can do; `InvalidInput` for a lake."""
+        if self.database.dialect == "objects":
+            raise InvalidInput(
+                "this needs a database, and the state is a lake, whose pages never change",
+                hint="copy it into a folder with `strandline pipeline copy`, and copy the result to a new prefix",
+            )
+        return self.database
+
     def close(self) -> None:
         """Close connections; calling it twice is harmless."""
         self.coordinator.close()
@@ -89,11 +104,15 @@ def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
         from strandline.pipeline.sql.postgres import PostgresDatabase  # noqa: PLC0415 - see above
 
         return PostgresDatabase(address, clock=clock)
+    if address.startswith(LAKES):
+        from strandline.pipeline.lake.database import LakeDatabase  # noqa: PLC0415 - see above
+
+        return LakeDatabase(address, clock=clock)
     path = address.removeprefix("sqlite:")
     if not path or is_like_server(path) or path.lower().startswith("postgres"):
         raise InvalidInput(
             "the address is neither a path nor the address of a supported server",
-            hint="give the path of a SQLite file, or postgresql://user@host/database",
+            hint="give the path of a SQLite file, postgresql://user@host/database, s3://bucket/prefix or file:///folder",
         )
     from strandline.pipeline.sql.sqlite import SqliteDatabase  # noqa: PLC0415 - see above
 
@@ -124,11 +143,13 @@ def open_stores(
     except BaseException:
         database.close()
         raise
-    is_sqlite = database.dialect == "sqlite"
     check = None if key is None else check_value(key)
+    coordinator = Coordinator(records, lease_ttl_ns=lease_ttl_ns)
+    if database.dialect == "objects":
+        return _lake_stores(database, records, coordinator, check, client)
+    is_sqlite = database.dialect == "sqlite"
     findings = SqliteFindings(database, check) if is_sqlite else PostgresFindings(database, check)
     ledger = SqliteLedger(database) if is_sqlite else PostgresLedger(database)
-    coordinator = Coordinator(records, lease_ttl_ns=lease_ttl_ns)
     return Stores(
         database, findings, ledger, findings, findings, SqlReads(database), SqlState(database), coordinator, client
     )
@@ -147,7 +168,26 @@ def require_current(database: AnyDatabase) -> None:
         )
 
 
+def _lake_stores(
+    database: "LakeDatabase",
+    records: RecordStore,
+    coordinator: Coordinator,
+    check: bytes | None,
+    client: "EtcdClient | None",
+) -> Stores:
+    from strandline.pipeline.coordination.objects import ObjectRecords  # noqa: PLC0415 - see above
+    from strandline.pipeline.lake.stores import open_lake  # noqa: PLC0415 - see above
+
+    lake = open_lake(database, records.fence_of if isinstance(records, ObjectRecords) else unknown_fence, check)
+    findings = lake.findings
+    return Stores(database, findings, lake.ledger, findings, findings, lake.reads, lake.state, coordinator, client)
+
+
 def _records(database: AnyDatabase) -> RecordStore:
+    if database.dialect == "objects":
+        from strandline.pipeline.coordination.objects import ObjectRecords  # noqa: PLC0415 - see above
+
+        return ObjectRecords(database.store)
     if database.dialect == "postgres":
         from strandline.pipeline.coordination.postgres import PostgresRecords  # noqa: PLC0415 - see above
 

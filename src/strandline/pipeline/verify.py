@@ -30,9 +30,10 @@ from strandline.pipeline.identity import (
 )
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.policy import hash_of
-from strandline.pipeline.sql.database import AnyConnection, Database
+from strandline.pipeline.sql.database import AnyConnection
 from strandline.pipeline.sql.migrations import Dialect
 from strandline.pipeline.sql.statements import statements
+from strandline.pipeline.stores import AnyDatabase
 from strandline.pipeline.triage import TriageEvent, event_id
 
 PAGE_ROWS = 10_000
@@ -54,14 +55,18 @@ class Verified(NamedTuple):
     problems: list[Problem]
 
 
-def verify(database: Database, tell: Callable[[int], None]) -> Verified:
+def verify(database: AnyDatabase, tell: Callable[[int], None]) -> Verified:
     """Read and check every row; `tell` gets the number of rows of each page."""
+    if database.dialect == "objects":
+        from strandline.pipeline.lake.verify import verify_lake  # noqa: PLC0415 - only lakes need it
+
+        return verify_lake(database, tell, CHECKS)
     sql = statements(database.dialect, "verify")
 
     def look(connection: AnyConnection) -> Verified:
         rows: dict[str, int] = {}
         problems = [Problem("storage", said, 1) for (said,) in connection.execute(sql["storage"]) if said != "ok"]
-        for table, check in _CHECKS.items():
+        for table, check in CHECKS.items():
             rows[table] = 0
 
             def counted(table: str = table) -> Iterator[Row]:
@@ -161,7 +166,7 @@ def _shards(rows: Iterable[Row]) -> Iterator[str]:
             yield "columns that differ from the record beside them"
 
 
-_CHECKS: dict[str, Callable[[Iterable[Row]], Iterator[str]]] = {
+CHECKS: dict[str, Callable[[Iterable[Row]], Iterator[str]]] = {
     "ledger": _ledger,
     "findings": _findings,
     "occurrences": _occurrences,
@@ -171,6 +176,7 @@ _CHECKS: dict[str, Callable[[Iterable[Row]], Iterator[str]]] = {
     "runs": _runs,
     "shards": _shards,
 }
+"""The checks of single rows, by table; every kind of store has the same."""
 _BETWEEN = {
     "lost_findings": ("ledger", "says more findings than were observed"),
     "orphan_occurrences": ("occurrences", "name findings that do not exist"),

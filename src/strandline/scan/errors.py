@@ -33,7 +33,7 @@ class StateNotShared(InvalidInput):
     def __init__(self, master: str) -> None:
         super().__init__(
             f"the state is a SQLite file, which the workers of {master} cannot share",
-            hint="give --state postgresql://…, or a master on this machine such as local[*]",
+            hint="give --state postgresql://… or s3://…, or a master on this machine such as local[*]",
         )
         self.master = master
 

@@ -1,10 +1,11 @@
-"""The state of scans: stores, tenant and key, opened together from a folder or a PostgreSQL address.
+"""The state of scans: stores, tenant and key, opened together from a folder, a PostgreSQL address or a lake.
 
     .strandline/pipeline.db                  the stores; `strandline scan` creates them
     .strandline/tenant-<name>.key            the tenant's key, readable by its owner alone
     .strandline/.gitignore                   keeps the state out of git
 
-A `postgresql://…` address needs a key file: many machines share that state, and each needs the same key.
+A `postgresql://…` address and a lake (`s3://…`, `file:///…`) need a key file: many machines share that state, and each
+needs the same key.
 
 Invariants: opening a state for reading creates nothing; no message and no `repr` shows an address with its password.
 """
@@ -14,20 +15,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
 from strandline.files import OsDisk, storage_errors
 from strandline.pipeline.coordination.coordinator import LEASE_TTL_NS
 from strandline.pipeline.identity import TenantId, TenantSecretKey
 from strandline.pipeline.key_files import tenant_key
-from strandline.pipeline.stores import Stores, is_like_server, open_stores
+from strandline.pipeline.stores import LAKES, Stores, is_like_server, open_stores
 from strandline.pipeline.text_fields import check_text
 from strandline.protocol.canonical import derive, prefixed
 
 DEFAULT_STATE = ".strandline"
 DEFAULT_TENANT = "default"
 TENANT_NAME_BYTES_MAX = 256
-_SERVERS = ("postgresql://", "postgres://")
+_SERVERS = ("postgresql://", "postgres://", *LAKES)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -79,7 +81,7 @@ def open_state(
         _prepare(folder, create=create)
     elif key_file is None:
         raise InvalidInput(
-            "a state on a server needs --key-file: every machine must hash secrets with the same key",
+            "a state on a server or in a bucket needs --key-file: every machine must hash secrets with the same key",
             hint="make one with `openssl rand -hex 32 > tenant.key && chmod 600 tenant.key`, and keep a copy",
         )
     address = where if folder is None else str(folder / "pipeline.db")
@@ -91,16 +93,24 @@ def open_state(
 
 
 def state_folder(where: str) -> Path | None:
-    """Return the absolute path of the state folder, which may not exist; None for a server's address."""
+    """Return the absolute path of the state folder, which may not exist; None for the address of a server or lake."""
     if where.startswith(_SERVERS):
         return None
     folder = Path(where).absolute()
     if is_like_server(where) or is_like_server(str(folder)):
         raise InvalidInput(
-            "--state is neither a folder nor a PostgreSQL address",
-            hint="give a folder without `://` and `password=` in its path, or postgresql://user@host/database",
+            "--state is neither a folder nor the address of a database or a store of objects",
+            hint="give a folder without `://` and `password=` in its path, postgresql://user@host/database, "
+            "s3://bucket/prefix or file:///folder",
         )
     return folder
+
+
+def folder_of_state(where: str) -> Path | None:
+    """Return the folder that holds a state on this machine, which no scan should read; None for one elsewhere."""
+    if where.startswith("file://"):
+        return Path(unquote(urlsplit(where).path))
+    return state_folder(where)
 
 
 def tenant_named(name: str) -> TenantId:

@@ -19,6 +19,7 @@ class HookedRecords:
         self._store = store
         self._hook = hook
         self.records_per_commit_max = store.records_per_commit_max
+        self.registers_in_one_commit = store.registers_in_one_commit
 
     def commit(self, plan: Plan) -> Result:
         """Write a plan between the two calls of the hook."""

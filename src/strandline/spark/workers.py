@@ -184,7 +184,7 @@ def check_shared(request: ScanRequest, master: str) -> None:
     if _is_local(master):
         return
     with open_database(request.address) as database:
-        if isinstance(database, SqliteDatabase):
+        if isinstance(database, SqliteDatabase) or request.address.startswith(("file://", "memory://")):
             raise StateNotShared(master)
 
 

@@ -4,17 +4,20 @@ A backend is a function of pytest's request, from which it gets a folder or a se
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from strandline.objects import LocalObjects, MemoryObjects, open_objects
 from strandline.pipeline.coordination import Coordinator, MemoryRecords, RecordStore, SqliteRecords
 from strandline.pipeline.coordination.etcd import EtcdRecords
+from strandline.pipeline.coordination.objects import ObjectRecords
 from strandline.pipeline.coordination.postgres import PostgresRecords
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase
 from strandline.testing.coordination_helpers import LEASE_TTL_NS
 from tests.servers_etcd import connected
+from tests.servers_seaweed import fresh_address
 
 Opens = Callable[[pytest.FixtureRequest], AbstractContextManager[RecordStore]]
 
@@ -51,12 +54,33 @@ def open_etcd(request: pytest.FixtureRequest) -> Iterator[RecordStore]:
         yield EtcdRecords(client, prefix=request.getfixturevalue("etcd_prefix"))
 
 
+@contextmanager
+def open_objects_in_memory(_: pytest.FixtureRequest) -> Iterator[RecordStore]:
+    yield ObjectRecords(MemoryObjects())
+
+
+@contextmanager
+def open_local_objects(request: pytest.FixtureRequest) -> Iterator[RecordStore]:
+    with closing(LocalObjects(request.getfixturevalue("tmp_path") / "objects")) as store:
+        yield ObjectRecords(store)
+
+
+@contextmanager
+def open_seaweed(request: pytest.FixtureRequest) -> Iterator[RecordStore]:
+    environ = request.getfixturevalue("seaweed_server").environ
+    with closing(open_objects(fresh_address(), conditional=True, environ=environ)) as store:
+        yield ObjectRecords(store)
+
+
 BACKENDS: dict[str, Opens] = {
     "memory": open_memory,
     "memory, small commits": open_small,
     "sqlite": open_sqlite,
     "postgres": open_postgres,
     "etcd": open_etcd,
+    "objects in memory": open_objects_in_memory,
+    "objects in a folder": open_local_objects,
+    "objects on SeaweedFS": open_seaweed,
 }
 
 

@@ -8,7 +8,8 @@ accepted from it: no checkpoint, split, completion or parking.
 **How.** The decisions are pure functions of `strandline.protocol`, which take a record and the time, and return a
 record. `Coordinator` reads records from a `RecordStore`, lets them decide, and writes the result if what was read is
 unchanged; otherwise it reads again, up to nine times. So every store has the same behaviour, and what the model proves
-of the functions holds for all of them. Stores: `MemoryRecords`, `SqliteRecords`, and those for PostgreSQL and etcd.
+of the functions holds for all of them. Stores: `MemoryRecords`, `SqliteRecords`, and those for PostgreSQL, etcd and
+objects.
 
 **Formats.** A record is one value (`codec`), beside the few columns or keys that its store needs for finding it.
 Workers claim from an index of active shards by deadline, never by reading every record.

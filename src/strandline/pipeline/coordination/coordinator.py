@@ -182,7 +182,7 @@ class Coordinator:
     def register_shards(self, now: int, key: RunKey, shards: Sequence[InitialShard], op_id: int) -> Outcome:
         """Register the shards of a run, in as many commits as the store needs; the last commit makes the run active."""
         chosen = tuple(shards)
-        several = len(chosen) > self._store.records_per_commit_max
+        several = len(chosen) > self._store.records_per_commit_max or not self._store.registers_in_one_commit
         if several:
             begun = self._on_run(now, key, lambda run: runs.begin_registration(run, now, chosen, op_id), alone=True)
             self._write_shards(now, begun.shards)

@@ -62,6 +62,7 @@ class EtcdRecords:
     """Runs and shards below a prefix of an etcd; the caller owns the client."""
 
     records_per_commit_max = SHARDS_MAX
+    registers_in_one_commit = True
 
     def __init__(self, client: EtcdClient, *, prefix: str = PREFIX, owner_ttl_s: int = OWNER_TTL_S) -> None:
         if owner_ttl_s <= 0:

@@ -31,6 +31,7 @@ class MemoryRecords:
     """Records in dictionaries, and an index of the active shards of each run."""
 
     records_per_commit_max = 10_000
+    registers_in_one_commit = True
 
     def __init__(self, hook: CommitHook | None = None) -> None:
         self._runs: dict[RunKey, Versioned[RunRecord]] = {}

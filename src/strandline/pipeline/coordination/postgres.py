@@ -35,6 +35,7 @@ class PostgresRecords:
     """Runs and shards in a database that the caller migrates before and closes after."""
 
     records_per_commit_max = INITIAL_SHARDS_MAX
+    registers_in_one_commit = True
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database

@@ -89,6 +89,8 @@ class RecordStore(Protocol):
 
     records_per_commit_max: int
     """The number of shards that one plan may change, beside its run; at least 3."""
+    registers_in_one_commit: bool
+    """Whether one plan may make a run active and add its shards; otherwise the run is written before and after them."""
 
     def load_run(self, key: RunKey) -> Versioned[RunRecord] | None:
         """Return a run, or None."""

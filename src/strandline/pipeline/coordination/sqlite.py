@@ -29,6 +29,7 @@ class SqliteRecords:
     """Runs and shards in a database that the caller migrates before and closes after."""
 
     records_per_commit_max = 10_000
+    registers_in_one_commit = True
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database

@@ -1,0 +1,178 @@
+"""Columns of pages and tables: the rows of the pipeline as Arrow, and Arrow as Parquet.
+
+    ledger      one row for each (tenant, policy, ovid), with the time at which each status was first committed
+    findings    findings (layer 1), occurrences (2) and observations (3) of one page, so that a page is one object
+    triage      decisions
+
+Invariants: rows that are written and read again are equal; a column that a table must have and a file lacks is
+`Damaged`, as is a file that is no Parquet.
+"""
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from strandline.errors import Damaged
+from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord, OccurrenceRecord
+from strandline.pipeline.identity import SecretHash
+from strandline.pipeline.ledger import DoneStatus, LedgerRecord
+from strandline.pipeline.triage import TriageEvent, TriageState, event_id
+
+FINDING, OCCURRENCE, OBSERVATION = 1, 2, 3
+TIMES = ("retryable_ns", "permanent_ns", "skipped_ns", "partial_ns", "clean_ns", "with_findings_ns")
+"""The time at which a row of the ledger first had each status, in the order of `DoneStatus`."""
+
+
+def _needed(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+LEDGER = pa.schema(
+    [
+        *(_needed(name, pa.binary()) for name in ("tenant", "policy", "ovid")),
+        _needed("weak", pa.bool_()),
+        _needed("status", pa.int8()),
+        _needed("bytes_seen", pa.int64()),
+        _needed("findings_count", pa.int32()),
+        *(_needed(name, pa.int64()) for name in ("members_skipped", "decodes_skipped", "findings_dropped")),
+        *(_needed(name, pa.int64()) for name in ("run_id", "shard_id", "fence", "started_at", "finished_at")),
+        pa.field("error_code", pa.string()),
+        *(pa.field(name, pa.int64()) for name in TIMES),
+    ]
+)
+FINDINGS = pa.schema(
+    [
+        _needed("layer", pa.int8()),
+        _needed("tenant", pa.binary()),
+        *(pa.field(name, pa.binary()) for name in ("finding_id", "item", "rule", "secret")),
+        *(pa.field(name, pa.binary()) for name in ("occurrence_id", "version")),
+        *(pa.field(name, pa.int64()) for name in ("byte_offset", "byte_length")),
+        *(pa.field(name, pa.binary()) for name in ("observation_id", "policy", "ovid")),
+        *(pa.field(name, pa.int64()) for name in ("run_id", "shard_id", "fence", "seen_at", "location_seen_at")),
+        *(pa.field(name, pa.string()) for name in ("location_display", "location_url")),
+        _needed("committed_ns", pa.int64()),
+    ]
+)
+TRIAGE = pa.schema(
+    [
+        *(_needed(name, pa.binary()) for name in ("tenant", "finding_id", "event_id")),
+        _needed("state", pa.int8()),
+        _needed("when_ns", pa.int64()),
+        *(_needed(name, pa.string()) for name in ("who", "why")),
+        _needed("committed_ns", pa.int64()),
+    ]
+)
+SCHEMAS: dict[str, pa.Schema] = {"ledger": LEDGER, "findings": FINDINGS, "triage": TRIAGE}
+_STATUSES = {int(status): status for status in DoneStatus}
+_TIME_OF = {int(status): name for status, name in zip(DoneStatus, TIMES, strict=True)}
+_REPEATED = ["tenant", "policy", "error_code", "rule", "run_id", "shard_id", "fence", "status", "who"]
+"""Columns whose values repeat; digests never do, and a dictionary of them would be larger than they are."""
+
+
+def ledger_table(rows: Sequence[LedgerRecord], now_ns: int) -> pa.Table:
+    """Return rows of the ledger as columns, first committed now."""
+    columns = dict(zip(LedgerRecord._fields, zip(*rows, strict=True), strict=True))
+    for status, name in _TIME_OF.items():
+        columns[name] = tuple(now_ns if row.status == status else None for row in rows)
+    return pa.table([pa.array(columns[name], LEDGER.field(name).type) for name in LEDGER.names], schema=LEDGER)
+
+
+def ledger_rows(table: pa.Table, where: str) -> list[LedgerRecord]:
+    """Return columns as rows of the ledger."""
+    columns = [table[name].to_pylist() for name in LedgerRecord._fields]
+    columns[4] = [_status(rank, where) for rank in columns[4]]
+    return list(map(LedgerRecord, *columns))
+
+
+def _status(rank: int, where: str) -> DoneStatus:
+    status = _STATUSES.get(rank)
+    if status is None:
+        raise Damaged(
+            where,
+            f"a row of the ledger has the status {rank}, which does not exist",
+            safe="find the writer of the row; unknown values are never read as a default",
+        )
+    return status
+
+
+def findings_table(batch: FindingsBatch, now_ns: int) -> pa.Table:
+    """Return the three layers of a page as columns, first committed now."""
+    layers: list[tuple[int, tuple[str, ...], Iterable[tuple[object, ...]]]] = [
+        (FINDING, FindingRecord._fields, ((*row[:4], bytes(row.secret)) for row in batch.findings)),
+        (OCCURRENCE, OccurrenceRecord._fields, batch.occurrences),
+        (OBSERVATION, ObservationRecord._fields, batch.observations),
+    ]
+    cells: dict[str, list[object]] = {name: [] for name in FINDINGS.names}
+    for layer, fields, rows in layers:
+        for row in rows:
+            known = dict(zip(fields, row, strict=True), layer=layer, committed_ns=now_ns)
+            for name, column in cells.items():
+                column.append(known.get(name))
+    return pa.table([pa.array(cells[name], FINDINGS.field(name).type) for name in FINDINGS.names], schema=FINDINGS)
+
+
+def finding_row(row: dict[str, Any]) -> FindingRecord:
+    """Return a row of layer 1."""
+    return FindingRecord(row["tenant"], row["finding_id"], row["item"], row["rule"], SecretHash(row["secret"]))
+
+
+def occurrence_row(row: dict[str, Any]) -> OccurrenceRecord:
+    """Return a row of layer 2."""
+    return OccurrenceRecord(*(row[name] for name in OccurrenceRecord._fields))
+
+
+def observation_row(row: dict[str, Any]) -> ObservationRecord:
+    """Return a row of layer 3."""
+    return ObservationRecord(*(row[name] for name in ObservationRecord._fields))
+
+
+def triage_table(events: Sequence[TriageEvent], now_ns: int) -> pa.Table:
+    """Return decisions as columns, first committed now."""
+    rows = sorted((*event[:2], event_id(event), int(event.state), *event[3:], now_ns) for event in events)
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(cells, field.type) for cells, field in zip(columns, TRIAGE, strict=True)], schema=TRIAGE)
+
+
+def triage_row(row: dict[str, Any]) -> TriageEvent:
+    """Return a decision."""
+    return TriageEvent(
+        row["tenant"], row["finding_id"], TriageState(row["state"]), row["when_ns"], row["who"], row["why"]
+    )
+
+
+def digest_of(*layers: Iterable[tuple[object, ...]]) -> bytes:
+    """Return a digest of rows, from which a page has its name: the same rows have the same name at any time."""
+    hashed = blake3()
+    for layer in layers:
+        for row in layer:
+            cells = tuple(bytes(cell) if isinstance(cell, bytes) else cell for cell in row)
+            hashed.update(repr(tuple(map(_plain, cells))).encode(errors="surrogatepass"))
+        hashed.update(b"\n")
+    return hashed.digest(16)
+
+
+def _plain(cell: object) -> object:
+    return operator.index(cell) if isinstance(cell, int) else cell
+
+
+def format_parquet(table: pa.Table) -> bytes:
+    """Return a table as one Parquet file."""
+    sink = pa.BufferOutputStream()
+    repeated = [name for name in _REPEATED if name in table.schema.names]
+    pq.write_table(table, sink, compression="zstd", use_dictionary=repeated, row_group_size=1 << 17)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def parse_parquet(data: bytes, schema: pa.Schema, where: str) -> pa.Table:
+    """Return the table of a Parquet file, with exactly the columns that it must have."""
+    try:
+        table = pq.read_table(pa.BufferReader(data), partitioning=None)
+        return table.select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        problem = "it is no Parquet file of this table, or is no longer whole"
+        raise Damaged(where, problem, safe="nothing was changed; restore the object from a copy") from error

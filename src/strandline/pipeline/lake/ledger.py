@@ -1,0 +1,51 @@
+"""The done-ledger in object storage: a page of rows is one object, and a row is the merge of all pages that have it.
+
+Invariants: a page is written whole or not at all, under a name of its rows and its writer; writers of one shard are
+fenced by its record, which is read before. A zombie that was not refused only adds rows that merge.
+"""
+
+from collections.abc import Sequence
+
+from strandline.pipeline.commit import check_items
+from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
+from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
+from strandline.pipeline.lake.columns import digest_of, ledger_table
+from strandline.pipeline.lake.layout import PageName
+from strandline.pipeline.lake.page_cache import PageCache
+from strandline.pipeline.ledger import LedgerRecord, fold, receipt, validate_all
+from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
+from strandline.pipeline.scope import FenceOf, check_fence, unknown_fence
+
+
+class LakeLedger:
+    """The done-ledger of a lake."""
+
+    def __init__(self, cache: PageCache, fence_of: FenceOf = unknown_fence) -> None:
+        self._cache = cache
+        self._fence_of = fence_of
+
+    def batch_get(self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash]) -> list[LedgerRecord | None]:
+        """Return a row for each key, in their order; None where there is none."""
+        if len(ovids) > BATCH_ROWS_MAX:
+            raise BatchTooLarge(len(ovids))
+        return self._cache.ledger(tenant, policy).rows(ovids) if ovids else []
+
+    def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
+        """Return the keys that are done under the policy, sorted."""
+        return self._cache.ledger(tenant, policy).done()
+
+    def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
+        """Write rows as one page, and return once it is durable."""
+        validate_all(records)
+        check_items(records, after)
+        context = after.scope.context
+        rows = sorted(fold(records), key=lambda row: row.ovid)
+        check_fence(context, self._fence_of(context.tenant, context.run_id, context.shard_id))
+        known = self._cache.known_ledger(context.tenant, context.policy).rows([row.ovid for row in rows])
+        if any(old is not None and old.weak != row.weak for old, row in zip(known, rows, strict=True)):
+            raise KeyMismatch("ledger rows", "keys")
+        name = PageName.of("ledger", context, digest_of(rows))
+        table = ledger_table(rows, self._cache.clock.now_ns())
+        self._cache.write(name, table)
+        self._cache.remember_ledger(context.tenant, context.policy, name, table)
+        return receipt(rows, after)

@@ -1,0 +1,1 @@
+"""Tests of lakes: a pipeline's state as objects."""

@@ -1,0 +1,143 @@
+"""Scanner state as a log of objects: batches are whole, in one order, and found again after any crash."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Damaged
+from strandline.objects import MemoryObjects, ObjectStore, WriteUnknown
+from strandline.pipeline.identity import TenantId
+from strandline.pipeline.lake import LakeState
+from strandline.pipeline.lake.layout import (
+    PageName,
+    format_log,
+    format_log_prefix,
+    format_page,
+    format_policy,
+    format_snapshot,
+    format_snapshots_prefix,
+    format_value,
+    format_values_prefix,
+    parse_number,
+    parse_page,
+    parse_policy,
+    parse_tenant,
+    parse_value,
+)
+from strandline.pipeline.lake.state_log import (
+    INLINE_BYTES_MAX,
+    SNAPSHOT_EVERY,
+    Batch,
+    Operation,
+    format_batch,
+    parse_batch,
+)
+from strandline.pipeline.scope import WriteContext
+from strandline.pipeline.state import Delete, Put
+from strandline.protocol.errors import StaleFence
+from strandline.testing.persistence_helpers import POLICY, TENANT
+from tests.pipeline.lake.faulty import Killed, Mortal, losing_answers
+
+LARGE = b"v" * (INLINE_BYTES_MAX + 1)
+
+
+def fill(store: ObjectStore) -> None:
+    state = LakeState(store)
+    state.apply_batch(TENANT, [Put(b"a", b"1"), Put(b"b", LARGE)])
+    state.apply_batch(TENANT, [Delete(b"a"), Put(b"b", b"2"), Put(b"c", LARGE)])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_writer_that_dies_at_any_request_leaves_whole_batches(*, after: bool) -> None:
+    counted = Mortal(MemoryObjects(), None)
+    fill(counted)
+    seen = set()
+    for number in range(1, counted.writes + 1):
+        store = MemoryObjects()
+        with pytest.raises(Killed):
+            fill(Mortal(store, number, after=after))
+        values = tuple(LakeState(store).multi_get(TENANT, [b"a", b"b", b"c"]))
+        assert values in {(None, None, None), (b"1", LARGE, None), (None, b"2", LARGE)}
+        seen.add(values)
+        fill(store)
+        assert LakeState(store).multi_get(TENANT, [b"a", b"b", b"c"]) == [None, b"2", LARGE]
+    assert len(seen) >= 2
+
+
+def test_a_batch_whose_answer_was_lost_is_found_and_not_added_again() -> None:
+    for number in range(1, 5):
+        store = losing_answers(number)
+        fill(store)
+        assert LakeState(store).multi_get(TENANT, [b"a", b"b", b"c"]) == [None, b"2", LARGE]
+        assert len(list(store.list(format_log_prefix(TENANT)))) == 2
+
+
+def test_a_batch_that_never_landed_is_written_again_under_the_same_number() -> None:
+    store = MemoryObjects()
+    store.faults.fail("put", WriteUnknown("an object", "no answer"))
+    LakeState(store).apply_batch(TENANT, [Put(b"a", b"1")])
+    assert [parse_number(info.key) for info in store.list(format_log_prefix(TENANT))] == [0]
+
+
+def test_a_reader_that_begins_at_a_snapshot_sees_what_the_whole_log_says() -> None:
+    store = MemoryObjects()
+    state = LakeState(store)
+    for number in range(SNAPSHOT_EVERY + 3):
+        state.apply_batch(TENANT, [Put(b"%d" % (number % 50), b"%d" % number), Delete(b"%d" % (number % 7))])
+    (snapshot,) = store.list(format_snapshots_prefix(TENANT))
+    assert parse_number(snapshot.key) == SNAPSHOT_EVERY - 1
+    everything = state.list_range(TENANT, b"\x00", b"\xff", 1_000)
+    for number in range(SNAPSHOT_EVERY - 1):  # what the snapshot has is no longer needed
+        store.delete(format_log(TENANT, number))
+    assert LakeState(store).list_range(TENANT, b"\x00", b"\xff", 1_000) == everything
+
+
+def test_a_batch_or_a_value_that_is_gone_is_damage() -> None:
+    store = MemoryObjects()
+    fill(store)
+    for key in [info.key for info in store.list(format_values_prefix(TENANT))]:
+        store.delete(key)
+    with pytest.raises(Damaged, match="is gone"):
+        LakeState(store).multi_get(TENANT, [b"c"])
+    store.delete(format_log(TENANT, 0))
+    with pytest.raises(Damaged, match="batch 0"):
+        LakeState(store).multi_get(TENANT, [b"b"])
+    store.put(format_log(TENANT, 0), b"SLB1")
+    with pytest.raises(Damaged, match="ends too early"):
+        LakeState(store).multi_get(TENANT, [b"b"])
+
+
+def test_a_writer_is_fenced_by_what_was_written_even_where_no_shard_is_known() -> None:
+    store = MemoryObjects()
+    writer = WriteContext(TENANT, POLICY, 1, 2, 5)
+    LakeState(store).apply_batch(TENANT, [Put(b"a", b"5")], writer=writer._replace(fence=6))
+    with pytest.raises(StaleFence):
+        LakeState(store).apply_batch(TENANT, [Put(b"a", b"4")], writer=writer)
+    assert LakeState(store).multi_get(TENANT, [b"a"]) == [b"5"]
+
+
+@given(
+    st.lists(st.builds(Operation, st.integers(0, 2), st.binary(min_size=1, max_size=9), st.binary(max_size=9))),
+    st.integers(0, 40),
+)
+def test_a_batch_comes_back_and_no_part_of_it_passes_for_one(operations: list[Operation], cut: int) -> None:
+    batch = Batch(b"i" * 16, tuple(operations))
+    data = format_batch(batch)
+    assert parse_batch(data, "x") == batch
+    if cut < len(data):
+        with pytest.raises(Damaged):
+            parse_batch(data[:cut], "x")
+    with pytest.raises(Damaged):
+        parse_batch(data + b"\0", "x")
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**63 - 1), st.binary())
+def test_names_of_pages_come_back(run: int, shard: int, fence: int, seed: bytes) -> None:
+    digest = (seed + bytes(16))[:16]
+    name = PageName.of("ledger", WriteContext(TENANT, POLICY, run, shard, fence), digest)
+    assert parse_page(format_page(name)) == name
+    assert parse_page(format_page(name) + "x") is None
+    other = TenantId(bytes(32))
+    assert parse_value(format_value(other, digest)) == digest
+    assert parse_number(format_snapshot(other, fence)) == fence
+    assert (parse_policy(format_policy(other, POLICY)), parse_tenant(format_policy(other, POLICY))) == (POLICY, other)
