@@ -42,6 +42,8 @@ PER_CALL = frozenset(
 """Options that ask for something once, confirm something, or mean different things in commands of one group."""
 ARGUMENTS = {("scan", "paths"), ("pipeline", "address")}
 """Arguments that are keys too."""
+WITHOUT_KEYS = {"rules"}
+"""Groups whose commands look at one thing once: `rules` is a key of `[scan]`, and no section."""
 OTHER_MEANING = {
     ("pipeline", "status", "tenant"),  # it takes an id
     # A file that says what `list` shows must not say what is decided about.
@@ -81,6 +83,8 @@ def with_values(command: str, arguments: list[str]) -> list[str]:
 
 def key_of(section: str, command: str, param: Any) -> str | None:  # noqa: ANN401 - typer's copy of click is private
     """Return the key of a parameter of a command, None if it has none."""
+    if section in WITHOUT_KEYS:
+        return None
     if param.param_type_name == "argument":
         return str(param.name) if (section, param.name) in ARGUMENTS else None
     long: str = max(param.opts, key=len).lstrip("-")

@@ -15,6 +15,7 @@ decoded views of both. In each frame
 
 Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
 same results; one pass of the prefilter over many items tells which of them need a scan (`Engine.suspects`).
+`Engine.explain` is a scan that also says which matches it dismissed, and why (`explanation`).
 
 **Rules.** `rules` are values, read from and written as the TOML of gitleaks; Strandline's own set is among them. Their
 `expressions` are Go's, parsed into trees over bytes, from which both matchers are built. A rule's fingerprint covers
@@ -37,6 +38,7 @@ from strandline.lazy_imports import lazy_names as _lazy_names
 if _TYPE_CHECKING:
     from strandline.detect.engine import Engine
     from strandline.detect.errors import RegexInvalid, RulesInvalid
+    from strandline.detect.explanation import Dismissed, Explanation
     from strandline.detect.limits import Limits
     from strandline.detect.matching.saved_engine import SavedEngine
     from strandline.detect.results import Coverage, Found, ItemResult
@@ -49,7 +51,9 @@ if _TYPE_CHECKING:
 __all__ = [
     "Allowlist",
     "Coverage",
+    "Dismissed",
     "Engine",
+    "Explanation",
     "Found",
     "ItemResult",
     "Limits",
@@ -74,6 +78,7 @@ __getattr__ = _lazy_names(
     {
         "engine": ("Engine",),
         "errors": ("RegexInvalid", "RulesInvalid"),
+        "explanation": ("Dismissed", "Explanation"),
         "limits": ("Limits",),
         "matching.saved_engine": ("SavedEngine",),
         "results": ("Coverage", "Found", "ItemResult"),

@@ -10,8 +10,9 @@ from typing import Any
 
 from strandline.detect.archives.members import UnpackBudget, kind_of, members
 from strandline.detect.batch_prefilter import suspects
+from strandline.detect.explanation import Explanation, Trace
 from strandline.detect.expressions.linear import Exhausted, Work
-from strandline.detect.frames import Frame
+from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
 from strandline.detect.matching.matcher import Hit, Matcher
@@ -87,6 +88,13 @@ class Engine:
         self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan)
         return scan.result()
 
+    def explain(self, data: bytes, path: str = "", commit: str = "") -> Explanation:
+        """Return what `scan` returns, with the matches that it dismissed and why."""
+        trace = Trace(self.rules, self.limits)
+        scan = _ItemScan(self.limits, trace)
+        self._scan_file(Frame(data, path, commit), scan)
+        return trace.explanation(scan.result())
+
     def may_find(self, data: bytes, path: str = "") -> bool:
         """Return whether a scan of an item may find something or skip something, by the prefilter alone.
 
@@ -138,14 +146,21 @@ class Engine:
     def _scan(self, frame: Frame, scan: "_ItemScan", budget: DecodeBudget, known: tuple[Known, ...] = ()) -> None:
         """Scan a frame and the frames inside it; for a view, `known` has the hits of its enclosing frames."""
         if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._for_files):
+            if scan.trace is not None:
+                scan.trace.allowed_file(frame)
             return
         rules, marks = self.rules.rules, dict[int, int]()
-        hits = list(self._hits(frame, scan, marks))
-        hits = selected(hits, rules, lambda hit: frame.lines.locate(hit.start)) if hits else []
+        all_hits = list(self._hits(frame, scan, marks))
+        hits = selected(all_hits, rules, lambda hit: frame.lines.locate(hit.start)) if all_hits else []
+        if scan.trace is not None:
+            scan.trace.unselected(frame, all_hits, hits)
         kind = kind_of(frame.data)
         if kind is not None:
             self._scan_members(kind, frame, scan)
-        hits = news(frame, hits, known, rules) if known else hits
+        fresh = news(frame, hits, known, rules) if known else hits
+        if scan.trace is not None:
+            scan.trace.repeated(frame, hits, fresh)
+        hits = fresh
         if hits:
             scan.add([self._found(frame, hit) for hit in hits], unless_known=kind is not None)
         if kind is None and (marks or b"\0" in frame.data):
@@ -169,10 +184,8 @@ class Engine:
                     yield Hit(matcher.number, 0, 0, secret_hash(self._key, norm_hash(b"")), 0)
         sweep = self._prefilter.sweep(frame.data)
         for matcher, start, end in self._windows(frame, sweep):
-            if not matcher.takes_path(frame.path, scan.work):
-                continue
             try:
-                for hit in matcher.hits(frame, start, end, self._key, scan.work):
+                for hit in self._confirmed(matcher, frame, (start, end), scan):
                     if held:
                         held -= 1
                         yield hit
@@ -181,6 +194,19 @@ class Engine:
             except Exhausted:
                 scan.dropped += 1
         marks.update(sweep.marks)
+
+    def _confirmed(self, matcher: Matcher, frame: Frame, window: Span, scan: "_ItemScan") -> Iterator[Hit]:
+        """Yield the hits of a rule in a window, and tell the trace, if there is one, what is none."""
+        if not matcher.takes_path(frame.path, scan.work):
+            if scan.trace is not None:  # with work of its own: a trace changes no result
+                work = Work(self.limits.slow_steps_max)
+                scan.trace.not_for_path(frame, matcher.judged(frame, *window, self._key, work))
+            return
+        for match in matcher.judged(frame, *window, self._key, scan.work):
+            if isinstance(match, Hit):
+                yield match
+            elif scan.trace is not None:
+                scan.trace.refused(frame, match)
 
     def _windows(self, frame: Frame, sweep: Sweep) -> Iterator[tuple[Matcher, int, int]]:
         """Yield the windows of a frame: all of it for the rules of named files, then those of the prefilter."""
@@ -221,8 +247,9 @@ def _rebuilt(rules: RuleSet, limits: Limits, key: TenantSecretKey, saved: SavedE
 class _ItemScan:
     """The findings and the skipped parts of one item so far."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, trace: Trace | None = None) -> None:
         self.limits = limits
+        self.trace = trace
         self.bytes_seen = 0
         self.dropped = 0
         self.unpack_budget = UnpackBudget.of(limits)

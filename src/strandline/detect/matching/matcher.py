@@ -18,6 +18,7 @@ confidence, and no byte of the secret.
 import math
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import NamedTuple
 
 from strandline.detect.expressions.linear import Spans, Work
@@ -35,6 +36,28 @@ CLOSE_BYTES = 32
 _ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
 _BEFORE_BYTES = 16
 _BINARY_MAX = 2
+
+
+class Check(Enum):
+    """The checks of a match, in their order."""
+
+    LENGTH = "length"
+    CHARACTERS = "characters"
+    ENTROPY = "entropy"
+    KEYWORD = "keyword"
+    ALLOWLIST = "allow-list"
+    VALIDATOR = "validator"
+
+
+class Refusal(NamedTuple):
+    """A match of a rule's expression that a check refused; `allowlist` is the number of the list that did."""
+
+    rule: int
+    start: int
+    end: int
+    match: Span
+    check: Check
+    allowlist: int = -1
 
 
 class Hit(NamedTuple):
@@ -93,39 +116,43 @@ class Matcher:
         """Return whether the rule applies to items of a path."""
         return self._path is None or self._path.is_in(path.encode(errors="surrogateescape"), work)
 
-    def hits(self, frame: Frame, start: int, end: int, key: TenantSecretKey, work: Work) -> Iterator[Hit]:
-        """Yield the secrets that the rule finds in a window, in order; raise `Exhausted` if the work is used up."""
+    def judged(self, frame: Frame, start: int, end: int, key: TenantSecretKey, work: Work) -> Iterator[Hit | Refusal]:
+        """Yield the matches in a window, in order: secrets, and what a check refused.
+
+        Raises `Exhausted` if the work is used up.
+        """
         # One byte more than any match in the window can take, so that no match ends at the edge.
         stop = min(len(frame.data), end + 1)
         for spans in self._pattern.finditer(frame.data, start, stop, work):
             first, last = self._secret_span(spans)
             if first < last and spans[0][1] - spans[0][0] <= self._limits.match_bytes_max:
-                hit = self._judged(frame, spans[0], (first, last), key, work)
-                if hit is not None:
-                    yield hit
+                yield self._judged(frame, spans[0], (first, last), key, work)
+            else:
+                yield Refusal(self.number, first, last, spans[0], Check.LENGTH)
 
     def _secret_span(self, spans: Spans) -> Span:
         if self.rule.secret_group:
             return spans[self.rule.secret_group]
         return next((span for span in spans[1:] if span[0] < span[1]), spans[0])
 
-    def _judged(self, frame: Frame, match: Span, span: Span, key: TenantSecretKey, work: Work) -> Hit | None:
+    def _judged(self, frame: Frame, match: Span, span: Span, key: TenantSecretKey, work: Work) -> Hit | Refusal:
         data = frame.data
         secret = data[span[0] : span[1]]
         if self._charset is not None and secret.translate(None, self._charset):
-            return None
+            return Refusal(self.number, *span, match, Check.CHARACTERS)
         entropy = entropy_bits(secret) if self.rule.entropy else 0.0
         if self.rule.entropy and entropy <= self.rule.entropy:
-            return None
+            return Refusal(self.number, *span, match, Check.ENTROPY)
         distance = self._keyword_distance(data, *match) if self._keywords else None
         if distance is None and self._keywords:
-            return None
+            return Refusal(self.number, *span, match, Check.KEYWORD)
         subject = Subject(data, secret, self._begin(data, match[0]), match[1], frame.path, frame.commit, work)
-        if any(allowlist.allows(subject) for allowlist in self._allowlists):
-            return None
+        for number, allowlist in enumerate(self._allowlists):
+            if allowlist.allows(subject):
+                return Refusal(self.number, *span, match, Check.ALLOWLIST, number)
         verdict = validate(self.rule.validator, secret) if self.rule.validator else Verdict.UNKNOWN
         if verdict is Verdict.INVALID:
-            return None
+            return Refusal(self.number, *span, match, Check.VALIDATOR)
         is_named = self.rule.is_for_named_files
         score = _confidence(
             data, span[0], 0 if is_named else distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID

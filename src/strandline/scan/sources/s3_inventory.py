@@ -20,16 +20,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
-import pyarrow.orc as po
-import pyarrow.parquet as pq
 
 from strandline.errors import InvalidInput
+from strandline.lazy_imports import deferred
 from strandline.objects import ObjectInfo, ObjectStore
 from strandline.scan.sources.errors import InputMissing, InputUnusable
+
+if TYPE_CHECKING:
+    import pyarrow.orc as po
+    import pyarrow.parquet as pq
+else:  # most scans read no inventory
+    po, pq = deferred("pyarrow.orc"), deferred("pyarrow.parquet")
 
 OLDER_VERSIONS, DELETE_MARKERS = "older versions", "delete markers"
 MANIFEST_BYTES_MAX = 64 << 20

@@ -48,7 +48,7 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
         for one in result.findings:
             if one.comment:
                 allowed += 1
-            elif _is_reported_hash(part.data, one):
+            elif is_reported_hash(part.data, one):
                 continue
             else:
                 found.append(_found_secret(source, part, one))
@@ -59,7 +59,7 @@ def scan_content(engine: Engine, source: Source, content: Content, beat: Callabl
     return ContentResult(Scanned(bytes_seen, found, Gaps(*gaps)), allowed)
 
 
-def _is_reported_hash(data: bytes, one: Found) -> bool:
+def is_reported_hash(data: bytes, one: Found) -> bool:
     """Return whether a finding is a hash in a report: of our JSON lines, or of detect-secrets' `.secrets.baseline`."""
     if _HASH.fullmatch(data, one.start, one.end) is None:
         return False
