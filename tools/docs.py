@@ -38,6 +38,7 @@ GUIDES = (
     "lease",
     "replica",
     "metrics",
+    "ui",
 )
 PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}

@@ -203,6 +203,7 @@ def test_the_example_of_the_page_does_the_projects_scan(tmp_path: Path, monkeypa
         "fold.creds": str(tmp_path / "nats.creds"),
         "serve.port": 4333,
         "serve.jetstream": True,
+        "ui.state": str(tmp_path / "scans"),
     }
     ran = run_command("scan", "--json")
     assert ran.code == 0

@@ -42,6 +42,7 @@ COMMANDS = (
     ),
     LazyCommand("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
     LazyCommand("rules", "rules:app", "Rules: list, show, test on a file, and why something was or was not found."),
+    LazyCommand("ui", "ui:ui", "Show all of it in a browser: findings, coverage, runs, streams, folds, replicas."),
     LazyCommand("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),
     LazyCommand("journal", "journal:app", "Journals: segmented append logs in a folder."),
     LazyCommand("queue", "queue:app", "Queues: serve one to other processes, and show the progress of its groups."),

@@ -15,6 +15,7 @@ A decision is kept for ever, and the latest one is current.
     baselines         known findings of earlier reports, gitleaks' or ours
     decisions         which decision holds: that about a finding, or about its secret
     triage            `decide`, `decide_everywhere`, `undo`: store a decision, or take it back
+    index             `build_index`: a report to be searched, filtered, counted and grouped by pages
     diff              two policies over the same objects, or one policy at two times
     reports           a report as JSON lines, CSV, SARIF, HTML, baseline, gitleaks' JSON
     export            a report as a file, written whole or not at all
@@ -35,6 +36,8 @@ if _TYPE_CHECKING:
     from strandline.findings.filters import Filters, make_filters
     from strandline.findings.finding_ids import FindingAmbiguous, FindingUnknown, find_ids
     from strandline.findings.ignores import Cause, Fingerprint, Ignores, Reason, load_ignores, parse_ignore_file
+    from strandline.findings.index import FindingIndex, build_index
+    from strandline.findings.index_query import FindingQuery
     from strandline.findings.listed_sources import ListedSource, current_sources
     from strandline.findings.report_builder import build_report, findings_by_id, scan_report
     from strandline.findings.reports import Report, ReportFinding, ReportFormat, format_report
@@ -47,6 +50,8 @@ __all__ = [
     "Filters",
     "FindingAmbiguous",
     "FindingDetail",
+    "FindingIndex",
+    "FindingQuery",
     "FindingUnknown",
     "Fingerprint",
     "Ignores",
@@ -55,6 +60,7 @@ __all__ = [
     "Report",
     "ReportFinding",
     "ReportFormat",
+    "build_index",
     "build_report",
     "coverage_of",
     "current_sources",
@@ -89,6 +95,8 @@ __getattr__ = _lazy_names(
         "filters": ("Filters", "make_filters"),
         "finding_ids": ("FindingAmbiguous", "FindingUnknown", "find_ids"),
         "ignores": ("Cause", "Fingerprint", "Ignores", "Reason", "load_ignores", "parse_ignore_file"),
+        "index": ("FindingIndex", "build_index"),
+        "index_query": ("FindingQuery",),
         "listed_sources": ("ListedSource", "current_sources"),
         "report_builder": ("build_report", "findings_by_id", "scan_report"),
         "reports": ("Report", "ReportFinding", "ReportFormat", "format_report"),

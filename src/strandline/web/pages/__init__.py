@@ -1,0 +1,3 @@
+"""The pages of the site, one module each; `strandline.web.site` has their addresses."""
+
+__all__ = ()

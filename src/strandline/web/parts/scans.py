@@ -1,0 +1,222 @@
+"""The state of scans: an index of its findings, its coverage, and its runs.
+
+Invariants: an index is built anew when the stores changed, and the old one answers until then; nothing is written but
+by the functions that `strandline.findings` and the coordinator have for it.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from strandline.findings.coverage import coverage_of
+from strandline.findings.index import FindingIndex, build_index
+from strandline.findings.listed_sources import current_sources, unfinished_scans
+from strandline.findings.reports.values import ReportCoverage, SourceFacts, Status, UnfinishedFacts
+from strandline.pipeline.change_tokens import change_token
+from strandline.protocol.operations import op_id
+from strandline.protocol.runs import RunRecord, RunStatus
+from strandline.protocol.shards import OpKind, RunKey, ShardKey, ShardRecord, ShardStatus
+from strandline.scan.run.manifest import read_manifest
+from strandline.scan.run.scan_run import all_shards
+from strandline.scan.run.totals import Totals, parse_totals
+from strandline.scan.state import State
+from strandline.scan.unfinished import read_unfinished
+from strandline.web.polling import Need, Polled, Series
+
+RUNS_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run: its shards by state and what they have done; the rest is known while its manifest is there."""
+
+    run: int
+    status: RunStatus
+    created_ns: int
+    ended_ns: int | None
+    active: int
+    leased: int
+    done: int
+    split: int
+    parked: int
+    totals: Totals
+    items_todo: int | None = None
+    bytes_todo: int | None = None
+    name: str = ""
+
+    @property
+    def shards(self) -> int:
+        """Return the number of its shards."""
+        return self.active + self.done + self.split + self.parked
+
+
+@dataclass(frozen=True)
+class ScanFacts:
+    """What pages show of scans, besides the findings themselves."""
+
+    version: int
+    findings: int = 0
+    open: int = 0
+    new: int = 0
+    sources: tuple[SourceFacts, ...] = ()
+    finished_ns: int = 0
+    policy: str = ""
+    unfinished: tuple[UnfinishedFacts, ...] = ()
+    runs: tuple[RunFacts, ...] = ()
+    coverage: ReportCoverage = field(default_factory=ReportCoverage, compare=False)
+
+
+class ScanPart(Polled[ScanFacts]):
+    """The state of scans at an address."""
+
+    def __init__(self, state: State, *, every_s: float = 1.0) -> None:
+        super().__init__("scans", state.stores.database.describe(), self._look, every_s=every_s)
+        self.state = state
+        self._index: FindingIndex | None = None
+        self._token: object = None
+        self._version = 0
+        self._building = threading.Lock()
+        self._rates: dict[int, tuple[Series, Series]] = {}
+        self._over: dict[int, RunFacts] = {}
+
+    @property
+    def index(self) -> FindingIndex:
+        """Return the index, built at first use."""
+        with self._building:
+            if self._index is None:
+                self._token = change_token(self.state.stores.database)
+                self._index = build_index(self.state)
+            return self._index
+
+    def decided(self) -> None:
+        """Let pages know that a decision was made here: the index has it already."""
+        self._version += 1
+
+    def shards(self, run: int) -> list[ShardRecord]:
+        """Return the shards of a run, in the order of their keys."""
+        found = all_shards(self.state.stores.coordinator, RunKey(self.state.tenant, run))
+        return sorted(found, key=lambda shard: (shard.spec.start, shard.parent is not None, shard.shard))
+
+    def unpark(self, run: int, shard: int) -> None:
+        """Make a parked shard active again."""
+        key = ShardKey(self.state.tenant, run, shard)
+        record = self.state.stores.coordinator.get_shard(key)
+        op = op_id(run, shard, record.fence, OpKind.UNPARK)
+        self.state.stores.coordinator.unpark_shard(time.time_ns(), key, op)
+
+    def rates(self, run: int) -> tuple[float | None, float | None]:
+        """Return the items and bytes that a run commits in a second, of late."""
+        series = self._rates.get(run)
+        return (None, None) if series is None else (series[0].rate(), series[1].rate())
+
+    def history(self, run: int) -> list[tuple[float, float]]:
+        """Return the items of a run over time."""
+        series = self._rates.get(run)
+        return [] if series is None else series[0].points()
+
+    def needs(self) -> list[Need]:
+        """Return what needs a person."""
+        facts = self.value
+        if facts is None:
+            return []
+        found = []
+        if facts.open:
+            new = f", {facts.new:,} of them new since the scan before" if facts.new else ""
+            found.append(
+                Need(f"{facts.open:,} findings are open{new}", "/findings?state=open", is_urgent=facts.new > 0)
+            )
+        found += [
+            Need(f"{run.parked:,} shards of run {run.name or run.run} are parked", f"/runs/{run.run}", is_urgent=True)
+            for run in facts.runs
+            if run.parked and run.status == RunStatus.ACTIVE
+        ]
+        missed = facts.coverage.items(Status.FAILED, Status.SKIPPED, Status.PARTIAL)
+        if missed:
+            found.append(Need(f"{missed:,} items were not scanned in full", "/coverage"))
+        return found
+
+    def _look(self) -> ScanFacts:
+        token = change_token(self.state.stores.database)
+        known = self.value
+        if known is not None and token == self._token and self._index is not None:
+            runs = self._runs() if any(run.status == RunStatus.ACTIVE for run in known.runs) else known.runs
+            return self._counted(known, runs)
+        fresh = build_index(self.state)
+        with self._building:
+            self._index, self._token = fresh, token
+            self._version += 1
+        listed = current_sources(self.state)
+        open_scans = unfinished_scans(self.state)
+        return self._counted(
+            ScanFacts(
+                version=self._version,
+                sources=tuple(one.source for one in listed),
+                finished_ns=max((one.finished_ns for one in listed), default=0),
+                policy=fresh.facts.policy,
+                unfinished=tuple(scan.facts for scan in open_scans),
+                coverage=coverage_of(self.state, listed, open_scans),
+            ),
+            self._runs(),
+        )
+
+    def _counted(self, facts: ScanFacts, runs: tuple[RunFacts, ...]) -> ScanFacts:
+        counts = self.index.counts()
+        return ScanFacts(
+            version=self._version,
+            findings=counts.matching,
+            open=counts.states.get("open", 0),
+            new=counts.new,
+            sources=facts.sources,
+            finished_ns=facts.finished_ns,
+            policy=facts.policy,
+            unfinished=facts.unfinished,
+            runs=runs,
+            coverage=facts.coverage,
+        )
+
+    def _runs(self) -> tuple[RunFacts, ...]:
+        coordinator, tenant = self.state.stores.coordinator, self.state.tenant
+        records: list[RunRecord] = []
+        while page := coordinator.list_runs(tenant, records[-1].run if records else None):
+            records += page
+        records.sort(key=lambda run: -run.created_at)
+        marks = {mark.run_id: mark for mark in read_unfinished(self.state.stores.state, tenant)}
+        names = {run: (mark.name, mark.manifest) for run, mark in marks.items() if run is not None}
+        return tuple(self._run(record, names) for record in records[:RUNS_SHOWN])
+
+    def _run(self, record: RunRecord, names: Mapping[int, tuple[str, int | None]]) -> RunFacts:
+        if record.run in self._over:
+            return self._over[record.run]
+        now = time.time_ns()
+        shards = self.shards(record.run) if record.status != RunStatus.INITIALIZING else []
+        states = [shard.status for shard in shards]
+        totals = Totals()
+        for shard in shards:
+            totals = totals.plus(parse_totals(shard.cursor.token))
+        name, number = names.get(record.run, ("", None))
+        manifest = None
+        if number is not None:
+            manifest = read_manifest(self.state.stores.state, self.state.tenant, number)
+        facts = RunFacts(
+            run=record.run,
+            status=record.status,
+            created_ns=record.created_at,
+            ended_ns=record.completed_at,
+            active=states.count(ShardStatus.ACTIVE),
+            leased=sum(shard.leased(now) for shard in shards),
+            done=states.count(ShardStatus.DONE),
+            split=states.count(ShardStatus.SPLIT),
+            parked=states.count(ShardStatus.PARKED),
+            totals=totals,
+            items_todo=None if manifest is None else manifest.rows,
+            bytes_todo=None if manifest is None else manifest.bytes_listed,
+            name=name,
+        )
+        if record.over:
+            self._over[record.run] = facts
+        else:
+            items, size = self._rates.setdefault(record.run, (Series(), Series()))
+            items.add(time.monotonic(), totals.items)
+            size.add(time.monotonic(), totals.bytes)
+        return facts

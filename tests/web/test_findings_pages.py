@@ -1,0 +1,265 @@
+"""The pages of findings, coverage and runs show what the command line shows, over SQLite and PostgreSQL."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.clock import SystemClock
+from strandline.findings import FindingIndex, FindingQuery
+from strandline.pipeline import HeldShard, claim
+from strandline.protocol import InitialShard, RunKey, ShardSpec
+from strandline.protocol.shards import ParkReason, ShardStatus
+from strandline.scan.state import State, open_state
+from strandline.web.parts.scans import ScanPart
+from tests.cli.findings_runs import done, rows
+from tests.cli.scanned import FakeSource, hit, scan
+from tests.waiting import eventually
+from tests.web.sites import HOSTILE, Client, plant, serve_state
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("pages") / "state"
+    plant(found, 120)
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(where: Path) -> Iterator[Client]:
+    with serve_state(where) as found:
+        yield found
+
+
+def scans_of(client: Client) -> ScanPart:
+    assert client.site.parts.scans is not None
+    return client.site.parts.scans
+
+
+def ids(client: Client, address: str) -> list[str]:
+    """Return the findings that a page lists."""
+    return re.findall(r'href="/findings/([0-9a-f]{64})"', client.get(address).text)
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        ("address", "arguments"),
+        [
+            ("/findings?per=1000", ()),
+            ("/findings?per=1000&rule=github-pat", ("--rule", "github-pat")),
+            ("/findings?per=1000&rule=github-pat&rule=private-key", ("--rule", "github-pat", "--rule", "private-key")),
+            ("/findings?per=1000&confidence=high", ("--confidence", "high")),
+            ("/findings?per=1000&source=service.git", ("--source", "service.git")),
+            ("/findings?per=1000&place=services/api/*", ("--path", "services/api/**")),
+            ("/findings?per=1000&new=1", ("--is", "new")),
+            ("/findings?per=1000&state=open&confidence=medium", ("--is", "open", "--confidence", "medium")),
+        ],
+    )
+    def test_a_page_lists_what_the_command_lists(
+        self, client: Client, where: Path, address: str, arguments: tuple[str, ...]
+    ) -> None:
+        listed = [row["finding_id"] for row in rows("list", *arguments, state=where)]
+        assert listed
+        assert ids(client, address) == listed
+
+    def test_words_are_looked_for_in_places_rules_and_sources(self, client: Client) -> None:
+        index = scans_of(client).index
+        found = index.page(FindingQuery(text="AUTH github"), limit=1000)
+        assert found
+        assert all("/auth/" in one.display and one.finding.rule_id == "github-pat" for one in found)
+        assert not index.page(FindingQuery(text="100%_"))
+
+    def test_counts_of_filters_add_up(self, client: Client) -> None:
+        index = scans_of(client).index
+        facets = index.facets(FindingQuery(rules=("github-pat",)))
+        assert facets.matching == facets.rules["github-pat"] == len(index.ids(FindingQuery(rules=("github-pat",))))
+        assert sum(facets.rules.values()) == index.current
+        assert sum(facets.sources.values()) == facets.matching
+
+    @pytest.mark.parametrize("sort", ["place", "newest", "confidence", "rule"])
+    def test_pages_follow_one_another(self, client: Client, sort: str) -> None:
+        whole = ids(client, f"/findings?per=1000&sort={sort}")
+        parts = [
+            one for first in range(0, 200, 50) for one in ids(client, f"/findings?per=50&first={first}&sort={sort}")
+        ]
+        assert parts == whole
+
+    @pytest.mark.parametrize("address", ["/findings?state=lost", "/findings?confidence=sure"])
+    def test_an_unknown_filter_is_refused_and_never_an_empty_page(self, client: Client, address: str) -> None:
+        assert client.get(address).status == 400
+
+
+class TestSecrets:
+    def test_the_same_secret_across_sources_is_one_row(self, client: Client) -> None:
+        total, groups = scans_of(client).index.groups(FindingQuery(), limit=1000)
+        assert total == len(groups)
+        shared = [one for one in groups if len(one.sources) > 1]
+        assert shared
+        assert sum(one.findings for one in groups) == scans_of(client).index.current
+        assert len(ids(client, f"/findings?per=1000&group={shared[0].group}")) == shared[0].findings
+        assert "in 2 sources" in client.get("/findings/secrets").text
+
+    def test_no_page_holds_a_whole_hash_of_a_secret(self, client: Client) -> None:
+        finding = scans_of(client).index.page(FindingQuery())[0].finding
+        for address in ("/findings", "/findings/secrets", f"/findings/{finding.finding_id}"):
+            assert finding.secret.hex() not in client.get(address).text
+
+
+class TestTriage:
+    def test_a_decision_shows_in_page_history_and_command_and_can_be_undone(self, client: Client, where: Path) -> None:
+        chosen = ids(client, "/findings?rule=private-key&state=open")[:3]
+        sent = client.post(
+            "/findings/triage", {"id": chosen, "state": "revoked", "why": "rotated <b>today</b>", "back": "/findings"}
+        )
+        after = client.get(sent.headers["location"]).text
+        assert "Decided about 3 findings." in after
+        assert set(ids(client, "/findings?state=revoked")) >= set(chosen)
+        listed = {row["finding_id"]: row for row in rows("list", "--is", "revoked", state=where)}
+        assert set(listed) >= set(chosen)
+        detail = client.get(f"/findings/{chosen[0]}").text
+        assert "rotated &lt;b&gt;today&lt;/b&gt;" in detail
+        assert "tester" in detail
+        key = re.search(r'name="key" value="([0-9a-f]+)"', after)
+        assert key is not None
+        assert client.post("/findings/undo", {"key": key[1]}).status == 303
+        assert not set(ids(client, "/findings?state=revoked")) & set(chosen)
+        assert "(undo)" in client.get(f"/findings/{chosen[0]}").text
+
+    def test_all_that_match_are_decided_about(self, client: Client) -> None:
+        matching = ids(client, "/findings?per=1000&rule=github-pat&state=open")
+        client.post("/findings/triage", {"filters": "rule=github-pat&state=open", "state": "confirmed"})
+        assert set(ids(client, "/findings?per=1000&state=confirmed")) >= set(matching)
+        client.post("/findings/undo", {"id": matching})
+        assert ids(client, "/findings?per=1000&rule=github-pat&state=open") == matching
+
+    def test_a_decision_about_a_secret_holds_wherever_it_is(self, client: Client) -> None:
+        _, groups = scans_of(client).index.groups(FindingQuery())
+        same = ids(client, f"/findings?group={groups[0].group}")
+        assert len(same) > 1
+        client.post("/findings/triage", {"id": same[0], "state": "revoked", "everywhere": "1"})
+        assert set(ids(client, "/findings?per=1000&state=revoked")) >= set(same)
+        client.post("/findings/undo", {"id": same[0]})
+        assert set(ids(client, "/findings?per=1000&state=open")) >= set(same)
+
+    def test_a_decision_made_elsewhere_shows_by_itself(self, client: Client, where: Path) -> None:
+        [chosen, *_] = ids(client, "/findings?sort=newest&state=open")
+        done("triage", chosen, "--as", "confirmed", state=where)
+        eventually(lambda: chosen in ids(client, "/findings?per=1000&state=confirmed"), "the decision is shown")
+
+    def test_nothing_chosen_is_an_error(self, client: Client) -> None:
+        assert client.post("/findings/triage", {"state": "revoked"}).status == 404
+        assert client.post("/findings/triage", {"id": "00" * 32, "state": "gone"}).status == 400
+
+
+class TestExport:
+    def test_what_is_shown_is_what_is_exported(self, client: Client) -> None:
+        shown = ids(client, "/findings?per=1000&rule=github-pat&sort=confidence")
+        address = "/findings/export?rule=github-pat&sort=confidence&format="
+        table = client.get(address + "csv")
+        assert [row["finding_id"] for row in csv.DictReader(io.StringIO(table.text))] == shown
+        assert 'filename="findings.csv"' in table.headers["content-disposition"]
+        lines = [json.loads(line) for line in client.get(address + "json").text.splitlines()]
+        assert [one["finding_id"] for one in lines if "finding_id" in one] == shown
+        [run] = json.loads(client.get(address + "sarif").text)["runs"]
+        assert len(run["results"]) == len(shown)
+
+    def test_an_unknown_format_is_not_found(self, client: Client) -> None:
+        assert client.get("/findings/export?format=exe").status == 404
+
+
+class TestHostileNames:
+    def test_a_name_is_text_and_every_character_of_it_is_seen(self, client: Client) -> None:
+        text = client.get("/findings?per=1000").text
+        assert "<script>document" not in text
+        assert "&lt;script&gt;document" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert r"\u202e" in text
+        assert HOSTILE not in text
+
+
+class TestChanges:
+    def test_new_and_gone_findings_are_told_from_the_rest(self, tmp_path: Path) -> None:
+        before = {"a.env": [hit("github-pat", "one", "a.env")], "b.env": [hit("github-pat", "two", "b.env")]}
+        scan(tmp_path / "state", FakeSource("fs", "/srv/x", before))
+        with serve_state(tmp_path / "state") as client:
+            assert len(ids(client, "/findings")) == 2
+            after = {"a.env": before["a.env"], "c.env": [hit("private-key", "three", "c.env")]}
+            scan(tmp_path / "state", FakeSource("fs", "/srv/x", after), run=2)
+            eventually(lambda: len(ids(client, "/findings?show=gone")) == 1, "the pages follow the stores")
+            assert len(ids(client, "/findings")) == 2
+            assert len(ids(client, "/findings?show=all")) == 3
+
+
+class TestCoverage:
+    def test_what_was_not_scanned_is_named_and_nothing_is_called_clean(self, client: Client) -> None:
+        text = client.get("/coverage").text
+        for words in ("private/</span>", "permission denied", "larger than the limit", "the scan did not reach it"):
+            assert words in text
+        assert "clean" not in text.lower()
+        assert "film.mkv" not in client.get("/coverage?status=failed").text
+
+    def test_the_overview_says_what_needs_a_person(self, client: Client) -> None:
+        assert "items were not scanned in full" in client.get("/").text
+
+
+def start_run(state: State, run: int, shards: int) -> RunKey:
+    """Begin a run of shards, and hold, park and complete some of them."""
+    key = RunKey(state.tenant, run)
+    coordinator = state.stores.coordinator
+    coordinator.create_run(SystemClock().now_ns(), key, op_id=1)
+    specs = [ShardSpec(b"%06d" % n, b"%06d" % (n + 1)) for n in range(shards)]
+    initial = [InitialShard(n, spec) for n, spec in enumerate(specs)]
+    coordinator.register_shards(SystemClock().now_ns(), key, initial, op_id=2)
+    return key
+
+
+class TestRuns:
+    def test_shards_are_a_map_and_a_parked_one_is_unparked(self, tmp_path: Path) -> None:
+        plant(tmp_path / "state", 5)
+        with open_state(str(tmp_path / "state")) as state, serve_state(tmp_path / "state") as client:
+            key = start_run(state, 77, 12)
+            held = claim(state.stores.coordinator, key, worker=3, clock=SystemClock())
+            parked = claim(state.stores.coordinator, key, worker=4, clock=SystemClock())
+            assert isinstance(held, HeldShard)
+            assert isinstance(parked, HeldShard)
+            parked.park(ParkReason.POISONED)
+            eventually(lambda: "1 parked" in client.get("/runs/77").text, "the map follows the run")
+            text = client.get("/runs/77").text
+            assert text.count('class="cell ') == 12
+            assert text.count('class="cell leased"') == text.count('class="cell parked"') == 1
+            assert "poisoned" in text
+            assert "shards of run" in client.get("/").text
+            shard = re.search(r'name="shard" value="(\d+)"', text)
+            assert shard is not None
+            assert client.post("/runs/77/unpark", {"shard": shard[1]}).status == 303
+            states = [one.status for one in scans_of(client).shards(77)]
+            assert states.count(ShardStatus.PARKED) == 0
+            held.complete()
+
+
+def test_pages_are_the_same_over_postgresql(postgres_schema: str, tmp_path: Path) -> None:
+    key_file = tmp_path / "tenant.key"
+    key_file.write_text("ab" * 32)
+    key_file.chmod(0o600)
+    plant(postgres_schema, 30, key_file=key_file)
+    with serve_state(postgres_schema, key_file=key_file) as client:
+        shown = ids(client, "/findings?per=1000")
+        assert len(shown) == 43
+        client.post("/findings/triage", {"id": shown[:2], "state": "revoked"})
+        assert ids(client, "/findings?state=revoked") == shown[:2]
+        assert "permission denied" in client.get("/coverage").text
+        assert client.get("/runs/1").status == 200
+
+
+class TestTheIndex:
+    def test_a_report_out_of_the_index_is_the_report_that_went_in(self, where: Path) -> None:
+        with open_state(str(where)) as state:
+            part = ScanPart(state)
+            report = part.index.report(FindingQuery())
+            again = FindingIndex(report).report(FindingQuery())
+        assert [*map(str, again.findings)] == [*map(str, report.findings)]
