@@ -1,9 +1,10 @@
 """Scans of every kind of source are killed at writes of the stores, and go on: the rows are those of a calm run."""
 
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from io import BytesIO
 from pathlib import Path
 from uuid import uuid4
@@ -12,7 +13,7 @@ import pytest
 
 from strandline.objects import open_objects
 from strandline.scan.request import ScanRequest
-from strandline.scan.sources import ImageSource, ObjectSource, Source, StdinSource
+from strandline.scan.sources import ImageSource, ObjectSource, Source, SqliteSource, StdinSource
 from tests.scan.dying import LEASE_S, hours_later, live
 from tests.scan.sources.image_builder import Built
 from tests.scan.threaded_workers import TENANT, made, request_for, scanned
@@ -55,7 +56,16 @@ def image(folder: Path, _: pytest.MonkeyPatch) -> Made:
     yield lambda: ImageSource.at(f"oci:{layout}")
 
 
-KINDS = {"bucket": bucket, "image": image, "stdin": stdin}
+@contextmanager
+def sqlite(folder: Path, _: pytest.MonkeyPatch) -> Made:
+    with closing(sqlite3.connect(folder / "app.db")) as connection, connection:
+        for number in range(12):
+            connection.execute(f"CREATE TABLE t{number:02} (x)")
+            connection.execute(f"INSERT INTO t{number:02} VALUES ('alpha_{number:03}')")  # noqa: S608 - ours
+    yield lambda: SqliteSource.at(f"sqlite:{folder / 'app.db'}")
+
+
+KINDS = {"sqlite": sqlite, "bucket": bucket, "image": image, "stdin": stdin}
 
 
 def stored(request: ScanRequest) -> Rows:

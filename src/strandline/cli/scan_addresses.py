@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources import ImageSource, ObjectSource, Source, StdinSource
+from strandline.scan.sources import ImageSource, ObjectSource, Source, SqliteSource, StdinSource, StreamSource
 
 STDIN = "-"
 _BUCKETS = ("s3://", "gs://", "az://", "memory://")
@@ -28,6 +28,7 @@ class AddressOptions:
     stdin_name: str = "stdin"
     inventory: str | None = None
     platform: str | None = None
+    leave_out: tuple[Path, ...] = ()
 
 
 def reads_stdin(paths: Sequence[str | Path]) -> bool:
@@ -74,4 +75,10 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:
         return ImageSource.at(
             text, platform=options.platform, name=options.name, excludes=options.excludes, size_max=options.size_max
         )
+    if text.startswith(("sqlite:", "replica:")) and not Path(text).exists():
+        return SqliteSource.at(
+            text, name=options.name, excludes=options.excludes, leave_out=options.leave_out, size_max=options.size_max
+        )
+    if text.startswith(("nats://", "tls://")):
+        return StreamSource.at(text, name=options.name)
     return None

@@ -74,7 +74,9 @@ def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
 def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> list[Source]:
     size_max = chosen.size_max or SIZE_MAX
     check_addresses(chosen.paths, chosen.inventory)
-    options = AddressOptions(chosen.name, excludes, size_max, chosen.stdin_name, chosen.inventory, chosen.platform)
+    options = AddressOptions(
+        chosen.name, excludes, size_max, chosen.stdin_name, chosen.inventory, chosen.platform, leave_out
+    )
     return [
         source_at(path, options)
         or FileSource.at(path_of(path), name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=size_max)

@@ -4,6 +4,7 @@
     git:src/app.py#line=12&column=5&commit=1a2b3c4d…                src/app.py@1a2b3c4:12:5
     table:orders.parquet#line=1&column=9&row=42&field=notes         orders.parquet#42/notes:1:9
     journal:events#line=1&column=1&row=1042                         events@1042:1:1
+    stream:ORDERS#line=1&column=1&row=1042&field=orders.new         ORDERS/orders.new@1042:1:1
     image:app/.env#line=1&column=1&commit=9f86d081…&field=deleted   app/.env@9f86d08 (deleted in a later layer):1:1
 
 The path is that of the item, with those of archive members behind `!`. A URL is ASCII: other characters and bytes are
@@ -116,6 +117,8 @@ def format_display(location: Location) -> str:
     match location.source:
         case "table" if location.row or location.field:
             place += f"#{location.row}/{location.field}" if location.field else f"#{location.row}"
+        case "stream" if location.row:
+            place += f"/{location.field}@{location.row}"
         case "journal" if location.row:
             place += f"@{location.row}"
         case _ if location.commit:

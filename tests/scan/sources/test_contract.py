@@ -1,8 +1,9 @@
 """Every source keeps the contract, and the contract catches sources that do not."""
 
 import inspect
+import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import count
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +14,15 @@ import pytest
 
 from strandline.journal import Journal
 from strandline.objects import open_objects
-from strandline.scan.sources import FileSource, GitSource, ImageSource, JournalSource, ObjectSource, TableSource
+from strandline.scan.sources import (
+    FileSource,
+    GitSource,
+    ImageSource,
+    JournalSource,
+    ObjectSource,
+    SqliteSource,
+    TableSource,
+)
 from strandline.scan.sources.journals import format_block
 from strandline.scan.sources.tables import format_locator
 from strandline.testing import SOURCE_CHECKS, CheckedSource, ContractBroken, SourceCheck, check_source, sources
@@ -104,6 +113,24 @@ def image(folder: Path) -> CheckedSource:
     return CheckedSource(ImageSource.at(f"oci:{folder}"), push, push, b"gone")
 
 
+def sqlite(folder: Path) -> CheckedSource:
+    folder.mkdir(exist_ok=True)
+
+    def run(statement: str, *values: bytes | str) -> None:
+        with closing(sqlite3.connect(folder / "app.db")) as connection, connection:
+            connection.execute(statement, values)
+
+    for table in ("a", "b"):
+        run(f"CREATE TABLE {table} (x)")
+        run(f"INSERT INTO {table} VALUES (?)", f"first of {table}")  # noqa: S608 - one of two names
+    return CheckedSource(
+        SqliteSource.at(f"sqlite:{folder}"),
+        lambda data: run("INSERT INTO a VALUES (?)", data),
+        lambda data: run("UPDATE b SET x = ?", data),
+        b"app.db\0gone\0",
+    )
+
+
 def none(_: object) -> None:
     """Return nothing, whatever was returned."""
 
@@ -116,6 +143,7 @@ SOURCES: dict[str, Callable[[Path], CheckedSource]] = {
     "journal": journal,
     "bucket": bucket,
     "image": image,
+    "sqlite": sqlite,
 }
 
 

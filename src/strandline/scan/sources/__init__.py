@@ -13,8 +13,10 @@ scans as one, with the data that `location` needs to locate a finding.
     git          a blob, under any path        its object id                  the blob
     tables       a row group of a file         BLAKE3 of its bytes            cells
     journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
+    streams      a block of 1,024 sequences    sequences and creation time    payloads and headers of messages
     objects      an object of a bucket         its ETag and size              the object
     images       a path in an image            the layer's digest             the file
+    sqlite       a block of rows of a table    BLAKE3 of its cells            cells with text or bytes
     stdin        the standard input            BLAKE3 of its bytes            pieces, one if it is small
 
 `stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
@@ -55,8 +57,10 @@ if _TYPE_CHECKING:
         left_out,
         location,
     )
+    from strandline.scan.sources.sqlite import SqliteSource
     from strandline.scan.sources.stat_cache import VOUCHED, StatCache
     from strandline.scan.sources.stdin import StdinSource
+    from strandline.scan.sources.streams import StreamSource
     from strandline.scan.sources.tables import TableSource
 
 __all__ = [
@@ -82,8 +86,10 @@ __all__ = [
     "Problem",
     "Seen",
     "Source",
+    "SqliteSource",
     "StatCache",
     "StdinSource",
+    "StreamSource",
     "TableSource",
     "Tell",
     "format_seen",
@@ -113,8 +119,10 @@ __getattr__ = _lazy_names(
         "journals": ("JournalSource",),
         "objects": ("ObjectSource",),
         "source": ("LISTING", "SIZE_MAX", "Content", "ItemReader", "Part", "Source", "Tell", "left_out", "location"),
+        "sqlite": ("SqliteSource",),
         "stat_cache": ("VOUCHED", "StatCache"),
         "stdin": ("StdinSource",),
+        "streams": ("StreamSource",),
         "tables": ("TableSource",),
     },
 )

@@ -42,7 +42,7 @@ Tell: TypeAlias = Callable[[int], None]
 """A callback with the number of items listed so far."""
 
 _LEFT_OUT = b"strandline.left_out"
-_LOCATION_WORDS = {"fs": FILE, "stdin": FILE, "git": GIT, "table": TABLE, "journal": JOURNAL}
+_LOCATION_WORDS = {"fs": FILE, "stdin": FILE, "sqlite": TABLE, "git": GIT, "table": TABLE, "journal": JOURNAL}
 
 
 class Part(NamedTuple):
