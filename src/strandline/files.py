@@ -14,7 +14,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from strandline.errors import Locked, StorageRefused, StrandlineError
 
@@ -187,18 +187,24 @@ class OsLock:
             self._fd = -1
 
 
+_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY,
+    "write": os.O_RDWR,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+}
+
+
+def open_descriptor(path: Path, mode: OpenMode) -> int:
+    """Open a file of the operating system; return its descriptor."""
+    return os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644)
+
+
 class OsDisk:
     """The real disk."""
 
-    _flags: ClassVar[dict[OpenMode, int]] = {
-        "read": os.O_RDONLY,
-        "write": os.O_RDWR,
-        "create": os.O_RDWR | os.O_CREAT | os.O_EXCL,
-    }
-
     def open(self, path: Path, mode: OpenMode) -> File:
         """Open for reading, for writing (must exist), or create (must not exist)."""
-        return OsFile(os.open(path, self._flags[mode] | os.O_CLOEXEC, 0o644))
+        return OsFile(open_descriptor(path, mode))
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, sorted."""

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from strandline.cli import replica_run
+from strandline.cli.command_log import CommandLog
 from strandline.cli.ending_signals import ending_signals
 from strandline.errors import StrandlineError, Unavailable
 from strandline.objects import MemoryObjects, StoreRefused, open_objects
@@ -298,22 +299,20 @@ def test_a_signal_ends_a_replicator_whose_store_is_away(tmp_path: Path, capsys: 
             replicator = Replicator(tmp_path / "a.db", Away()).start()
             try:
                 signal.raise_signal(signal.SIGTERM)
-                assert replica_run._begun(replicator, ending, as_json=False) is None  # noqa: SLF001
+                told = replica_run._Told(CommandLog("replica"), as_json=False)  # noqa: SLF001
+                assert replica_run._begun(replicator, ending, told) is None  # noqa: SLF001
             finally:
                 replicator.close(flush=False)
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_problem_of_maintenance_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    say = replica_run._say  # noqa: SLF001
+def test_a_problem_of_maintenance_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Told(replica_run._Told):  # noqa: SLF001
+        def say(self, line: str, *, level: str = "info", **fields: object) -> None:
+            super().say(line, level=level, **fields)
+            (tmp_path / "said").touch()
 
-    def said(line: str, *, as_json: bool) -> None:
-        say(line, as_json=as_json)
-        (tmp_path / "said").touch()
-
-    monkeypatch.setattr(replica_run, "_say", said)
+    told = Told(CommandLog("replica"), as_json=False)
     store = MemoryObjects()
     maintenance = Maintenance(store)
     maintenance.error = LtxDamaged("0001/x.ltx", "it is cut off")
@@ -321,7 +320,7 @@ def test_a_problem_of_maintenance_is_said(
         fill(connection, 3)
         with Replicator(tmp_path / "a.db", store) as replicator, ending_signals() as ending:
             command = f"sh -c 'until [ -e {tmp_path}/said ]; do sleep 0.05; done'"
-            code = replica_run._until_ended(replicator, maintenance, ending, command, as_json=False)  # noqa: SLF001
+            code = replica_run._until_ended(replicator, maintenance, ending, command, told)  # noqa: SLF001
             assert code == 0
     assert "maintenance: 0001/x.ltx: it is cut off" in capsys.readouterr().err
 

@@ -73,7 +73,7 @@ def test_what_was_done_is_on_the_page(tmp_path: Path) -> None:
     node = Node(tmp_path / "b.db", MemoryObjects(), "b")
     told = {metric.name for metric in node_metrics(node)()}
     documented = set(re.findall(r"^\| `(strandline_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
-    assert names(found) | told == documented
+    assert names(found) | told <= documented
 
 
 def test_the_lag_of_a_store_that_is_away_grows_and_is_gone_when_it_is_back(

@@ -42,6 +42,7 @@ from strandline.broker.thread_runner import Post, ThreadRunner
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Locked, Unavailable
 from strandline.files import Disk
+from strandline.metrics.metric import Durations
 
 if TYPE_CHECKING:
     from strandline.broker.monitoring import Monitor
@@ -82,6 +83,10 @@ class Server:
         self._websocket_listener = ListenerOptions()
         self._acceptor = ConnectionAcceptor(lambda: self._most + self.descriptors.refused)
         self._resources = ExitStack()
+        self.is_leaving = False
+        """Whether it accepts no more clients, because it is about to end."""
+        self.syncs = Durations()
+        """How long syncs of files took."""
         self._shared_limits = SharedLimits()
         self._is_empty: asyncio.Event
         self._post: Post
@@ -184,7 +189,7 @@ class Server:
         if (self.store_dir / "jetstream").is_dir():
             logger.warning("%s holds streams of nats-server; this server does not read them", self.store_dir)
         try:
-            disk = self._resources.enter_context(open_store(folder, self.descriptors.files, self._executor))
+            disk = self._resources.enter_context(open_store(folder, self.descriptors.files, self._executor, self.syncs))
         except Locked as error:
             hint = "stop that server, or choose another folder (store_dir, -sd)"
             raise Unavailable(f"another server uses {self.store_dir}", hint=hint) from error
@@ -303,6 +308,7 @@ class Server:
             await self._let_go()
 
     async def _let_go(self) -> None:
+        self.is_leaving = True
         self._acceptor.stop()
         for session in list(self.sessions):
             session.lame_duck()

@@ -14,4 +14,9 @@ def report(error: StrandlineError) -> int:
     print(f"error: {error}", file=sys.stderr)
     if error.hint:
         print(f"hint: {in_cli_words(error.hint)}", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: StrandlineError) -> int:
+    """Return the exit code of an error."""
     return EXIT_DAMAGED if isinstance(error, Damaged) else EXIT_FAILED

@@ -4,6 +4,9 @@ Invariants: everything goes to standard error. A terminal gets one line that mov
 now and then, and at once for events that need attention.
 """
 
+from dataclasses import asdict
+
+from strandline.cli.command_log import CommandLog
 from strandline.cli.status_line import StatusLine
 from strandline.events import Event
 from strandline.fold.events import (
@@ -22,24 +25,28 @@ from strandline.fold.events import (
 )
 from strandline.fold.progress import FoldProgress, FoldStatus
 
+_WARNINGS = (StaleKeysPossible, SourceAway, StoreFailed)
+
 
 class FoldDisplay(StatusLine):
     """Shows the events of a watched fold; use it in a `with` statement."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
-        self._progress = FoldProgress()
+    def __init__(self, *, quiet: bool = False, log: CommandLog | None = None) -> None:
+        super().__init__(quiet=quiet, log=log)
+        self.progress = FoldProgress()
 
     def status(self) -> FoldStatus:
         """Return the progress so far."""
-        return self._progress.status()
+        return self.progress.status()
 
     def tell(self, event: Event) -> None:
         """Show an event."""
-        self._progress(event)
+        self.progress(event)
         line = _described(event)
         if line is not None:
-            self.say(line)
+            fields = {name: value for name, value in asdict(event).items() if isinstance(value, str | int | float)}
+            level = "warning" if isinstance(event, _WARNINGS) else "info"
+            self.say(line, level, event=type(event).__name__, **fields)
         else:
             self.show(_line(self.status()))
 

@@ -20,8 +20,10 @@ from strandline.artifacts import (
     publish_fold,
 )
 from strandline.artifacts.followed import periodic_exports
+from strandline.artifacts.metrics import ArtifactState
 from strandline.artifacts.restorer import open_bootstrapped
 from strandline.cli.artifact_options import TransferLine, artifacts_at
+from strandline.cli.command_log import LogFormat, LogFormatOption, command_log
 from strandline.cli.fold_display import FoldDisplay
 from strandline.cli.fold_options import (
     BackendOption,
@@ -40,21 +42,26 @@ from strandline.cli.fold_options import (
     connection_settings,
     fold_mode,
 )
+from strandline.cli.metrics_options import MetricsHost, MetricsPort, Monitoring
 from strandline.cli.output import AsJson, emit
-from strandline.errors import Closed, InvalidInput
+from strandline.errors import Closed, InvalidInput, StrandlineError
 from strandline.events import Events
 from strandline.fold import Exports, SnapshotStore
 from strandline.fold.addresses import connect_bucket, parse_address
 from strandline.fold.backends import Backend, open_fold
 from strandline.fold.background_watch import Companion
 from strandline.fold.cursor import FoldCursor
+from strandline.fold.metrics import fold_health, fold_metrics
 from strandline.fold.repair import RepairPolicy
 from strandline.fold.scopes import Scope
 from strandline.fold.watch import Hooks, catch_up, watch_applied
 from strandline.journal import SYNCED, WRITTEN
+from strandline.kv import KvStore
+from strandline.metrics import HOST, MetricSource
 from strandline.nats.settings import NatsSettings
 
 EXPORT_EVERY_S = 600.0
+ARTIFACT_LOOK_EVERY_S = 15.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -89,6 +96,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     timeout_s: Timeout = 30.0,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HOST,
+    log_format: LogFormatOption = LogFormat.TEXT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -111,15 +121,17 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     scope = Scope.of(*(prefixes or ()))
     began = time.monotonic()
     with ExitStack() as stack:
+        monitoring = Monitoring(stack.enter_context(command_log("fold", log_format)), metrics_port, metrics_host)
         target = None if publish is None else stack.enter_context(artifacts_at(publish))
-        with FoldDisplay(quiet=quiet) as display:
+        with FoldDisplay(quiet=quiet, log=monitoring.log) as display:
             policy = RepairPolicy(mode=repair.mode, fold_mode=fold_mode(mode))
             fold = _Fold(path, backend, scope, policy, display, synced=not written)
             if bootstrap is not None:
                 source = artifacts_at(bootstrap, is_read_only=True, must_exist=False)
                 fold.start_from(target if target and bootstrap == publish else stack.enter_context(source))
             exports = None if target is None or once else fold.exports_to(target, export_every_s or EXPORT_EVERY_S)
-            cursor = asyncio.run(fold.keep(address, settings, exports, once=once))
+            with monitoring.serve(*fold.metric_sources, health=fold_health(display.progress)):
+                cursor = asyncio.run(fold.keep(address, settings, exports, once=once))
         if once and target is not None:
             with TransferLine("publishing", quiet=quiet) as line:
                 publication = publish_fold(path, target, on_rows=line.add_rows)
@@ -157,7 +169,15 @@ class _Fold:
         self._display = display
         self._hooks = Hooks(events=Events(display.tell))
         self._sync = SYNCED if synced else WRITTEN
+        self.artifact = ArtifactState(str(path))
+        self._watched: PublishedArtifacts | None = None
         self._open: Callable[[], SnapshotStore] = lambda: open_fold(path, backend, sync=self._sync)
+
+    @property
+    def metric_sources(self) -> tuple[MetricSource, ...]:
+        """What the fold says of itself, and of its artifacts where it has some."""
+        own = fold_metrics(self._display.progress, str(self._path))
+        return (own,) if self._watched is None else (own, self.artifact.metrics)
 
     def start_from(self, artifacts: PublishedArtifacts) -> None:
         """Make the fold of the newest artifact where it is missing or damaged, and repair it from there."""
@@ -165,6 +185,7 @@ class _Fold:
         def tell(manifest: Manifest) -> None:
             self._display.say(f"made of the artifact of revision {manifest.rank:,}, {manifest.entries:,} entries")
 
+        self._watched = artifacts
         restorer = ArtifactRestorer(artifacts, self._path, backend=self._backend)
         self._policy = replace(self._policy, restorer=restorer)
         self._open = lambda: open_bootstrapped(
@@ -179,10 +200,12 @@ class _Fold:
 
     def exports_to(self, artifacts: PublishedArtifacts, every_s: float) -> Companion:
         """Return what publishes artifacts beside the watch."""
+        self._watched = artifacts
 
         def tell(ended: RoundResult | Exception) -> None:
             if isinstance(ended, Closed):
                 return  # the watch has ended
+            self.artifact.exported(ended)
             if isinstance(ended, Exception):
                 self._display.warn(f"export failed: {ended}; the next one is due in {every_s:g} s")
             elif ended.outcome is RoundOutcome.PUBLISHED and ended.manifest is not None:
@@ -204,7 +227,9 @@ class _Fold:
             for number in _STOP_SIGNALS:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
             exports = Exports()
-            beside = None if companion is None else asyncio.create_task(companion(exports))
+            beside = [] if companion is None else [asyncio.ensure_future(companion(exports))]
+            if self._watched is not None:
+                beside.append(asyncio.ensure_future(self._look_at_artifacts(store, self._watched)))
             try:
                 return await watch_applied(
                     store,
@@ -216,6 +241,18 @@ class _Fold:
                     stop=stop,
                 )
             finally:
-                if beside is not None:
-                    beside.cancel()
-                    await asyncio.wait([beside])
+                for task in beside:
+                    task.cancel()
+                if beside:
+                    await asyncio.wait(beside)
+
+    async def _look_at_artifacts(self, store: KvStore, artifacts: PublishedArtifacts) -> None:
+        """Compare the newest artifact with the log of the bucket, now and then."""
+        watcher = store.watcher()
+        while watcher is not None:
+            try:
+                retention = await watcher.retention()
+                await asyncio.to_thread(self.artifact.look, artifacts, retention)
+            except (StrandlineError, OSError):
+                self.artifact.failed()  # counted; the next look comes soon
+            await asyncio.sleep(ARTIFACT_LOOK_EVERY_S)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.lease_options import (
     Creds,
     LeaseAddress,
@@ -33,13 +34,17 @@ def watch(  # noqa: PLR0913, PLR0917 - options
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     timeout_s: Timeout = 10.0,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Print a line whenever the record changes or expires, until Ctrl-C.
 
     Renewals are not printed. An expired lease may be claimed; this machine's clock decides.
     """
-    with lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store:
+    with (
+        command_log("lease", log_format) as log,
+        lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store,
+    ):
         observer = Claimant(store, "watch")
         told: tuple[object, ...] | None = None
         while True:
@@ -48,7 +53,7 @@ def watch(  # noqa: PLR0913, PLR0917 - options
             except Unavailable as error:
                 if not error.retryable:
                     raise
-                print_line(f"error: {error}", to_errors=True)
+                log.fail(f"error: {error}", event="failing", error=str(error))
                 time.sleep(interval_s)
                 continue
             record = seen.record if seen else None
@@ -56,7 +61,7 @@ def watch(  # noqa: PLR0913, PLR0917 - options
             now = (state, record.epoch, record.session) if record else (state,)
             if now != told:
                 told = now
-                _tell(lease_record(store.address, record, state), as_json=as_json)
+                _tell(lease_record(store.address, record, state), log, as_json=as_json)
             time.sleep(interval_s)
 
 
@@ -68,11 +73,11 @@ def _state(observer: Claimant, record: LeaseRecord | None) -> str:
     return "expired" if observer.wait_ns() == 0 else "held"
 
 
-def _tell(record: Record, *, as_json: bool) -> None:
+def _tell(record: Record, log: CommandLog, *, as_json: bool) -> None:
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    if as_json:
-        print_line(to_json({"at": at, **record}))
-        return
     who = f" by {record['holder']} {record['holder_address']}".rstrip() if "holder" in record else ""
     epoch = f" under epoch {record['epoch']}" if "epoch" in record else ""
-    print_line(f"{at} {record['state']}{who}{epoch}")
+    line = f"{record['state']}{who}{epoch}"
+    print_line(to_json({"at": at, **record}) if as_json else f"{at} {line}")
+    if log.is_json:
+        log.say(line, event="lease", **record)

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import ending_signals
+from strandline.cli.metrics_options import MetricsHost, MetricsPort
 from strandline.cli.output import AsJson, print_line, to_json
-from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at
+from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
 from strandline.metrics import HOST, serve_metrics
@@ -28,6 +30,7 @@ def follow(
     once: Once = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HOST,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Keep a local copy of a replica current, until SIGTERM.
@@ -36,12 +39,13 @@ def follow(
     """
     requests, state = RequestCounts(), FollowerCounts(str(copy))
     with (
+        command_log("replica", log_format) as log,
         ending_signals() as ending,
         replica_at(address, counts=requests) as (store, _),
-        serve_metrics(metrics_port, state.metrics, requests.metrics, host=metrics_host) as page,
+        serve_metrics(metrics_port, state.metrics, requests.metrics, host=metrics_host, health=state.health()) as page,
     ):
         if page is not None:
-            print_line(f"metrics at {page.address}", to_errors=True)
+            log.say(f"metrics at {page.address}", event="metrics", address=page.address)
         follower = Follower(store, copy, is_ending=ending.is_noted)
         told: Followed | None = None
         try:
@@ -57,19 +61,22 @@ def follow(
                     if once or not (error.retryable or is_refused):
                         raise
                     pause_s = max(interval_s, REFUSED_PAUSE_S) if is_refused else interval_s
-                    print_line(f"error: {error}; trying again", to_errors=True)
+                    log.fail(f"error: {error}; trying again", event="failing", error=str(error))
                 else:
                     state.caught_up(followed)
                     if followed != told:
                         told = followed
-                        _tell(followed, as_json=as_json)
+                        _tell(followed, log, as_json=as_json)
                 if once or ending.wait(pause_s) is not None:
                     return
         finally:
             follower.close()
 
 
-def _tell(followed: Followed, *, as_json: bool) -> None:
+def _tell(followed: Followed, log: CommandLog, *, as_json: bool) -> None:
     txid, at = followed.position.txid, format_time(followed.timestamp_ms)
     record = {"txid": txid, "timestamp": at, "epoch": followed.epoch}
-    print_line(to_json(record) if as_json else f"at transaction {txid}, of {at}")
+    line = f"at transaction {txid}, of {at}"
+    print_line(to_json(record) if as_json else line)
+    if log.is_json:
+        log.say(line, event="followed", **record)

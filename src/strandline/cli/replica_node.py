@@ -3,22 +3,24 @@
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import Ending, ending_signals
+from strandline.cli.metrics_options import MetricsHost, MetricsPort
 from strandline.cli.output import AsJson, print_line, to_json
-from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
+from strandline.cli.replica_options import ReplicaAddress, replica_at, start_command
 from strandline.events import Event
 from strandline.lease import LeaseTiming
 from strandline.metrics import HOST, serve_metrics
 from strandline.objects import RequestCounts
 from strandline.replica import DatabaseSetAside, MaintenancePolicy, Node, NodeTrouble, RoleChanged
-from strandline.replica.metrics import node_metrics
+from strandline.replica.metrics import node_health, node_metrics
 
 LOOK_EVERY_S = 0.25
 _RENEWALS = 5
@@ -60,6 +62,7 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
     maintain: Maintain = True,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HOST,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Lead or follow a database until SIGTERM: then stop writes, ship the rest, and let another node lead.
@@ -69,7 +72,11 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
     """
     timing = LeaseTiming(ttl_s, ttl_s / _RENEWALS, ttl_s / _MARGINS, ttl_s / _POLLS)
     counts = RequestCounts()
-    with ending_signals() as ending, replica_at(url, conditional=True, counts=counts) as (store, _):
+    with (
+        command_log("replica", log_format) as log,
+        ending_signals() as ending,
+        replica_at(url, conditional=True, counts=counts) as (store, _),
+    ):
         running = Node(
             database,
             store,
@@ -79,23 +86,34 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
             follow_every_s=interval_s,
             maintenance=MaintenancePolicy() if maintain else None,
         )
-        running.events.subscribe(lambda event: _tell(event, as_json=as_json))
+        running.events.subscribe(lambda event: _tell(event, log, as_json=as_json))
         before = signal.signal(signal.SIGUSR1, lambda _number, _frame: running.hand_over())
         try:
             with (
-                serve_metrics(metrics_port, node_metrics(running), counts.metrics, host=metrics_host) as page,
+                serve_metrics(
+                    metrics_port,
+                    node_metrics(running),
+                    counts.metrics,
+                    host=metrics_host,
+                    health=node_health(running),
+                ) as page,
                 running,
             ):
                 if page is not None:
-                    _say(f"metrics at {page.address}", {"event": "metrics", "address": page.address}, as_json=as_json)
-                code = _until_ended(running, ending, command, health_every_s, as_json=as_json)
+                    record = {"event": "metrics", "address": page.address}
+                    _say(f"metrics at {page.address}", record, log, as_json=as_json)
+                code = _until_ended(
+                    running, ending, command, health_every_s, lambda: _tell_health(running, log, as_json=as_json)
+                )
         finally:
             signal.signal(signal.SIGUSR1, before)
     if code:
         raise typer.Exit(code)
 
 
-def _until_ended(node: Node, ending: Ending, command: str | None, health_every_s: float, *, as_json: bool) -> int:
+def _until_ended(
+    node: Node, ending: Ending, command: str | None, health_every_s: float, tell_health: Callable[[], None]
+) -> int:
     """Wait for a signal, or the end of the command or the node; return the exit code."""
     child = None if command is None else start_command(command)
     told_s = time.monotonic()
@@ -112,7 +130,7 @@ def _until_ended(node: Node, ending: Ending, command: str | None, health_every_s
             return 0  # closing the node raises it
         if health_every_s and time.monotonic() - told_s >= health_every_s:
             told_s = time.monotonic()
-            _tell_health(node, as_json=as_json)
+            tell_health()
 
 
 def _end(child: "subprocess.Popen[bytes] | None") -> None:
@@ -121,7 +139,7 @@ def _end(child: "subprocess.Popen[bytes] | None") -> None:
         child.wait()
 
 
-def _tell(event: Event, *, as_json: bool) -> None:
+def _tell(event: Event, log: CommandLog, *, as_json: bool) -> None:
     """Print what happened."""
     if isinstance(event, RoleChanged):
         under = f" under epoch {event.epoch}" if event.epoch else ""
@@ -135,19 +153,20 @@ def _tell(event: Event, *, as_json: bool) -> None:
         record = {"event": "error", "error": event.error}
     else:
         return
-    _say(line, record, as_json=as_json)
+    _say(line, record, log, as_json=as_json)
 
 
-def _tell_health(node: Node, *, as_json: bool) -> None:
+def _tell_health(node: Node, log: CommandLog, *, as_json: bool) -> None:
     health = node.health()
     lag = "" if health.lag_s is None else f", {health.lag_s:.1f} s behind"
     error = f", last error: {health.last_error}" if health.last_error else ""
     line = f"{health.name}: {health.role.value}, leader {health.leader or 'unknown'}, at {health.txid}{lag}{error}"
-    _say(line, {"event": "health", **asdict(health), "role": health.role.value}, as_json=as_json)
+    _say(line, {"event": "health", **asdict(health), "role": health.role.value}, log, as_json=as_json)
 
 
-def _say(line: str, record: Mapping[str, object], *, as_json: bool) -> None:
+def _say(line: str, record: Mapping[str, object], log: CommandLog, *, as_json: bool) -> None:
     if as_json:
         print_line(to_json({"at": time.time(), **record}))
-    else:
-        print_line(line, to_errors=True)
+    if log.is_json or not as_json:
+        level = "error" if record["event"] == "error" else "warning" if record["event"] == "set_aside" else "info"
+        log.tell(level, line, **record)

@@ -21,14 +21,6 @@ ReplicaAddress = Annotated[
     ),
 ]
 
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port", min=0, max=65535, help="Serve metrics for Prometheus at this port; 0 is any free one."
-    ),
-]
-MetricsHost = Annotated[str, typer.Option("--metrics-host", help="The address that metrics are served at.")]
-
 
 @contextmanager
 def replica_at(

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import Ending, ending_signals
+from strandline.cli.metrics_options import MetricsHost, MetricsPort
 from strandline.cli.output import AsJson, print_line, to_json
-from strandline.cli.replica_options import MetricsHost, MetricsPort, ReplicaAddress, replica_at, start_command
+from strandline.cli.replica_options import ReplicaAddress, replica_at, start_command
 from strandline.errors import StrandlineError, Unavailable
 from strandline.metrics import HOST, serve_metrics
 from strandline.objects import RequestCounts
 from strandline.replica import Maintenance, Position, Replicator
-from strandline.replica.metrics import maintenance_metrics, replicator_metrics
+from strandline.replica.metrics import maintenance_metrics, replicator_health, replicator_metrics
 from strandline.replica.pace import UPLOAD_EVERY_S
 
 LOOK_EVERY_S = 0.5
@@ -55,6 +57,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     upload_every: UploadEvery = UPLOAD_EVERY_S,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HOST,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Replicate a database until SIGTERM, or for as long as a command runs.
@@ -63,32 +66,45 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     committed is shipped. With --exec the exit code is the command's.
     """
     counts = RequestCounts()
-    with ending_signals() as ending, replica_at(address, conditional=True, counts=counts) as (store, _):
+    with (
+        command_log("replica", log_format) as log,
+        ending_signals() as ending,
+        replica_at(address, conditional=True, counts=counts) as (store, _),
+    ):
+        told = _Told(log, as_json=as_json)
         maintenance = Maintenance(store)
         parts = counts.metrics, maintenance_metrics(maintenance, str(database))
         with (
             Replicator(database, store, adopt=adopt, upload_every_s=upload_every) as replicator,
-            serve_metrics(metrics_port, replicator_metrics(replicator), *parts, host=metrics_host) as page,
+            serve_metrics(
+                metrics_port,
+                replicator_metrics(replicator),
+                *parts,
+                host=metrics_host,
+                health=replicator_health(replicator),
+            ) as page,
         ):
             if page is not None:
-                _say(f"metrics at {page.address}", as_json=as_json)
-            position = _begun(replicator, ending, as_json=as_json)
+                told.say(f"metrics at {page.address}", event="metrics", address=page.address)
+            position = _begun(replicator, ending, told)
             if position is None:
                 replicator.close(flush=False)
                 return
-            _say(f"replicating {database} to {store.address}, at transaction {position.txid}", as_json=as_json)
+            line = f"replicating {database} to {store.address}, at transaction {position.txid}"
+            told.say(line, event="replicating", database=database, txid=position.txid)
             if maintain:
                 maintenance.start()
             try:
-                code = _until_ended(replicator, maintenance, ending, command, as_json=as_json)
+                code = _until_ended(replicator, maintenance, ending, command, told)
             finally:
                 maintenance.close()
-        _say(f"shipped to transaction {replicator.position.txid}", as_json=as_json)
+        txid = replicator.position.txid
+        told.say(f"shipped to transaction {txid}", event="ended", txid=txid)
     if code:
         raise typer.Exit(code)
 
 
-def _begun(replicator: Replicator, ending: Ending, *, as_json: bool) -> Position | None:
+def _begun(replicator: Replicator, ending: Ending, tell: "_Told") -> Position | None:
     """Return the first position; None where a signal came before the store took it."""
     told: str | None = None
     while True:
@@ -99,12 +115,12 @@ def _begun(replicator: Replicator, ending: Ending, *, as_json: bool) -> Position
                 return None
             error = replicator.status().error
             if error is not None and error != told:
-                _say(f"error: {error}; it is tried again", as_json=as_json)
+                tell.say(f"error: {error}; it is tried again", level="error", event="failing", error=error)
             told = error
 
 
 def _until_ended(
-    replicator: Replicator, maintenance: Maintenance, ending: Ending, command: str | None, *, as_json: bool
+    replicator: Replicator, maintenance: Maintenance, ending: Ending, command: str | None, tell: "_Told"
 ) -> int:
     """Wait for a signal, the end of the command or the end of the replicator; return the exit code."""
     child = None if command is None else start_command(command)
@@ -120,13 +136,16 @@ def _until_ended(
         error = replicator.status().error
         if error != told:
             told = error
-            _say(
-                f"error: {error}; the log is kept and it is tried again" if error else "shipping again", as_json=as_json
-            )
+            if error is None:
+                tell.say("shipping again", event="shipping")
+            else:
+                line = f"error: {error}; the log is kept and it is tried again"
+                tell.say(line, level="error", event="failing", error=error)
         problem = None if maintenance.error is None else str(maintenance.error)
         if problem != told_of_maintenance:
             told_of_maintenance = problem
-            _say(f"maintenance: {problem or 'goes on'}", as_json=as_json)
+            line, level = f"maintenance: {problem or 'goes on'}", "warning" if problem else "info"
+            tell.say(line, level=level, event="maintenance", error=problem)
         _raise_if_over(replicator, child)
 
 
@@ -142,8 +161,15 @@ def _raise_if_over(replicator: Replicator, child: "subprocess.Popen[bytes] | Non
     raise RuntimeError("the replicator ended") from replicator.failure
 
 
-def _say(line: str, *, as_json: bool) -> None:
-    if as_json:
-        print_line(to_json({"at": time.time(), "message": line}))
-    else:
-        print_line(line, to_errors=True)
+class _Told:
+    """What the command tells: on standard output with `--json`, else in its log."""
+
+    def __init__(self, log: CommandLog, *, as_json: bool) -> None:
+        self._log = log
+        self._as_json = as_json
+
+    def say(self, line: str, *, level: str = "info", **fields: object) -> None:
+        if self._as_json:
+            print_line(to_json({"at": time.time(), "message": line}))
+        if self._log.is_json or not self._as_json:
+            self._log.tell(level, line, **fields)

@@ -11,9 +11,11 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.command_log import LogFormat, LogFormatOption, command_log
 from strandline.cli.findings_selection import Confidence, States
 from strandline.cli.findings_selection import Rules as OnlyRules
 from strandline.cli.ignore_options import Baselines, IgnoreFiles, NoIgnore
+from strandline.cli.metrics_options import MetricsHost, MetricsPort, Monitoring
 from strandline.cli.output import AsJson, to_json
 from strandline.cli.scan_addresses import reads_stdin
 from strandline.cli.scan_progress import ScanProgress
@@ -36,6 +38,7 @@ from strandline.extras import require
 from strandline.findings.filters import make_filters
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports.formats import ReportFormat
+from strandline.metrics import HOST
 from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
 from strandline.scan import ScanRequest, explain
@@ -173,6 +176,9 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     confidence: Confidence = None,
     states: States = None,
     lease_s: Lease = LEASE_S,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HOST,
+    log_format: LogFormatOption = LogFormat.TEXT,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -182,69 +188,76 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     of a secret. Running the same command again resumes an interrupted scan, and scans only new and changed items.
     The exit code is 1 if findings are open: found, and not settled by triage, a baseline or an ignore file.
     """
-    require("scan", "hyperscan")
-    rule_set = rules_of(rules_file(rules, quiet=quiet))
-    chosen = Chosen(
-        paths=paths or [],
-        tables=table or [],
-        journals=journal or [],
-        git=git,
-        staged=staged,
-        since=since,
-        excludes=exclude or [],
-        exclude_from=exclude_from,
-        name=source_name,
-        size_max=max_file_bytes,
-        table_key=table_key,
-        by_path=rule_set.looks_at_paths,
-        stdin_name=stdin_name,
-        inventory=inventory,
-        platform=platform,
-    )
-    filters = make_filters(rule, None, states, confidence)
-    filters.check_rules(rule_set.by_id)
-    if follow_on and exit_code is None:  # the end of it is a signal, not a verdict
-        exit_code = 0
-    results = ResultOptions(
-        form_of(form, output),
-        output,
-        ignore_file,
-        baseline,
-        no_ignore,
-        0 if exit_zero else EXIT_FOUND if exit_code is None else exit_code,
-        quiet,
-        as_json,
-        filters,
-    )
-    opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
-    factory = session_factory(master, conf or [], ui=ui)
-    if follow_on and (without_spark or explain_only):
-        raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
-    without_spark = without_spark or (reads_stdin(chosen.paths) and not (with_spark or master or conf or ui))
-    run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
-    sources = sources_of(chosen, folder_of_state(where))
-    limits = Limits(allow_comments=allow_comments)
-    request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
-    if explain_only:
-        with _state_to_look_at(where, opened) as state:
-            _explain(request_of(state), run_on, quiet=quiet, as_json=as_json)
-    elif follow_on:
-        from strandline.cli.scan_follow import follow  # noqa: PLC0415 - only this needs journals and streams
+    with command_log("scan", log_format) as log:
+        monitoring = Monitoring(log, metrics_port, metrics_host)
+        require("scan", "hyperscan")
+        rule_set = rules_of(rules_file(rules, quiet=quiet))
+        chosen = Chosen(
+            paths=paths or [],
+            tables=table or [],
+            journals=journal or [],
+            git=git,
+            staged=staged,
+            since=since,
+            excludes=exclude or [],
+            exclude_from=exclude_from,
+            name=source_name,
+            size_max=max_file_bytes,
+            table_key=table_key,
+            by_path=rule_set.looks_at_paths,
+            stdin_name=stdin_name,
+            inventory=inventory,
+            platform=platform,
+        )
+        filters = make_filters(rule, None, states, confidence)
+        filters.check_rules(rule_set.by_id)
+        if follow_on and exit_code is None:  # the end of it is a signal, not a verdict
+            exit_code = 0
+        results = ResultOptions(
+            form_of(form, output),
+            output,
+            ignore_file,
+            baseline,
+            no_ignore,
+            0 if exit_zero else EXIT_FOUND if exit_code is None else exit_code,
+            quiet,
+            as_json,
+            filters,
+        )
+        opened = partial(open_state, tenant=tenant, key_file=key_file, coordination=coordination, create=True)
+        factory = session_factory(master, conf or [], ui=ui)
+        if follow_on and (without_spark or explain_only):
+            raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
+        without_spark = without_spark or (reads_stdin(chosen.paths) and not (with_spark or master or conf or ui))
+        run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
+        sources = sources_of(chosen, folder_of_state(where))
+        limits = Limits(allow_comments=allow_comments)
+        request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
+        if explain_only:
+            with _state_to_look_at(where, opened) as state:
+                _explain(request_of(state), run_on, quiet=quiet, as_json=as_json)
+        elif follow_on:
+            from strandline.cli.scan_follow import follow  # noqa: PLC0415 - only this needs journals and streams
 
-        source = journal_to_follow(sources)
-        with opened(where) as state:
-            follow(state, request_of(state), source, factory, results)
-    else:
-        with opened(where) as state:
-            _scan(state, request_of(state), run_on, results)
+            source = journal_to_follow(sources)
+            with opened(where) as state:
+                follow(state, request_of(state), source, factory, results, monitoring)
+        else:
+            with opened(where) as state:
+                _scan(state, request_of(state), run_on, results, monitoring)
 
 
-def _scan(state: State, request: ScanRequest, run_on: WorkerOptions, results: ResultOptions) -> None:
+def _scan(
+    state: State, request: ScanRequest, run_on: WorkerOptions, results: ResultOptions, monitoring: Monitoring
+) -> None:
     """Run a scan, and print its results."""
     results.check(state.key)
     began = time.monotonic()
     try:
-        with ScanProgress(quiet=results.quiet) as progress:
+        with (
+            ScanProgress(quiet=results.quiet, log=monitoring.log) as progress,
+            monitoring.serve(progress.counts.metrics, health=progress.counts.health()),
+        ):
             outcome = run_scan(request, run_on.workers(progress.tell), progress.tell)
     except KeyboardInterrupt:
         results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))

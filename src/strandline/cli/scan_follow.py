@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from strandline.cli.metrics_options import Monitoring
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import ResultOptions
 from strandline.findings.report_builder import scan_report
 from strandline.journal import JournalReader
 from strandline.scan import ScanRequest
+from strandline.scan.metrics import follow_metrics
 from strandline.scan.sources import JournalSource
 from strandline.scan.state import State
 from strandline.spark.errors import spark_errors
@@ -33,16 +35,21 @@ def follow(
     source: JournalSource,
     factory: Callable[[], "SparkSession"],
     results: ResultOptions,
+    monitoring: Monitoring,
 ) -> None:
     """Scan the journal of a request until Ctrl-C or SIGTERM, then print its findings."""
     results.check(state.key)
     with spark_errors():
         spark = factory()
         with (
-            ScanProgress(quiet=results.quiet) as progress,
+            ScanProgress(quiet=results.quiet, log=monitoring.log) as progress,
             told_to_stop() as stop,
             JournalReader.open(os.fsdecode(source.folder)) as reader,
             scan_journal(spark, request, follow=True) as scan,
+            monitoring.serve(
+                lambda: follow_metrics(scan.offset, reader.next_offset, scan.totals),
+                health=progress.counts.health(),
+            ),
         ):
             before = scan.totals
             executors = watch_executors(spark)

@@ -6,8 +6,10 @@ no line holds a path or a secret.
 
 import time
 
+from strandline.cli.command_log import CommandLog
 from strandline.cli.status_line import StatusLine
 from strandline.scan import Event, Listed, NoExecutor, Planned, Progress, Resumed, StateNearby, rates
+from strandline.scan.metrics import ScanCounts
 
 _WARN_EVERY_S = 60.0
 
@@ -15,13 +17,15 @@ _WARN_EVERY_S = 60.0
 class ScanProgress(StatusLine):
     """Prints the events of a scan; use it in a `with` statement."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
+    def __init__(self, *, quiet: bool = False, log: CommandLog | None = None) -> None:
+        super().__init__(quiet=quiet, log=log)
+        self.counts = ScanCounts()
         self._first: tuple[float, Progress] | None = None
         self._warned: tuple[float, str] | None = None
 
     def tell(self, event: Event) -> None:
         """Show an event."""
+        self.counts.tell(event)
         match event:
             case Listed(items):
                 self.show(f"listing: {items:,} items")

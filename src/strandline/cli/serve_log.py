@@ -1,4 +1,4 @@
-"""The log of `strandline serve`: lines as nats-server writes them, on standard error or in a file.
+"""The log of `strandline serve`: lines as nats-server writes them, or JSON, on standard error or in a file.
 
 Invariants: a line is written whole and at once; where no process reads or the disk is full it is lost, and the server
 goes on. A file that was moved away is opened anew when asked (`reopen`), and begun anew beyond its size limit; what was
@@ -12,9 +12,11 @@ from io import FileIO
 from pathlib import Path
 
 from strandline.broker.settings.model import LogSettings
+from strandline.cli.log_line import format_log_line
 from strandline.errors import InvalidInput
 
 STDERR = 2
+_LEVELS = {"TRC": "debug", "DBG": "debug", "INF": "info", "WRN": "warning", "ERR": "error", "FTL": "error"}
 
 
 class ServerLog:
@@ -29,14 +31,20 @@ class ServerLog:
         """Write a line; `level` is INF, WRN, ERR, FTL, DBG or TRC, the last two only where they were asked for."""
         if (level == "DBG" and not self.settings.debug) or (level == "TRC" and not self.settings.trace):
             return
-        stamp = f"{self._now():%Y/%m/%d %H:%M:%S.%f} " if self.settings.timestamps else ""
-        line = f"[{os.getpid()}] {stamp}[{level}] {text}\n".encode(errors="backslashreplace")
+        if self.settings.form == "json":
+            line = f"{format_log_line(_LEVELS[level], 'broker', text, pid=os.getpid())}\n".encode()
+        else:
+            line = self._format(level, text)
         with contextlib.suppress(OSError):
             self._out.write(line)
             self._written += len(line)
             if self.settings.file and 0 < self.settings.size_limit < self._written:
                 self.settings.file.replace(self.settings.file.with_name(f"{self.settings.file.name}.old"))
                 self.reopen()
+
+    def _format(self, level: str, text: str) -> bytes:
+        stamp = f"{self._now():%Y/%m/%d %H:%M:%S.%f} " if self.settings.timestamps else ""
+        return f"[{os.getpid()}] {stamp}[{level}] {text}\n".encode(errors="backslashreplace")
 
     def note(self, text: str) -> None:
         """Tell what happens."""

@@ -14,8 +14,8 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from strandline.broker.settings.errors import FlagRefused
 from strandline.broker.settings.flags import CommandLine, parse_command_line, usage
 from strandline.broker.settings.model import ServerSettings
 from strandline.broker.settings.reload import describe_changes
+from strandline.cli.exit_codes import exit_code
 from strandline.cli.serve_config import configured_flags
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
@@ -76,7 +77,7 @@ def run(arguments: Sequence[str], *, use_file: bool = True, config: Path | None 
         _check_certificates(configured.settings)
         print(f"strandline: configuration file {line.config} is valid", file=sys.stderr)
     else:
-        _serve(line)
+        return _serve(line)
     return 0
 
 
@@ -126,7 +127,7 @@ def _send(name: str, pid: str) -> None:
         raise InvalidInput(f"cannot signal process {number}: {error.strerror}") from error
 
 
-def _serve(line: CommandLine) -> None:
+def _serve(line: CommandLine) -> int:
     configured = line.settings()
     log = ServerLog(configured.settings.log)
     log.note("Starting strandline")
@@ -138,10 +139,13 @@ def _serve(line: CommandLine) -> None:
     try:
         asyncio.run(_Serving(line, configured.settings, log).run())
     except StrandlineError as error:
-        log.tell("FTL", str(error))
+        log.tell("FTL", f"{error} ({error.hint})" if error.hint and log.settings.form == "json" else str(error))
+        if log.settings.form == "json":  # what reads the log has it, and text would be no line of it
+            return exit_code(error)
         raise
     finally:
         log.close()
+    return 0
 
 
 class _Serving:
@@ -169,7 +173,7 @@ class _Serving:
     async def _run(self, serving: Callable[..., AbstractAsyncContextManager["Server"]]) -> None:
         if self._settings.jetstream is not None:
             self._log.note("Starting JetStream")
-        async with serving(self._settings, log=self._log.tell) as server:
+        async with serving(self._settings, log=self._log.tell) as server, self._metrics(server):
             self._listen_to_signals(server)
             asyncio.get_running_loop().set_exception_handler(self._failed)
             if self._settings.pid_file:
@@ -189,6 +193,24 @@ class _Serving:
         if self._settings.jetstream is not None:
             self._log.note("JetStream Shutdown")
         self._log.note("Server Exiting..")
+
+    @asynccontextmanager
+    async def _metrics(self, server: "Server") -> AsyncIterator[None]:
+        """Serve metrics for the block, where they are asked for."""
+        port = self._settings.metrics_port
+        if port is None:
+            yield
+            return
+        from strandline.broker.metrics import server_health, server_metrics  # noqa: PLC0415 - few servers
+        from strandline.metrics import serve_metrics  # noqa: PLC0415 - as above
+
+        health = server_health(server)
+        page = serve_metrics(port, server_metrics(server), host=self._settings.metrics_host, health=health)
+        with ExitStack() as stack:
+            served = await asyncio.to_thread(stack.enter_context, page)  # it asks the loop
+            if served is not None:
+                self._log.note(f"Serving metrics at {served.address}")
+            yield
 
     def _tidy(self, server: "Server", seen: int = -1, tidied: int = 0) -> None:
         """Collect garbage while no client waits: nothing has come since the last time, and something before."""

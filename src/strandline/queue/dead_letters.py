@@ -95,6 +95,11 @@ class DeadLetters:
         if letters:
             self._journal.sync()
 
+    @property
+    def count(self) -> int:
+        """How many letters there are."""
+        return self._journal.durable_offset - self._journal.first_offset
+
     def read(self) -> Iterator[DeadLetter]:
         """Yield all letters, oldest first; those that damage took are passed over, and told by an event."""
         offset = self._journal.first_offset

@@ -206,6 +206,11 @@ class JournalStorage:
         self._refuse_if_closed()
         return [letter for letter in self._dead.read() if letter.group == group]
 
+    @property
+    def dead_letter_count(self) -> int:
+        """How many dead letters there are, of all groups."""
+        return self._dead.count
+
     # Groups.
 
     def add_group(self, name: str, *, at_end: bool = False) -> Group:

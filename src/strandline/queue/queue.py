@@ -343,6 +343,11 @@ class Queue:
         """Close."""
         self.close()
 
+    @property
+    def storage(self) -> Storage:
+        """What keeps the messages; `Closed` if the queue is."""
+        return self._open_storage
+
     def _groups(self) -> ServedStorage:
         storage = self._open_storage
         if isinstance(storage, GroupStorage):

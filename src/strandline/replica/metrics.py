@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 
 from strandline.errors import StrandlineError
-from strandline.metrics import Metric, MetricSource, Sample, counter, gauge
+from strandline.metrics import Health, Metric, MetricSource, Sample, counter, gauge
 from strandline.replica.follower import Followed
 from strandline.replica.maintenance import Maintenance
 from strandline.replica.node import Node
@@ -41,6 +41,37 @@ def replicator_metrics(replicator: Replicator) -> MetricSource:
     return metrics
 
 
+def replicator_health(replicator: Replicator) -> Health:
+    """Return the checks: the replicator runs; what is committed reaches the object store."""
+
+    def running() -> str | None:
+        failure = replicator.failure
+        return None if failure is None else f"the replicator ended: {failure}"
+
+    def shipping() -> str | None:
+        status = replicator.status()
+        if status.error is not None:
+            return status.error
+        return None if status.position.txid else "nothing is in the object store yet"
+
+    return Health(live={"replicator": running}, ready={"shipping": shipping})
+
+
+def node_health(node: Node) -> Health:
+    """Return the checks: the node runs; it leads or follows, and the object store answers."""
+
+    def running() -> str | None:
+        return None if node.failure is None else f"the node ended: {node.failure}"
+
+    def role() -> str | None:
+        health = node.health()
+        if health.is_refused:
+            return f"the object store refuses it: {health.last_error}"
+        return "it neither leads nor follows" if health.role is Role.CHANGING else None
+
+    return Health(live={"node": running}, ready={"role": role})
+
+
 def maintenance_metrics(maintenance: Maintenance, name: str) -> MetricSource:
     """Return what tells what maintenance has done."""
 
@@ -72,16 +103,34 @@ class FollowerCounts:
         self._since_s = time.time()
         self._last_success_s = 0.0
         self._errors = 0
+        self._error: str | None = "the copy was never current"
 
     def caught_up(self, followed: Followed) -> None:
         """Note that the copy was current a moment ago."""
         with self._lock:
-            self._followed, self._last_success_s = followed, time.time()
+            self._followed, self._last_success_s, self._error = followed, time.time(), None
 
-    def failed(self, _: StrandlineError) -> None:
+    def failed(self, error: StrandlineError) -> None:
         """Note that the replica could not be read."""
         with self._lock:
             self._errors += 1
+            self._error = str(error)
+
+    @property
+    def error(self) -> str | None:
+        """Why the copy is not current; None where the last look made it so."""
+        with self._lock:
+            return self._error
+
+    @property
+    def lag_s(self) -> float:
+        """How long ago the copy was last current, or this began."""
+        with self._lock:
+            return max(0.0, time.time() - (self._last_success_s or self._since_s))
+
+    def health(self) -> Health:
+        """Return the checks: the last look at the replica made the copy current."""
+        return Health(ready={"copy": lambda: self.error})
 
     def metrics(self) -> Iterable[Metric]:
         """Return what is known."""

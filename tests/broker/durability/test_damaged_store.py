@@ -19,8 +19,8 @@ from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
 from tests.broker.clients.servers import settled
 from tests.broker.durability.child import mortal
+from tests.broker.durability.damage import damage
 from tests.broker.socket_client import Ended, SocketClient
-from tests.cli.journal_runs import run, segments_of
 from tests.waiting import PATIENCE_S
 
 WAIT_S = PATIENCE_S
@@ -42,25 +42,6 @@ STATE_FIELDS = [
 ]
 """In nats-server's order."""
 ADVISORY = "$JS.EVENT.ADVISORY.STREAM.LOST.orders"
-
-
-def journal_of(store: Path, stream: str = "orders") -> Path:
-    """Return the folder of a stream's log."""
-    (found,) = store.glob(f"strandline/*/streams/{stream}/journal")
-    return found
-
-
-def damage(store: Path, *texts: bytes) -> None:
-    """Flip four bytes of each message with one of these texts, and repair the journal as an operator does."""
-    journal = journal_of(store)
-    (segment,) = segments_of(journal)
-    data = bytearray(segment.read_bytes())
-    for text in texts:
-        at = data.index(text)
-        data[at : at + 4] = bytes(byte ^ 0xFF for byte in data[at : at + 4])
-    segment.write_bytes(data)
-    assert run("verify", journal).code != 0
-    assert run("repair", journal, "--yes").code == 0
 
 
 @asynccontextmanager

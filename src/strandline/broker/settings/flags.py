@@ -1,7 +1,8 @@
 """The command line of nats-server: its flags, in the syntax of Go.
 
 One dash or two, `-p 4222` or `-p=4222`, a boolean alone or with `=false`. `BY_NAME` has every flag that nats-server
-2.15.1 knows, and one of our own, `--sync`. Pure: the result is a `CommandLine`.
+2.15.1 knows, and some of our own: `--sync`, `--log-format`, `--metrics-port` and `--metrics-host`. Pure: the result is
+a `CommandLine`.
 """
 
 import re
@@ -87,6 +88,16 @@ def _sync(written: str) -> Fields:
     return {"durability": parse_durability(written)}
 
 
+def _log_format(written: str) -> Fields:
+    if written not in ("text", "json"):
+        raise InvalidInput("parse error", hint="use `text` or `json`")
+    return {"form": written}
+
+
+def _metrics_port(written: str) -> Fields:
+    return {"metrics_port": max(0, _number("port")(written)["port"])}
+
+
 def _missing(what: str) -> Callable[[str], Fields]:
     def read(written: str) -> Fields:
         if written in ("", "0", "false"):
@@ -107,6 +118,8 @@ FLAGS = (
     Flag(("n", "name", "server_name"), "<name>", _text("server_name"), "Server name (default: its id)"),
     Flag(("P", "pid"), "<file>", _path("pid_file"), "File to store PID"),
     Flag(("m", "http_port"), "<port>", _number("http_port"), "Use port for http monitoring"),
+    Flag(("metrics-port", "metrics_port"), "<port>", _metrics_port, "Use port for metrics and health (0: a free one)"),
+    Flag(("metrics-host", "metrics_host"), "<host>", _text("metrics_host"), "Address of metrics (default: 127.0.0.1)"),
     Flag(("c", "config"), "<file>", _path("config"), "Configuration file"),
     Flag(("t",), "", _action("test"), "Test configuration and exit"),
     Flag(
@@ -120,6 +133,7 @@ FLAGS = (
     Flag(("T", "logtime"), "", _truth("timestamps"), "Timestamp log entries (default: true)"),
     Flag(("logtime_utc",), "", _truth("utc"), "Timestamps in UTC instead of local timezone"),
     Flag(("log_size_limit",), "<limit>", _number("size_limit"), "Logfile size limit"),
+    Flag(("log-format", "log_format"), "<format>", _log_format, "Log as text (default), or as json, an object a line"),
     Flag(("D", "debug"), "", _truth("debug"), "Enable debugging output"),
     Flag(("V", "trace", "VV"), "", _truth("trace"), "Trace the raw protocol"),
     Flag(("DV", "DVV"), "", _truth("debug", "trace"), "Debug and trace"),

@@ -155,6 +155,8 @@ class LogSettings:
     timestamps: bool = True
     utc: bool = False
     size_limit: int = 0
+    form: str = "text"
+    """`text` as nats-server writes lines, or `json`."""
     traced_bytes_max: int = 0
     """Bytes of a message shown in a trace; 0 for all."""
     trace_headers: bool = False
@@ -206,6 +208,9 @@ class ServerSettings:
     http_port: int | None = None
     """Port of the monitoring endpoints; None disables them."""
     http_base_path: str = ""
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    """Port of metrics for Prometheus, 0 for a free one; None serves none. `strandline serve` alone opens it."""
     max_closed_clients: int = 10_000
     """How many closed connections `/connz` keeps."""
     pid_file: Path | None = None
@@ -216,6 +221,7 @@ class ServerSettings:
         """Refuse settings that cannot work."""
         check_port("port", self.port)
         check_port("http_port", self.http_port or 0)
+        check_port("metrics-port", self.metrics_port or 0)
         names = [account.name for account in self.accounts]
         if GLOBAL_ACCOUNT not in names or len(set(names)) != len(names):
             raise InvalidInput(f"accounts need different names, {GLOBAL_ACCOUNT} among them, not {names}")
