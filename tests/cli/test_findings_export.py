@@ -67,7 +67,7 @@ def test_html_is_one_page_without_a_hash_of_a_secret(state: Path, tmp_path: Path
     (row, *_) = map(json.loads, done("export", state=state).out.splitlines())
     done("export", "-o", "out.html", state=state)
     page = (tmp_path / "out.html").read_text()
-    assert "2 leaked secrets in 2 files" in page
+    assert "2 open secrets in 2 files" in page
     assert row["finding_id"] in page
     assert row["secret"][:12] not in page
 

@@ -138,7 +138,7 @@ class TestSummary:
 
     def test_says_how_much_there_is_to_do(self) -> None:
         text = "".join(format_html(REPORT))
-        assert page_of(REPORT).texts["h1"] == ["4 leaked secrets in 9 files"]
+        assert page_of(REPORT).texts["h1"] == ["4 open secrets in 8 files, 1 finding confirmed"]
         assert "of 11 in total" in text
         assert "90\u202f%" in text
         assert "Findings left out: 3 by baseline." in text

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -34,7 +34,7 @@ from strandline.pipeline.triage import TriageState
 
 INCOMPLETE_MAX = 1_000
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
-_OPEN = {state_name(TriageState.OPEN), state_name(TriageState.CONFIRMED)}
+_OPEN, _CONFIRMED = state_name(TriageState.OPEN), state_name(TriageState.CONFIRMED)
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -130,12 +130,22 @@ def _scanned(report: Report) -> str:
 
 
 def _heading(report: Report) -> str:
-    to_do = [finding for finding in report.findings if finding.state in _OPEN]
-    if not to_do:
-        return "No open secrets so far" if report.facts.unfinished else "No open secrets"
-    secrets = len({finding.secret for finding in to_do})
-    items = len({(finding.source, finding.path) for finding in to_do})
-    return f"{_many(secrets, 'leaked secret')} in {_many(items, 'file')}"
+    confirmed = sum(finding.state == _CONFIRMED for finding in report.findings)
+    more = f", {_many(confirmed, 'finding')} confirmed" if confirmed else ""
+    still_open = _open(report)
+    if not still_open:
+        return ("No open secrets so far" if report.facts.unfinished else "No open secrets") + more
+    secrets = len({finding.secret for finding in still_open})
+    return f"{_many(secrets, 'open secret')} in {_many(len(_paths(still_open)), 'file')}{more}"
+
+
+def _open(report: Report) -> list[ReportFinding]:
+    """Return the findings without a decision, which all figures on top are about."""
+    return [finding for finding in report.findings if finding.state == _OPEN]
+
+
+def _paths(findings: Iterable[ReportFinding]) -> set[tuple[int, str]]:
+    return {(finding.source, finding.path) for finding in findings}
 
 
 def _facts(report: Report) -> str:
@@ -151,19 +161,20 @@ def _facts(report: Report) -> str:
 
 
 def _tiles(report: Report) -> str:
-    findings, coverage = report.findings, report.coverage
-    undecided = [finding for finding in findings if finding.state == state_name(TriageState.OPEN)]
-    high = [finding for finding in undecided if finding.level == Level.HIGH]
-    secrets = Counter(finding.secret for finding in findings)
-    paths = {(finding.source, finding.path) for finding in findings}
+    findings, coverage = _open(report), report.coverage
+    high = [finding for finding in findings if finding.level == Level.HIGH]
+    secrets = Counter[bytes]()
+    for finding in findings:
+        secrets[finding.secret] += len(finding.locations)
+    paths = _paths(findings)
     folders = {(source, path.rpartition("/")[0]) for source, path in paths}
     items, whole = coverage.items(), coverage.items(Status.SCANNED)
     spread = sum(count > 1 for count in secrets.values())
     tiles = [
-        ("Open findings", f"{len(undecided):,}", f"of {len(findings):,} in total", "accent"),
+        ("Open findings", f"{len(findings):,}", f"of {len(report.findings):,} in total", "accent"),
         ("High confidence", f"{len(high):,}", "open, and most likely real", "high" if high else "good"),
-        ("Distinct secrets", f"{len(secrets):,}", f"{spread:,} of them in several places", "medium"),
-        ("Files affected", f"{len(paths):,}", f"in {_many(len(folders), 'folder')}", "low"),
+        ("Open secrets", f"{len(secrets):,}", f"{spread:,} of them in several places", "medium"),
+        ("Files with open findings", f"{len(paths):,}", f"in {_many(len(folders), 'folder')}", "low"),
     ]
     if items:
         share = f"{int(1000 * whole / items) / 10:g}\u202f%"  # rounded down: 100 % means all

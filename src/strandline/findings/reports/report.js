@@ -43,6 +43,7 @@
   });
   const places = new Map();
   for (const one of findings) places.set(one.secret, [...(places.get(one.secret) || []), one]);
+  const spots = (rows) => rows.reduce((sum, one) => sum + 1 + one.others.length, 0);
 
   // ---- what is asked for
 
@@ -73,9 +74,9 @@
     view.shown = CHUNK;
     refresh();
   }
-  function counted(rows, key) {
+  function counted(rows, key, weight = () => 1) {
     const counts = new Map();
-    for (const row of rows) { const at = key(row); counts.set(at, (counts.get(at) || 0) + 1); }
+    for (const row of rows) { const at = key(row); counts.set(at, (counts.get(at) || 0) + weight(row)); }
     return [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
   }
 
@@ -217,7 +218,7 @@
     if (key) { const again = [...box.querySelectorAll("[data-key]")].find((node) => node.dataset.key === key); if (again) again.focus(); }
   }
   function secretsBox() {
-    const spread = counted(chosen("secret"), (one) => one.secret).filter(([, count]) => count > 1).slice(0, 4);
+    const spread = counted(chosen("secret"), (one) => one.secret, (one) => spots([one])).filter(([, count]) => count > 1).slice(0, 4);
     if (!spread.length) return null;
     const most = spread[0][1];
     return el("div", {}, el("p", { class: "others" }, "Secrets that stand in most places"), el("ul", { class: "bars" }, spread.map(([secret, count]) => {
@@ -233,8 +234,8 @@
   // ---- the table
 
   const COLUMNS = [
-    ["confidence", "Confidence", (one) => one.confidence], ["rule", "Rule", (one) => one.ruleName], ["place", "Place", (one) => one.place],
-    ["same", "Same secret", (one) => places.get(one.secret).length], ["first", "First seen", (one) => one.first], ["state", "State", (one) => STATES.indexOf(one.state)],
+    ["place", "Place", (one) => one.place], ["rule", "Rule", (one) => one.ruleName], ["confidence", "Confidence", (one) => one.confidence],
+    ["same", "Same secret", (one) => spots(places.get(one.secret))], ["first", "First seen", (one) => one.first], ["state", "State", (one) => STATES.indexOf(one.state)],
   ];
   const GROUPS = { "": "nothing", secret: "secret", rule: "rule", folder: "folder" };
 
@@ -266,7 +267,7 @@
   function groupRow({ members }) {
     const [one] = members;
     const files = new Set(members.map((member) => member.path)).size;
-    const title = { secret: members.length > 1 ? `The same secret in ${many(members.length, "place", "places")}` : "A secret in one place",
+    const title = { secret: spots(members) > 1 ? `The same secret in ${many(spots(members), "place", "places")}` : "A secret in one place",
       rule: one.ruleName, folder: one.folder }[view.group];
     const more = view.group === "secret" ? `${one.ruleName} · ${many(files, "file", "files")}` : `${many(members.length, "finding", "findings")}${view.group === "rule" && one.about ? " · " + one.about : ""}`;
     return el("tr", { class: "group" }, el("th", { colspan: 7, scope: "rowgroup" }, title, el("small", {}, more)));
@@ -282,15 +283,15 @@
     const toggle = () => { if (isOpen) view.open.delete(one.id); else view.open.add(one.id); redraw(line, one); };
     const button = el("button", { type: "button", "aria-expanded": String(isOpen), "aria-label": `Details of ${one.ruleName} in ${one.place}`,
       onclick: (event) => { event.stopPropagation(); toggle(); } }, svg("svg", { viewBox: "0 0 14 14", "aria-hidden": "true" }, svg("path", { d: "m4 2 6 5-6 5" })));
-    const same = places.get(one.secret).length;
+    const same = spots(places.get(one.secret));
     const line = el("tr", { class: "row", onclick: (event) => { if (!String(getSelection())) toggle(); event.stopPropagation(); } },
       el("td", { class: "open" }, button),
-      el("td", { class: "num" }, el("span", { class: `badge b-${one.level}` }, `${one.confidence} ${one.level}`)),
-      el("td", { class: "rule" }, el("b", {}, one.ruleName), el("small", {}, one.about)),
       placeCell(one),
-      el("td", { class: "num" }, same > 1 ? el("button", { type: "button", class: "same", title: "Show them", onclick: (event) => { event.stopPropagation(); ask("secret", String(one.secret)); } }, many(same, "place", "places")) : ""),
+      el("td", { class: "rule" }, el("b", {}, one.ruleName), el("small", {}, one.about)),
+      el("td", { class: "num level" }, el("span", { class: `badge b-${one.level}` }, `${one.confidence} ${one.level}`)),
+      el("td", { class: "num alike" }, same > 1 ? el("button", { type: "button", class: "same", title: "Show them", onclick: (event) => { event.stopPropagation(); ask("secret", String(one.secret)); } }, many(same, "place", "places")) : ""),
       el("td", { class: "when" }, day(one.first)),
-      el("td", {}, el("span", { class: `badge b-${one.state}` }, words(one.state))));
+      el("td", { class: "state" }, el("span", { class: `badge b-${one.state}` }, words(one.state))));
     return line;
   }
   function redraw(line, one) {
