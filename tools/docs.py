@@ -30,6 +30,7 @@ GUIDES = (
     "spark",
     "cluster",
     "pipeline",
+    "lake",
     "buckets",
     "folds",
     "artifacts",

@@ -1,4 +1,4 @@
-"""`strandline pipeline`: create, inspect, migrate and verify the stores of a pipeline, and rotate keys."""
+"""`strandline pipeline`: create, inspect, migrate, verify and compact the stores of a pipeline, and rotate keys."""
 
 import typer
 
@@ -20,6 +20,11 @@ COMMANDS = (
         "verify",
         "pipeline_verify:verify",
         "Check every row, derive every id again, and report missing findings; exit code 3 for damage.",
+    ),
+    LazyCommand(
+        "compact",
+        "pipeline_compact:compact",
+        "Fold the pages of a lake into Delta tables, and delete pages that were folded before the grace period.",
     ),
     LazyCommand(
         "rotate-key",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
@@ -66,6 +67,20 @@ TRIAGE = pa.schema(
         _needed("committed_ns", pa.int64()),
     ]
 )
+_LAYERS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "findings": (FINDING, FindingRecord._fields),
+    "occurrences": (OCCURRENCE, OccurrenceRecord._fields),
+    "observations": (OBSERVATION, ObservationRecord._fields),
+}
+TABLES: dict[str, pa.Schema] = {
+    "ledger": LEDGER,
+    **{
+        name: pa.schema([FINDINGS.field(one) for one in (*fields, "committed_ns")])
+        for name, (_, fields) in _LAYERS.items()
+    },
+    "triage": TRIAGE,
+}
+"""The columns of the tables that pages are folded into."""
 SCHEMAS: dict[str, pa.Schema] = {"ledger": LEDGER, "findings": FINDINGS, "triage": TRIAGE}
 _STATUSES = {int(status): status for status in DoneStatus}
 _TIME_OF = {int(status): name for status, name in zip(DoneStatus, TIMES, strict=True)}
@@ -113,6 +128,18 @@ def findings_table(batch: FindingsBatch, now_ns: int) -> pa.Table:
             for name, column in cells.items():
                 column.append(known.get(name))
     return pa.table([pa.array(cells[name], FINDINGS.field(name).type) for name in FINDINGS.names], schema=FINDINGS)
+
+
+def layer_table(table: pa.Table, name: str) -> pa.Table:
+    """Return the rows of one layer of findings as the table that they are folded into."""
+    layer, _ = _LAYERS[name]
+    return table.filter(pc.equal(table["layer"], layer)).select(TABLES[name].names).cast(TABLES[name])
+
+
+def with_layer(table: pa.Table, name: str) -> list[dict[str, Any]]:
+    """Return rows of a folded table as those of a page."""
+    layer, _ = _LAYERS[name]
+    return [{"layer": layer, **row} for row in table.to_pylist()]
 
 
 def finding_row(row: dict[str, Any]) -> FindingRecord:

@@ -77,6 +77,11 @@ def parse_page(key: str) -> PageName | None:
     return PageName(known[table], *ids, run_id, shard_id, fence, bytes.fromhex(digest))
 
 
+def format_scope(tenant: TenantId, policy: PolicyHash) -> str:
+    """Return how names of data files of the ledger begin: with its tenant and policy."""
+    return f"{tenant[:ID_BYTES].hex()}{policy[:ID_BYTES].hex()}-"
+
+
 def format_pages_prefix(table: PageTable) -> str:
     """Return the prefix of a table's pages."""
     return f"{PAGES}{table}/"

@@ -6,7 +6,7 @@ with: the pages are listed again, and then it is `Damaged`.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,21 +21,41 @@ from strandline.pipeline import findings as findings_rules
 from strandline.pipeline.identity import PolicyHash, TenantId
 from strandline.pipeline.lake import columns
 from strandline.pipeline.lake.columns import (
-    SCHEMAS,
+    FINDINGS,
+    LEDGER,
+    TRIAGE,
     finding_row,
     format_parquet,
     observation_row,
     occurrence_row,
     parse_parquet,
     triage_row,
+    with_layer,
 )
-from strandline.pipeline.lake.layout import ID_BYTES, PageName, PageTable, format_page, format_pages_prefix, parse_page
+from strandline.pipeline.lake.compaction_records import read_records
+from strandline.pipeline.lake.delta_log import DeltaLog, format_data_key
+from strandline.pipeline.lake.layout import (
+    ID_BYTES,
+    PageName,
+    PageTable,
+    format_page,
+    format_pages_prefix,
+    format_scope,
+    parse_page,
+)
 from strandline.pipeline.lake.ledger_fold import LedgerFold
 from strandline.pipeline.memory import MemoryTables
 
 _THREADS = 16
 _FEW = 4
 _ATTEMPTS = 3
+
+
+class _Gone(Damaged):
+    """An object that was listed is gone: it was folded meanwhile, or deleted."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "an object was deleted while it was read", safe="restore it, or ask again")
 
 
 @dataclass
@@ -53,6 +73,8 @@ class PageCache:
         self.clock = clock
         self._tables = MemoryTables(clock)
         self._seen: set[str] = set()
+        self._records: dict[str, frozenset[str]] = {}
+        self._logs = {name: DeltaLog(store, name) for name in columns.TABLES}
         self._orphans: set[tuple[str, TenantId, bytes]] = set()
         self._ledgers: dict[tuple[TenantId, PolicyHash], _Ledger] = defaultdict(
             lambda: _Ledger(LedgerFold(store.address))
@@ -93,20 +115,27 @@ class PageCache:
         """Return the ledger of a tenant and policy with every page that was written before the call."""
         with self._lock:
             known = self._ledgers[tenant, policy]
-            wanted = tenant[:ID_BYTES], policy[:ID_BYTES]
-            new = self._listed("ledger", known.seen)
-            for key, table in self._read("ledger", [key for key, name in new if (name.tenant, name.policy) == wanted]):
-                mine = table.filter(_is_of(table, tenant, policy))
-                known.seen.add(key)
-                known.fold.add(mine)
+            _again(lambda: self._load_ledger(known, tenant, policy))
             known.is_loaded = True
             return known.fold
 
+    def _load_ledger(self, known: _Ledger, tenant: TenantId, policy: PolicyHash) -> None:
+        wanted = tenant[:ID_BYTES], policy[:ID_BYTES]
+        listed = [key for key, name in self._listed("ledger", known.seen) if (name.tenant, name.policy) == wanted]
+        # Records after pages, and tables after both: a page that is recorded, or gone by now, is in a table.
+        recorded = self._folded_pages() if listed else frozenset[str]()
+        new = [key for key in listed if key not in recorded]
+        folded = [key for key in self.data_files("ledger") if format_scope(tenant, policy) in key]
+        for key, table in self._read(LEDGER, [*new, *(key for key in folded if key not in known.seen)]):
+            known.fold.add(table.filter(_is_of(table, tenant, policy)))
+            known.seen.add(key)
+
     def scopes(self) -> list[tuple[TenantId, PolicyHash]]:
         """Return the tenants and policies that have rows in the ledger."""
-        first = {(name.tenant, name.policy): key for key, name in self._listed("ledger")}
+        first = {(name.tenant + name.policy).hex(): key for key, name in self._listed("ledger")}
+        first |= {key.rsplit("/", 1)[1][: 4 * ID_BYTES]: key for key in self.data_files("ledger")}
         found = set[tuple[TenantId, PolicyHash]]()
-        for _, table in self._read("ledger", first.values()):
+        for _, table in self._read(LEDGER, first.values()):
             found |= set(zip(table["tenant"].to_pylist(), table["policy"].to_pylist(), strict=True))
         return sorted(found)
 
@@ -114,7 +143,7 @@ class PageCache:
         """Return findings and decisions with every page that was written before the call."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                self._refresh()
+                _again(self._refresh)
                 if not self._orphans:
                     return self._tables
         layer = next(iter(self._orphans))[0]
@@ -129,10 +158,20 @@ class PageCache:
     def _refresh(self) -> None:
         triage = [key for key, _ in self._listed("triage", self._seen)]  # before the findings that they are about
         findings = [key for key, _ in self._listed("findings", self._seen)]
-        for key, table in self._read("findings", findings):
+        recorded = self._folded_pages() if triage or findings else frozenset[str]()
+        triage = [key for key in triage if key not in recorded]
+        for key, table in self._read(FINDINGS, [key for key in findings if key not in recorded]):
             self._absorb_findings(table.to_pylist())
             self._seen.add(key)
-        for key, table in self._read("triage", triage):
+        for name in ("triage", "observations", "occurrences", "findings"):  # children first, for their parents
+            folded = [key for key in self.data_files(name) if key not in self._seen]
+            if name == "triage":
+                triage += folded
+                continue
+            for key, table in self._read(columns.TABLES[name], folded):
+                self._absorb_findings(with_layer(table, name))
+                self._seen.add(key)
+        for key, table in self._read(TRIAGE, triage):
             self._absorb_triage(table.to_pylist())
             self._seen.add(key)
         self._orphans = {orphan for orphan in self._orphans if not self._has_parent(orphan)}
@@ -151,15 +190,25 @@ class PageCache:
                 )
             yield info.key, name
 
-    def _read(self, table: PageTable, keys: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
+    def _folded_pages(self) -> frozenset[str]:
+        """Return the pages that a table has, as records of compactions tell."""
+        new = read_records(self.store, self._records)
+        self._records |= {key: frozenset(record["pages"]) for key, record in new.items()}
+        return frozenset[str]().union(*self._records.values())
+
+    def data_files(self, table: str) -> list[str]:
+        """Return the keys of the data files of a folded table, as it is now."""
+        return [format_data_key(table, path) for path in self._logs[table].latest().files]
+
+    def _read(self, schema: pa.Schema, keys: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
         wanted = list(keys)
 
         def fetched(key: str) -> pa.Table:
             found = self.store.get(key)
             where = f"{self.store.address}: {key}"
             if found is None:
-                raise Damaged(where, "a page was deleted while it was read", safe="ask again")
-            return parse_parquet(found.body, SCHEMAS[table], where)
+                raise _Gone(where)
+            return parse_parquet(found.body, schema, where)
 
         if len(wanted) <= _FEW:
             yield from ((key, fetched(key)) for key in wanted)
@@ -212,6 +261,17 @@ class PageCache:
                 f"one of the {layer} has an id that another page has with other content",
                 safe="find the writer whose ids are not derived; nothing was changed",
             )
+
+
+def _again(load: Callable[[], None]) -> None:
+    """Load again if an object went while it was loaded: what was folded is in a table by then."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return load()
+        except _Gone:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return None
 
 
 def _is_of(table: pa.Table, tenant: TenantId, policy: PolicyHash) -> pa.ChunkedArray:

@@ -1,0 +1,209 @@
+"""Compaction: wherever it is killed, and whoever reads, writes or compacts beside it, nothing is lost or doubled."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from strandline.clock import ManualClock
+from strandline.objects import MemoryObjects, ObjectStore
+from strandline.pipeline.lake import LakeDatabase
+from strandline.pipeline.lake.columns import TABLES, ledger_rows
+from strandline.pipeline.lake.compaction import Compaction
+from strandline.pipeline.lake.compaction_records import format_record, parse_record
+from strandline.pipeline.lake.delta_log import TableAltered, format_commit_key, parse_commit_key
+from strandline.pipeline.lake.layout import format_log_prefix
+from strandline.pipeline.lake.state_log import SNAPSHOT_EVERY
+from strandline.pipeline.lake.stores import LakeStores, open_lake
+from strandline.pipeline.ledger import DoneStatus
+from strandline.pipeline.state import Put
+from strandline.pipeline.triage import TriageState
+from strandline.testing.persistence_helpers import (
+    OTHER_POLICY,
+    POLICY,
+    TENANT,
+    WRITER,
+    after,
+    batch_of,
+    decision,
+    done,
+    found,
+)
+from tests.effort import Part, parts
+from tests.pipeline.lake.faulty import Killed, Mortal
+
+CLOCK = ManualClock()
+
+
+def lake_over(store: ObjectStore) -> LakeDatabase:
+    return LakeDatabase("memory://", store=store, clock=CLOCK)
+
+
+def write_some(lake: LakeStores, names: str, fence: int = 5) -> None:
+    """Write pages under two policies: some rows again, by another worker, and some for the first time."""
+    for policy in (POLICY, OTHER_POLICY):
+        writer = WRITER._replace(policy=policy, fence=fence)
+        rows = [done(name, DoneStatus.SCANNED_CLEAN, writer) for name in names]
+        lake.ledger.batch_upsert(rows, after=after(rows))
+        secrets = [found(name, writer=writer, seen_at=fence) for name in names]
+        lake.findings.upsert_batch(batch_of(*secrets))
+    lake.findings.record_triage([decision(found(names[0]), TriageState.REVOKED)])
+
+
+def everything(store: ObjectStore) -> dict[str, Any]:
+    """Return all rows of a lake, as a reader that begins now sees them."""
+    cache = open_lake(lake_over(store)).cache
+    tables = cache.findings()
+    return {
+        "ledger": [ledger_rows(cache.ledger(*scope).table(), "") for scope in cache.scopes()],
+        "times": [cache.ledger(*scope).table().select(["ovid", "clean_ns"]).to_pylist() for scope in cache.scopes()],
+        "findings": sorted(tables.findings.values()),
+        "occurrences": sorted(tables.occurrences.values()),
+        "observations": sorted(tables.observations.values()),
+        "first_ns": dict(tables.first_ns),
+        "triage": {key: sorted(events.values()) for key, events in tables.triage.items()},
+    }
+
+
+def filled() -> tuple[MemoryObjects, dict[str, Any]]:
+    """Return a lake with a table, and pages that it does not have yet."""
+    store = MemoryObjects()
+    lake_over(store).migrate()
+    write_some(open_lake(lake_over(store)), "abc")
+    Compaction(lake_over(store)).run()
+    CLOCK.advance(1)
+    write_some(open_lake(lake_over(store)), "bcd", fence=6)
+    return store, everything(store)
+
+
+def pages_of(store: ObjectStore) -> list[str]:
+    return [info.key for info in store.list("pages/")]
+
+
+def test_what_is_compacted_reads_as_before_and_pages_go_after_the_grace_period() -> None:
+    store, before = filled()
+    assert len(before["ledger"][0]) == 4
+    first = Compaction(lake_over(store)).run()
+    assert (first.pages, first.rows["ledger"], first.rows["findings"]) == (5, 8, 4)
+    assert everything(store) == before
+    assert pages_of(store)
+    done_now = Compaction(lake_over(store), grace_s=0).run()
+    assert (done_now.pages, pages_of(store)) == (0, [])
+    assert everything(store) == before
+    files = {info.key for info in store.list("tables/") if "_delta_log" not in info.key}
+    assert files == {key for name in TABLES for key in open_lake(lake_over(store)).cache.data_files(name)}
+
+
+@parts(16)
+@pytest.mark.parametrize("after_it", [False, True], ids=["before", "after"])
+def test_a_compaction_that_is_killed_at_any_request_loses_and_doubles_nothing(part: Part, *, after_it: bool) -> None:
+    store, _ = filled()
+    counted = Mortal(store, None)
+    Compaction(lake_over(counted), grace_s=0).run()
+    assert counted.writes > 20
+    for number in part.of(range(1, counted.writes + 1)):
+        store, before = filled()
+        with pytest.raises(Killed):
+            Compaction(lake_over(Mortal(store, number, after=after_it)), grace_s=0).run()
+        assert everything(store) == before, f"killed at write {number}"
+        Compaction(lake_over(store), grace_s=0).run()
+        assert everything(store) == before, f"killed at write {number}, and finished"
+        assert pages_of(store) == []
+
+
+@parts(16)
+def test_writers_readers_and_a_second_compactor_beside_each_request_change_nothing(part: Part) -> None:
+    """Between any two writes of one compaction another one runs to its end, and a page is written."""
+    store, _ = filled()
+    counted = Mortal(store, None)
+    Compaction(lake_over(counted)).run()
+    for number in part.of(range(1, counted.writes + 1)):
+        store, _ = filled()
+        reader = open_lake(lake_over(store)).cache
+        reader.findings()
+
+        class Interrupted(Mortal):
+            def _written(self, write: Any, at: int = number, store: MemoryObjects = store) -> str:  # noqa: ANN401
+                if self.writes + 1 == at:
+                    write_some(open_lake(lake_over(store)), "xy", fence=7)
+                    Compaction(lake_over(store), grace_s=0).run()
+                return super()._written(write)
+
+        Compaction(lake_over(Interrupted(store, None)), grace_s=0).run()
+        wanted, _ = filled()
+        write_some(open_lake(lake_over(wanted)), "xy", fence=7)
+        assert everything(store)["ledger"] == everything(wanted)["ledger"], f"beside write {number}"
+        assert everything(store)["observations"] == everything(wanted)["observations"]
+        assert sorted(reader.findings().findings.values()) == everything(wanted)["findings"]
+        assert ledger_rows(reader.ledger(TENANT, POLICY).table(), "") in everything(wanted)["ledger"]
+
+
+def test_others_read_the_tables(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/lake"
+    with LakeDatabase(address, clock=CLOCK) as database:
+        database.migrate()
+        write_some(open_lake(database), "abc")
+        Compaction(database).run()
+        write_some(open_lake(database), "bcd", fence=6)
+        Compaction(database).run()
+        rows = everything(database.store)
+    folder = tmp_path / "lake" / "tables"
+    for name in TABLES:
+        table = DeltaTable(str(folder / name))
+        assert table.version() == 1
+        frame = table.to_pandas()
+        assert list(frame.columns) == TABLES[name].names
+    assert len(DeltaTable(str(folder / "findings")).to_pandas()) == len(rows["findings"]) == 4
+    engine = duckdb.connect()
+    engine.register("ledger", DeltaTable(str(folder / "ledger")).to_pyarrow_dataset())
+    query = "SELECT hex(policy), status, count(*), sum(bytes_seen) FROM ledger GROUP BY ALL ORDER BY 1"
+    assert [row[1:] for row in engine.execute(query).fetchall()] == [(10, 4, 400), (10, 4, 400)]
+    seen = DeltaTable(str(folder / "observations")).to_pyarrow_table()
+    assert sorted(seen["observation_id"].to_pylist()) == sorted(row.observation_id for row in rows["observations"])
+
+
+def test_a_table_that_another_tool_has_written_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/lake"
+    with LakeDatabase(address, clock=CLOCK) as database:
+        database.migrate()
+        write_some(open_lake(database), "abc")
+        Compaction(database).run()
+    folder = str(tmp_path / "lake" / "tables" / "ledger")
+    write_deltalake(folder, DeltaTable(folder).to_pyarrow_table().slice(0, 1), mode="overwrite")
+    with LakeDatabase(address) as database:
+        with pytest.raises(TableAltered, match="version 1 was written by") as refused:
+            open_lake(database).ledger.list_done_hashes(TENANT, POLICY)
+        assert "delete the commits from that version on" in str(refused.value.hint)
+        write_some(open_lake(database), "d")  # what workers do goes on
+        with pytest.raises(TableAltered):
+            Compaction(database, grace_s=0).run()
+        database.store.delete(format_commit_key("ledger", 1))
+        assert len(open_lake(database).ledger.list_done_hashes(TENANT, POLICY)) == 4
+        database.store.delete(format_commit_key("ledger", 0))
+        database.store.put(format_commit_key("ledger", 3), b"{}")
+        with pytest.raises(TableAltered, match="removed"):
+            open_lake(database).ledger.list_done_hashes(TENANT, POLICY)
+
+
+def test_old_batches_and_values_of_scanner_state_go_and_the_state_stays() -> None:
+    clock = ManualClock()
+    store = MemoryObjects(clock=clock)
+    database = LakeDatabase("memory://", store=store, clock=clock)
+    database.migrate()
+    state = open_lake(database).state
+    for number in range(2 * SNAPSHOT_EVERY + 1):
+        state.apply_batch(TENANT, [Put(b"key", b"%d" % number * 2_000), Put(b"%d" % number, b"")])
+    everything_before = state.list_range(TENANT, b"\x00", b"\xff", 10_000)
+    assert Compaction(database, grace_s=0).run().deleted == 0  # a reader may still need them
+    clock.advance(7 * 86_400)
+    assert Compaction(database).run().deleted > 2 * SNAPSHOT_EVERY
+    assert len(list(store.list(format_log_prefix(TENANT)))) == SNAPSHOT_EVERY + 1
+    assert open_lake(database).state.list_range(TENANT, b"\x00", b"\xff", 10_000) == everything_before
+
+
+def test_records_and_names_come_back() -> None:
+    assert parse_record(format_record(["a"], ["b"]), "x") == {"pages": ["a"], "replaced": ["b"]}
+    assert parse_commit_key(format_commit_key("ledger", 12)) == 12
+    assert parse_commit_key("tables/ledger/_delta_log/_last_checkpoint") is None
