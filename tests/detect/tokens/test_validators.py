@@ -172,7 +172,17 @@ def test_a_generic_token_of_a_provider_with_a_wrong_checksum_is_invalid() -> Non
 def test_a_generic_password_needs_digits_and_kinds_of_characters() -> None:
     assert validate("generic-password", b"Tr0ub4dor&3x") is UNKNOWN
     assert validate("generic-password", b"hunter22x") is INVALID
-    assert validate("generic-password", b"Simplify!Now") is INVALID
+    assert validate("generic-password", b"simplify.now") is INVALID
+
+
+@pytest.mark.parametrize("chosen", [b"harbor2031", b"Blue@Monkey", b"acme-Prod-2023", b"Lamp!Shade!", b"TLSharbor12"])
+def test_a_password_that_people_choose_is_words_with_signs_or_a_number(chosen: bytes) -> None:
+    assert validate("generic-password", chosen) is UNKNOWN
+
+
+@pytest.mark.parametrize("name", [b"harbor-lamp", b"config.password", b"HARBOR_LAMP", b"harborLamp", b"Passw0rd2031"])
+def test_names_and_words_of_documentation_are_no_passwords(name: bytes) -> None:
+    assert validate("generic-password", name) is INVALID
 
 
 def test_a_macaroon_ends_with_its_signature() -> None:

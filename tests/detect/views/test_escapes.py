@@ -72,3 +72,31 @@ def test_every_span_of_a_view_leads_to_bytes_that_decode_to_it(parts: list[str])
 def test_a_value_with_an_escape_is_scanned_among_many() -> None:
     cells = [b"nothing", rb'"tok\u005f0123456789abcdef"', b"more"]
     assert set(engine().scan_many(cells)) == {1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'key = "{a}" + "{b}"',
+        "$key = '{a}' . '{b}';",
+        'Const ApiKey As String = "{a}" & "{b}"',
+        'key = "{a}" +\n    "{b}"',
+        'key = "{a}"\n    + "{b}"',
+        'API_SECRET = (\n    "{a}"\n    "{b}"\n)',
+    ],
+)
+def test_a_value_of_two_literals_is_one_value(text: str) -> None:
+    first, second = "wX7q" * 4, "Lp0z" * 4
+    data = text.format(a=first, b=second).encode()
+    view = escape_view(data)
+    assert view is not None
+    _, decoded, locate = view
+    start = decoded.index((first + second).encode())
+    assert locate(start, start + 32) == (data.index(first.encode()), data.index(second.encode()) + 16)
+
+
+@pytest.mark.parametrize(
+    "text", ['"a" + "b"', '["abcdefgh", "ijklmnop"]', '"the end " + "of a line"', '"abcdefgh" + name']
+)
+def test_other_texts_are_not_joined(text: str) -> None:
+    assert escape_view(text.encode()) is None

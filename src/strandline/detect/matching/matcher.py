@@ -8,7 +8,9 @@ comment or stop-word allows it, and the rule's validator does not refute it. Its
     +2  the secret is assigned to something: after `=`, `:` or the like, quoted or not
     +5  the checksum of the secret is correct
 
-but at most 2 for a generic rule's match near a NUL, because names and values of a binary are neighbours by chance.
+but at most 2 for a generic rule's match near a NUL, because names and values of a binary are neighbours by chance; and
+at most 4 for a generic rule's match that is short or follows an order, because a name alone makes it a secret. So 5
+(high) means a provider's form, a valid structure, or a long random value behind a name of a secret.
 
 Invariants: expressions match the whole buffer, not a copy of the window, so that assertions (`^`, `\b`, `$`) see the
 bytes around it; the confidence depends on the bytes around the secret alone; a hit holds a span, a keyed hash and a
@@ -27,6 +29,7 @@ from strandline.detect.expressions.patterns import Pattern
 from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, Subject, path_pattern
+from strandline.detect.results import CONFIDENCE_MAX
 from strandline.detect.rules.rule import Rule, parse_regex
 from strandline.detect.tokens.examples import CHARSETS
 from strandline.detect.tokens.validators import Verdict, validate
@@ -35,7 +38,14 @@ from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash,
 CLOSE_BYTES = 32
 _ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
 _BEFORE_BYTES = 16
-_BINARY_MAX = 2
+_BINARY_MAX, _NAMED_MAX = 2, 4
+_LOOSE = frozenset(
+    {"generic-token", "generic-password", "header-token", "uri-password", "command-password", "stored-secret"}
+)
+"""Validators of values that only their place makes secrets."""
+_RANDOM_BYTES = 24
+_HEX = re.compile(rb"[0-9a-f-]+|[0-9A-F-]+")
+_HEX_BITS, _RANDOM_BITS = 3.2, 3.9
 
 
 class Check(Enum):
@@ -157,8 +167,9 @@ class Matcher:
         score = _confidence(
             data, span[0], 0 if is_named else distance, entropy=bool(self.rule.entropy), valid=verdict is Verdict.VALID
         )
-        if self.rule.is_generic and score > _BINARY_MAX and _is_in_binary(data, *match):
-            score = _BINARY_MAX
+        if self.rule.is_generic:
+            is_loose = self.rule.validator in _LOOSE and verdict is not Verdict.VALID
+            score = min(score, _generic_max(data, match, secret, is_loose=is_loose))
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:
@@ -186,6 +197,20 @@ def _confidence(data: bytes, start: int, keyword_distance: int | None, *, entrop
     assigned = _ASSIGNED.search(data[max(0, start - _BEFORE_BYTES) : start]) is not None
     is_close = keyword_distance is not None and keyword_distance <= CLOSE_BYTES
     return 1 * entropy + 2 * is_close + 2 * assigned + 5 * valid
+
+
+def _generic_max(data: bytes, match: Span, secret: bytes, *, is_loose: bool) -> int:
+    """Return the most that a generic rule's match can be worth."""
+    if _is_in_binary(data, *match):
+        return _BINARY_MAX
+    return _NAMED_MAX if is_loose and not _is_random(secret) else CONFIDENCE_MAX
+
+
+def _is_random(secret: bytes) -> bool:
+    """Return whether a value is long and has as many different characters as a generated one of its length."""
+    if len(secret) < _RANDOM_BYTES or not re.search(rb"[0-9].*[0-9].*[0-9]", secret, re.DOTALL):
+        return False
+    return entropy_bits(secret) >= (_HEX_BITS if _HEX.fullmatch(secret) else _RANDOM_BITS)
 
 
 def _is_in_binary(data: bytes, start: int, end: int) -> bool:

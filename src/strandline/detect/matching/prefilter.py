@@ -41,11 +41,15 @@ LITERAL_MIN = 3
 GAP_MIN, OPEN_MIN = 256, 96
 SIZE_MAX = 4_000
 """Beyond this many states hyperscan takes minutes to refuse an expression."""
-STRING_MARK = rb"[0-9A-Za-z+/=:]\\/[0-9A-Za-z+/\\]|\\u00[2-7][0-9A-Fa-f]|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);"
-_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}", STRING_MARK)
+_ESCAPES = rb"[0-9A-Za-z+/=:]\\/[0-9A-Za-z+/\\]|\\u00[2-7][0-9A-Fa-f]|\\x22|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);"
+_JOINS = rb"(?:\" ?[+.&] ?\"|' ?[+.&] ?'|[\"'] ?[+.&]\r?\n[ \t]{0,40}[\"']|[\"']\r?\n[ \t]{1,40}(?:[+.&] ?)?[\"'])"
+STRING_MARK = _ESCAPES + rb"|[0-9A-Za-z_+/=-]{6}" + _JOINS + rb"[0-9A-Za-z_+/=-]{4}"
+_STRING_HINT = _ESCAPES + rb"|\" [+.&]|\"[+.&]\"|' [+.&]|'[+.&]'|\"\r?\n    |'\r?\n    "
+"""What a buffer with a `STRING_MARK` has; literals cost a scan of all bytes less than the classes of the mark."""
+_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}", _STRING_HINT)
 RUN, PERCENT, STRING = 0, 1, 2
 """Marks of a buffer, with the end of the first: a long run of base64 or hexadecimal digits; a percent escape; an escape
-in a string of JSON or a page."""
+in a string of JSON or a page, or a string of two literals."""
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
 

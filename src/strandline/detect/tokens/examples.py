@@ -39,6 +39,7 @@ CHARSETS: Mapping[str, str] = MappingProxyType(
         "hexupper": "0123456789ABCDEF",
         "hexany": "0123456789abcdefABCDEF",
         "base32": string.ascii_uppercase + "234567",
+        "base32lower": string.ascii_lowercase + "234567",
         "base36": string.digits + string.ascii_lowercase,
         "base36upper": string.digits + string.ascii_uppercase,
         "base58": BASE58,

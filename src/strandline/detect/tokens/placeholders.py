@@ -64,13 +64,14 @@ _HASHES = rb"""
   | ^(?:sha\d{1,3}|md5|crypt)\$ | ^\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]*|bcrypt|noop)\}
 """
 
+IDENTIFIER = "an identifier, a path or an address"
 _TEMPLATE = _Form("a template's variable", re.compile(_TEMPLATES, re.VERBOSE))
 _FORMS = (
     _Form("a hash of a password", re.compile(_HASHES, re.VERBOSE | re.IGNORECASE)),
     _TEMPLATE,
     _Form("a word of documentation", re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)),
     _Form("a run or a sequence", re.compile(_SEQUENCES, re.VERBOSE | re.IGNORECASE | re.DOTALL)),
-    _Form("an identifier, a path or an address", re.compile(_IDENTIFIERS, re.VERBOSE)),
+    _Form(IDENTIFIER, re.compile(_IDENTIFIERS, re.VERBOSE)),
     _Form("a UUID", re.compile(_UUID)),
     _Form("a date, a version or a number", re.compile(_DATE)),
     _Form("control characters", re.compile(rb"[\x00-\x1f\x7f]")),

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from strandline.detect.tokens.encodings import BASE58, BASE62, from_base, from_base64, is_bech32, to_base
-from strandline.detect.tokens.placeholders import placeholder_reason, reference_reason, word_reason
+from strandline.detect.tokens.placeholders import IDENTIFIER, placeholder_reason, reference_reason, word_reason
 from strandline.errors import InvalidInput
 
 
@@ -326,8 +326,10 @@ _LONG_PASSWORD = 16
 _RANDOM_CHANGES = 3
 _CHANGES = re.compile(rb"(?<=[a-zA-Z])(?=[0-9])|(?<=[0-9])(?=[a-zA-Z])")
 _WORDS_AND_NUMBER = re.compile(
-    rb"[a-zA-Z]{3,}(?:[-_@][a-zA-Z]{3,}){0,3}[0-9]{2,4}[!?]?|[a-zA-Z]{3,}[@#!][a-zA-Z]{3,}[0-9]{1,4}"
+    rb"[a-zA-Z]{3,}(?:[-_@][a-zA-Z]{3,}){0,3}[-_@#]?[0-9]{2,4}[!?]?|[a-zA-Z]{3,}[@#!][a-zA-Z]{3,}[0-9]{1,4}"
 )
+_WORDS_AND_SIGNS = re.compile(rb"[A-Za-z]{3,}[!@#$%^*?~](?:[A-Za-z]{3,}[!@#$%^*?~])?[A-Za-z]{3,}[!@#$%^*?~]?")
+_CHOSEN = re.compile(rb"[0-9]{2}[!?]?\Z|[!@#$%^*?~]")
 
 
 def _case_changes(secret: bytes) -> float:
@@ -339,9 +341,14 @@ def _case_changes(secret: bytes) -> float:
 def _generic_password(secret: bytes) -> Judgement:
     """Judge a password that only its name makes one.
 
-    It has digits and two more kinds of characters, one if it is long; or its letters, cases and digits follow no order.
+    It has digits and two more kinds of characters, one if it is long; or words with signs or a number that people
+    choose; or its letters, cases and digits follow no order.
     """
-    reason = placeholder_reason(secret) or (None if _WORDS_AND_NUMBER.fullmatch(secret) else word_reason(secret))
+    if _WORDS_AND_NUMBER.fullmatch(secret) or _WORDS_AND_SIGNS.fullmatch(secret):
+        reason = placeholder_reason(secret)
+        is_name = reason == IDENTIFIER and not _CHOSEN.search(secret)
+        return _invalid(reason) if reason and (is_name or reason != IDENTIFIER) else _unknown("words as people choose")
+    reason = placeholder_reason(secret) or word_reason(secret)
     if reason:
         return _invalid(reason)
     kinds = [re.search(kind, secret) is not None for kind in (rb"[0-9]", rb"[a-z]", rb"[A-Z]", rb"[^a-zA-Z0-9]")]

@@ -1,7 +1,9 @@
 r"""Views of text that another writer escaped.
 
     \/  \u003d              escapes of JSON, as PHP, Gson and Go write it
+    \x22                    escapes of Python's `repr`
     &quot;  &#39;  &#x3d;   entities of HTML and XML
+    "abc" + "def"           literals that are joined, on one line or on two
 
 All lines of a buffer that have such a mark, and the line before each, make one view. The other lines are no part of it,
 because the view would repeat them.
@@ -21,8 +23,14 @@ from strandline.detect.matching.prefilter import STRING_MARK
 
 NAME = "escapes"
 _NEAR = 1_024
-_MARK = re.compile(rb"\\/|\\u00[2-7][0-9A-Fa-f]|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);")
-_NAMED = {b"&quot;": b'"', b"\\/": b"/"}
+_MARK = re.compile(
+    rb"\\/|\\u00[2-7][0-9A-Fa-f]|\\x22|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);"
+    rb"|(?<=[0-9A-Za-z_+/=-]{6})[\"'](?: ?[+.&] ?(?:\r?\n[ \t]{0,40})?|\r?\n[ \t]{1,40}(?:[+.&] ?)?)[\"']"
+    rb"(?=[0-9A-Za-z_+/=-]{4})"
+    rb"|(?<== )\(\r?\n[ \t]{1,40}(?=[\"'])"
+)
+_SECOND_LITERAL = re.compile(rb"[ \t]{1,40}(?:[+.&] ?)?[\"']")
+_NAMED = {b"&quot;": b'"', b"\\/": b"/", b"\\x22": b'"'}
 
 
 def has_escapes(data: bytes) -> bool:
@@ -87,6 +95,8 @@ def _regions(data: bytes) -> Iterator[Span]:
         if mark <= end:
             continue
         first = _line_before(data, mark - 1)
+        if _SECOND_LITERAL.match(data, data.rfind(b"\n", first, mark) + 1):
+            first = _line_before(data, first)
         after = data.find(b"\n", mark, mark + _NEAR)
         last = min(mark + _NEAR, len(data)) if after < 0 else after
         if first > end:
@@ -109,6 +119,8 @@ def _line_before(data: bytes, position: int) -> int:
 def _decoded(mark: bytes) -> bytes:
     if mark in _NAMED:
         return _NAMED[mark]
+    if mark[:1] in b"\"'(":
+        return b""
     if mark.startswith(b"\\u"):
         return bytes([int(mark[-2:], 16)])
     return bytes([int(mark[3:-1], 16) if mark[2:3] == b"x" else int(mark[2:-1])])
