@@ -25,7 +25,7 @@ def answer(api: JetStreamApi, subject: str, request: Mapping[str, Any]) -> Mappi
         return None
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
 def test_a_cluster_that_lost_a_member_places_replicas_on_all_of_them_once_it_is_mended(
     nats_cluster: NatsCluster, number: int
 ) -> None:

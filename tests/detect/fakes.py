@@ -1,6 +1,7 @@
 """Rules, a key, and the engine of small tests; the secrets are made here and mean nothing."""
 
 from collections.abc import Iterable
+from functools import cache
 
 from strandline.detect.engine import Engine
 from strandline.detect.limits import Limits
@@ -14,13 +15,15 @@ KEY = TenantSecretKey(b"k" * 32)
 TOKEN = Rule("token", r"tok_([a-z0-9]{16})", tags=("provider:test",))
 
 
+@cache
 def engine(*rules: Rule, limits: Limits | None = None) -> Engine:
-    """Return an engine of some rules, or of one that finds `tok_` and sixteen characters."""
+    """Return an engine of some rules, or of one that finds `tok_` and sixteen characters; tests share it."""
     return Engine(RuleSet(rules or (TOKEN,)), limits, key=KEY)
 
 
+@cache
 def engine_of(toml: str, limits: Limits | None = None) -> Engine:
-    """Return the engine of a rules file."""
+    """Return the engine of a rules file; tests share it."""
     return Engine(parse_rules(toml), limits, key=KEY)
 
 

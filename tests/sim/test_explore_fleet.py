@@ -109,7 +109,7 @@ def test_without_a_rule_there_is_a_counterexample(
 
 @pytest.mark.parametrize(
     ("bounds", "problem"),
-    [(TWO._replace(conditions=False, removals=0), BACK), (TWO._replace(corruptions=1, exports=3), DANGLING)],
+    [(TWO._replace(conditions=False, removals=0), BACK), (TWO._replace(corruptions=1), DANGLING)],
     ids=["a store that ignores conditions", "a pointer that others destroy while a removal is under way"],
 )
 def test_what_is_assumed_is_needed(bounds: FleetBounds, problem: str) -> None:
